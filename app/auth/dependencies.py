@@ -1,0 +1,70 @@
+"""Who is calling: the key of the request, or nobody while no key was ever made and the caller sits on this machine."""
+
+from ipaddress import ip_address
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.auth.keys import Keys
+from app.auth.principal import Principal, unauthenticated
+from app.errors import Forbidden, Unauthorized
+from app.state import Resources
+
+
+def resources(request: Request) -> Resources:
+    found: Resources = request.state.resources
+    return found
+
+
+def principal(request: Request) -> Principal:
+    found: Principal = request.state.principal
+    return found
+
+
+InResources = Annotated[Resources, Depends(resources)]
+Caller = Annotated[Principal, Depends(principal)]
+
+
+async def authenticate(request: Request) -> Principal:
+    """Raises Unauthorized, Forbidden or RateLimited. The routes call it before they read a body."""
+    held = resources(request)
+    caller = await _identify(request, held)
+    held.limiter.check(caller.key_id)
+    return caller
+
+
+async def _identify(request: Request, held: Resources) -> Principal:
+    if held.settings.auth == "off":
+        return unauthenticated("unauthenticated")
+    keys = Keys(held.store, held.clock)
+    given = _given_key(request)
+    if given is not None:
+        return await keys.principal(given)
+    if await keys.any_made():
+        raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
+    if not _from_this_machine(request):
+        raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
+    return unauthenticated("anonymous")
+
+
+def _given_key(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme:
+        if scheme.lower() != "bearer":
+            raise Unauthorized("Use the scheme Bearer in the header Authorization.")
+        return token.strip()
+    return request.headers.get("x-api-key")
+
+
+def _from_this_machine(request: Request) -> bool:
+    """The peer and the name it called us by: a web page that points its own name at 127.0.0.1 is a stranger."""
+    return _loopback(request.client.host if request.client else "") and _loopback(request.url.hostname or "")
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,8 @@
+"""API keys as they are stored. They belong to no tenant's data: the store keeps them under `SYSTEM`."""
+
+from app.storage.collection import Collection
+
+SYSTEM = ""
+"""Tenant of what belongs to the service itself; no key can name it."""
+
+API_KEYS = Collection(name="api_keys", id_field="key_id", fields={})

@@ -1,0 +1,25 @@
+"""Who is calling, and the one place where verbs are enforced. Bindings are the scope's (`storage/scope.py`)."""
+
+from dataclasses import dataclass
+
+from app.errors import Forbidden
+from app.storage.scope import Scope
+
+VERBS = ("read", "write", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    key_id: str
+    """Of the API key, or `anonymous` / `unauthenticated`."""
+    verbs: frozenset[str]
+    scope: Scope
+
+    def require(self, verb: str) -> None:
+        if verb not in self.verbs:
+            raise Forbidden(f"This needs a key with the verb {verb}.")
+
+
+def unauthenticated(name: str) -> Principal:
+    """Everybody is tenant `default` while no key was ever made, or where authentication is off."""
+    return Principal(name, frozenset(VERBS), Scope("default"))

@@ -1,0 +1,5 @@
+"""`recalld …`: every command is a module here."""
+
+from app.cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,33 @@
+"""Time, injected. Times in documents are RFC 3339 strings in UTC with milliseconds: they sort as they are."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Aware, UTC."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """`2026-11-21T08:30:00.123Z`; always 24 characters, so that strings order as times do."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def parse_rfc3339(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def to_ms(moment: datetime | str) -> int:
+    """Milliseconds since 1970."""
+    at = parse_rfc3339(moment) if isinstance(moment, str) else moment
+    return (at - _EPOCH) // _MILLISECOND

@@ -1,0 +1,112 @@
+"""The model's one thread.
+
+There is no timer: the thread takes whatever waits when it is free, so a lone caller runs at once, and callers that
+arrive during a batch share the next one.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from app.embedding.backlog import Backlog, Item, Request
+from app.embedding.model import Model, encode_checked
+from app.errors import EmbeddingUnavailable
+
+log = logging.getLogger(__name__)
+
+ObserveBatch = Callable[[int, float], None]  # texts in the batch, seconds; called in the model's thread
+
+
+class BatchQueue:
+    """`submit` from an event loop, `close` from any thread but the model's."""
+
+    def __init__(self, model: Model, *, batch_tokens: int = 256, observe: ObserveBatch | None = None) -> None:
+        """`batch_tokens`: the most that a batch holds, padding included, and so the longest that a query waits."""
+        self.model = model
+        self._observe = observe
+        self._inbox: list[Request] = []
+        self._closing = False
+        self._wake = threading.Condition()
+        self._backlog = Backlog(model.lengths, batch_tokens)
+        self._thread = threading.Thread(target=self._work, name="embedding", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive() and not self._closing
+
+    def submit(self, texts: Sequence[str], *, urgent: bool = False) -> Request:
+        """Await its future; cancel it to drop what has not run yet. Raises `EmbeddingUnavailable` when closed."""
+        future = asyncio.get_running_loop().create_future()
+        request = Request(list(texts), np.empty((len(texts), self.model.dim), np.float32), future, urgent)
+        with self._wake:
+            if not self.alive:
+                raise EmbeddingUnavailable("the embedder is closed")
+            self._inbox.append(request)
+            self._wake.notify()
+        return request
+
+    def close(self) -> None:
+        """The batch under way finishes; what waits fails with `EmbeddingUnavailable`."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while self._admit():
+                if batch := self._backlog.next_batch():
+                    self._run(batch)
+        except Exception:
+            log.exception("the embedding thread died")
+        finally:
+            with self._wake:
+                self._closing = True
+                for request in (*self._backlog.drain(), *self._inbox):
+                    request.fail(EmbeddingUnavailable("the embedder is closed"))
+
+    def _admit(self) -> bool:
+        """Take in what has arrived; when there is nothing at all, wait for it. False once closing."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._closing or self._inbox or self._backlog)
+            for request in self._inbox:
+                self._backlog.add(request)
+            self._inbox.clear()
+            return not self._closing
+
+    def _run(self, batch: list[Item]) -> None:
+        start = time.perf_counter()
+        try:
+            vectors, fit = encode_checked(self.model, [request.texts[index] for request, index in batch])
+        except Exception as error:
+            log.exception("a batch of %d texts could not be embedded", len(batch))
+            self._run_apart(batch, error)
+            return
+        if self._observe:
+            self._observe(len(batch), time.perf_counter() - start)
+        for (request, index), vector, good in zip(batch, vectors, fit, strict=True):
+            if good:
+                request.put(index, vector)
+            else:
+                request.fail(EmbeddingUnavailable(f"{self.model.name} gave a vector that is not of unit length"))
+
+    def _run_apart(self, batch: list[Item], error: Exception) -> None:
+        """After a failure: each caller's texts by themselves, so that only the one at fault is told."""
+        parts = [list(part) for _, part in groupby(sorted(batch, key=_caller), key=_caller)]
+        if len(parts) > 1:
+            for part in parts:
+                self._run(part)
+        else:
+            unavailable = EmbeddingUnavailable(f"{self.model.name} failed: {error}")
+            unavailable.__cause__ = error
+            batch[0][0].fail(unavailable)
+
+
+def _caller(item: Item) -> int:
+    return id(item[0])

@@ -1,0 +1,104 @@
+"""The embedder as the rest of the service sees it: query vectors cached and shared, the rest in one batch queue."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from app.embedding.backlog import Request
+from app.embedding.batching import BatchQueue
+from app.embedding.model import Vectors
+
+
+class Embedder(Protocol):
+    """Text to unit vectors. Every failure is an `EmbeddingUnavailable`; a vector that comes back is always usable."""
+
+    @property
+    def name(self) -> str:
+        """Model and variant. It goes on each stored vector; vectors of two names are never compared."""
+        ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def ready(self) -> bool:
+        """False once closed, or when its thread has died."""
+        ...
+
+    async def embed_query(self, text: str) -> Vectors:
+        """(dim,) float32, unit length, read-only. Goes before all bulk work; cached by text."""
+        ...
+
+    async def embed_texts(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed."""
+        ...
+
+    async def close(self) -> None:
+        """Let the batch under way finish, fail what waits, end the thread."""
+        ...
+
+
+class BatchingEmbedder:
+    """An `Embedder` over one `BatchQueue`. Use it from one event loop at a time."""
+
+    def __init__(self, queue: BatchQueue, *, query_cache: int = 1024) -> None:
+        """`query_cache`: how many query vectors are kept (1.5 kB each at 384 dimensions); 0 keeps none."""
+        self._queue = queue
+        self._cache: OrderedDict[str, Vectors] = OrderedDict()
+        self._cache_size = query_cache
+        self._flying: dict[str, tuple[Request, int]] = {}  # text → request, how many callers await it
+
+    @property
+    def name(self) -> str:
+        return self._queue.model.name
+
+    @property
+    def dim(self) -> int:
+        return self._queue.model.dim
+
+    @property
+    def ready(self) -> bool:
+        return self._queue.alive
+
+    async def embed_query(self, text: str) -> Vectors:
+        if text in self._cache:
+            self._cache.move_to_end(text)
+            return self._cache[text]
+        request = self._join(text)
+        try:
+            # Shielded: one of several callers going away must not take the vector from the others.
+            vector: Vectors = (await asyncio.shield(request.future))[0]
+        finally:
+            self._leave(text, request)
+        self._keep(text, vector)
+        return vector
+
+    async def embed_texts(self, texts: Sequence[str]) -> Vectors:
+        if not texts:
+            return np.empty((0, self.dim), np.float32)
+        return await self._queue.submit(texts).future
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._queue.close)
+
+    def _join(self, text: str) -> Request:
+        request, callers = self._flying.get(text) or (self._queue.submit([text], urgent=True), 0)
+        self._flying[text] = (request, callers + 1)
+        return request
+
+    def _leave(self, text: str, request: Request) -> None:
+        _, callers = self._flying[text]
+        if callers > 1:
+            self._flying[text] = (request, callers - 1)
+        else:
+            del self._flying[text]
+            request.future.cancel()  # nothing, when it is done
+
+    def _keep(self, text: str, vector: Vectors) -> None:
+        vector.setflags(write=False)
+        self._cache[text] = vector
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)

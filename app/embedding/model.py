@@ -1,0 +1,38 @@
+"""What a model runtime has to be: synchronous, pure, called from one thread."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.errors import EmbeddingUnavailable
+
+Vectors: TypeAlias = NDArray[np.float32]
+
+
+class Model(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens that each text will cost, to batch like with like. An estimate does."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim) float32, rows of unit length."""
+        ...
+
+
+def encode_checked(model: Model, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    """The vectors and which of them are fit to store: NaN, zero or not of unit length is not.
+
+    Raises whatever the model raises, and `EmbeddingUnavailable` when the shape is wrong.
+    """
+    vectors = np.asarray(model.encode(texts), np.float32)
+    if vectors.shape != (len(texts), model.dim):
+        raise EmbeddingUnavailable(f"{model.name} gave vectors of shape {vectors.shape} for {len(texts)} texts")
+    return vectors, np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-2

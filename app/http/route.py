@@ -1,0 +1,44 @@
+"""The route class of every endpoint under /v1: who is calling and what they may do is settled before the body is read."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from app.auth.dependencies import authenticate
+from app.errors import UnsupportedMediaType
+from app.http.strict_json import parse
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class StrictRequest(Request):
+    async def json(self) -> Any:
+        return parse(await self.body(), self.state.resources.settings.limits)
+
+
+class StrictRoute(APIRoute):
+    """`openapi_extra={"x-verb": …}` names the verb where the method does not: GET reads, everything else writes."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+        by_method = "read" if self.methods == {"GET"} else "write"
+        verb = str((self.openapi_extra or {}).get("x-verb", by_method))
+        has_body = self.body_field is not None
+
+        async def strict(request: Request) -> Response:
+            principal = await authenticate(request)
+            principal.require(verb)
+            request.state.principal = principal
+            if has_body:
+                _require_json(request)
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _require_json(request: Request) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")

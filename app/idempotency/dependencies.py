@@ -1,0 +1,54 @@
+"""`Write`: what an endpoint hands its plan to."""
+
+from hashlib import blake2b
+from typing import Annotated
+
+import orjson
+from fastapi import Depends, Header, Request, Response
+
+from app.auth.dependencies import Caller, InResources
+from app.errors import invalid
+from app.idempotency import write as path
+from app.idempotency.precondition import Precondition
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
+    ),
+]
+IfMatch = Annotated[
+    str | None, Header(alias="If-Match", description="Only if the record is at this version (its ETag).")
+]
+
+
+class Write:
+    def __init__(self, request: Request, caller: Caller, held: InResources, key: IdempotencyKey = None) -> None:
+        if key is not None and not (1 <= len(key) <= 255):
+            raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
+        self._request, self._caller, self._held, self._key = request, caller, held, key
+
+    async def __call__(self, plan: path.Plan) -> Response:
+        named = await self._named() if self._key is not None and self._request.method == "POST" else None
+        answer = await path.write(self._held.store, self._held.clock, named, plan)
+        if answer.body is None:
+            return Response(None, answer.status, answer.headers)
+        return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
+
+    async def _named(self) -> path.Request:
+        assert self._key is not None
+        request, scope = self._request, self._caller.scope
+        sent = f"{request.method}\0{request.url.path}\0".encode() + await request.body()
+        fingerprint = blake2b(sent, digest_size=16).hexdigest()
+        return path.Request(scope.tenant, self._caller.key_id, self._key, fingerprint)
+
+
+InWrite = Annotated[Write, Depends()]
+
+
+def precondition(if_match: IfMatch = None) -> Precondition:
+    return Precondition(if_match)
+
+
+InPrecondition = Annotated[Precondition, Depends(precondition)]

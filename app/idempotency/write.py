@@ -1,0 +1,158 @@
+"""The one write path: claim the idempotency key, plan, render, commit effect and answer together, plan again on conflict.
+
+A service's method is the plan: it reads, decides and returns an `Outcome`, and commits nothing itself.
+"""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+from app.clock import Clock, parse_rfc3339, rfc3339
+from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError
+from app.idempotency.models import IDEMPOTENCY
+from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update, resolve
+
+ATTEMPTS = 64
+LEASE = timedelta(seconds=120)
+KEPT = timedelta(hours=24)
+_NOTHING = Committed({}, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An answer and the changes that make it true. The body may hold `Ref`s. No changes: nothing is to be written."""
+
+    body: Any
+    changes: Sequence[Change] = ()
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+Plan = Callable[[], Awaitable[Outcome]]
+
+
+class Conflicted(Conflict):
+    """The same record was changed by others again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an idempotency key is bound to: `tenant`, `key_id` and `key` name it, `fingerprint` is what it was sent with."""
+
+    tenant: str
+    key_id: str
+    key: str
+    fingerprint: str
+
+    @property
+    def claim_id(self) -> str:
+        return blake2b(f"{self.key_id}\0{self.key}".encode(), digest_size=16).hexdigest()
+
+
+async def write(store: Store, clock: Clock, request: Request | None, plan: Plan) -> Answer:
+    """Raises what the plan raises, and Conflict where others win every race."""
+    if request is None:
+        return await _attempt(store, plan, lambda outcome: ())
+    claim = _Claim(store, clock, request)
+    stored = await claim.take()
+    if stored is not None:
+        return stored
+    try:
+        return await _attempt(store, plan, claim.settle)
+    except BaseException:
+        await asyncio.shield(claim.free())
+        raise
+
+
+async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[Change]]) -> Answer:
+    for attempt in range(ATTEMPTS):
+        outcome = await plan()
+        changes = [*outcome.changes, *more(outcome)]
+        try:
+            committed = await store.commit(changes) if changes else _NOTHING
+        except CommitConflict as conflict:
+            if conflict.collection == IDEMPOTENCY.name:
+                raise IdempotencyInProgress(
+                    "Another request took over this idempotency key.", retry_after=1
+                ) from conflict
+            await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries, no secret)
+            continue
+        body = resolve(outcome.body, committed.allocated) if committed.allocated else outcome.body
+        return Answer(outcome.status, outcome.headers, body)
+    raise Conflicted("The record is being changed by others too often; please try again.", retry_after=1)
+
+
+class _Claim:
+    def __init__(self, store: Store, clock: Clock, request: Request) -> None:
+        self._store, self._clock, self._request = store, clock, request
+        self._token = secrets.token_hex(8)
+
+    async def take(self) -> Answer | None:
+        """The stored answer, or None: the key is ours now. Raises IdempotencyMismatch or IdempotencyInProgress."""
+        while True:
+            doc = await self._store.get(IDEMPOTENCY, self._request.tenant, self._request.claim_id)
+            if doc is None:
+                change: Change = Insert(IDEMPOTENCY, self._fresh())
+            elif self._over(doc):
+                change = Update(
+                    IDEMPOTENCY, doc["tenant_id"], doc["claim_id"], set=self._fresh(), expect={"token": doc["token"]}
+                )
+            else:
+                return self._stored(doc)
+            try:
+                await self._store.commit([change])
+            except CommitConflict:
+                continue
+            return None
+
+    def _fresh(self) -> Doc:
+        now = self._clock.now()
+        return {
+            "tenant_id": self._request.tenant,
+            "claim_id": self._request.claim_id,
+            "token": self._token,
+            "fingerprint": self._request.fingerprint,
+            "answered": False,
+            "leased_until": rfc3339(now + LEASE),
+            "expires_at": rfc3339(now + KEPT),
+            "created_at": rfc3339(now),
+            "status": None,
+            "headers": None,
+            "body": None,
+        }
+
+    def _over(self, doc: Doc) -> bool:
+        until = doc["expires_at"] if doc["answered"] else doc["leased_until"]
+        return parse_rfc3339(until) <= self._clock.now()
+
+    def _stored(self, doc: Doc) -> Answer:
+        if doc["fingerprint"] != self._request.fingerprint:
+            raise IdempotencyMismatch("This Idempotency-Key was sent before with another method, path or body.")
+        if not doc["answered"]:
+            raise IdempotencyInProgress(retry_after=1)
+        return Answer(doc["status"], {**doc["headers"], "Idempotency-Replayed": "true"}, doc["body"])
+
+    def settle(self, outcome: Outcome) -> Sequence[Change]:
+        answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": outcome.body}
+        ours = {"token": self._token, "answered": False}
+        return [Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=answer, expect=ours)]
+
+    async def free(self) -> None:
+        """A request that failed leaves its key unused. One that cannot be freed is, by its lease."""
+        ours = {"token": self._token, "answered": False}
+        try:
+            await self._store.commit([Delete(IDEMPOTENCY, self._request.tenant, self._request.claim_id, ours)])
+        except RecalldError:
+            return

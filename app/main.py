@@ -1,0 +1,36 @@
+"""`create_app(settings)`: nothing happens at import."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from app import VERSION, error_handlers, openapi, wiring
+from app.api import ROUTERS
+from app.http.middleware import RequestLayer
+from app.settings import Settings
+from app.state import State
+
+
+def create_app(settings: Settings | None = None, openers: wiring.Openers | None = None) -> FastAPI:
+    settings = settings or Settings()
+    openers = openers or wiring.RealParts()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[State]:
+        async with wiring.lifespan(settings, openers) as state:
+            yield state
+
+    app = FastAPI(
+        title="Recalld",
+        version=VERSION,
+        lifespan=lifespan,
+        generate_unique_id_function=openapi.operation_id,
+        redirect_slashes=False,
+    )
+    app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
+    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
+    error_handlers.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app

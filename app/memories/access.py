@@ -1,0 +1,80 @@
+"""Recalled memories are noted, off the request's path, within a second: counted, and their fading starts anew."""
+
+import asyncio
+import logging
+from datetime import datetime
+
+from app.clock import Clock, rfc3339, to_ms
+from app.errors import StoreUnavailable
+from app.memories.models import MEMORIES
+from app.memories.schemas import importance_at
+from app.storage.collection import CommitConflict, Store, Update
+
+FLUSH_SECONDS = 0.4
+MAX_WAITING = 100_000
+TRIES = 5
+
+log = logging.getLogger(__name__)
+
+
+class AccessRecorder:
+    """Runs as a task of the service; `note` costs a dictionary entry. A crash loses what was not yet written."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
+
+    def note(self, tenant: str, memory_ids: list[str]) -> None:
+        now = self._clock.now()
+        for memory_id in memory_ids:
+            count, _ = self._waiting.get((tenant, memory_id), (0, now))
+            if count or len(self._waiting) < MAX_WAITING:
+                self._waiting[(tenant, memory_id)] = (count + 1, now)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Writes what was noted. A store that cannot be written keeps it waiting."""
+        taken, self._waiting = self._waiting, {}
+        writes = [self._record(*which, *what) for which, what in taken.items()]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        for (which, (count, at)), outcome in zip(taken.items(), outcomes, strict=True):
+            if isinstance(outcome, StoreUnavailable):
+                more, later = self._waiting.get(which, (0, at))
+                self._waiting[which] = (count + more, max(at, later))
+            elif isinstance(outcome, BaseException):
+                log.error("access not recorded", exc_info=outcome)
+
+    async def _record(self, tenant: str, memory_id: str, count: int, at: datetime) -> None:
+        """One conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH."""
+        for _ in range(TRIES):
+            doc = await self._store.get(MEMORIES, tenant, memory_id)
+            if doc is None:
+                return
+            change = Update(
+                MEMORIES,
+                tenant,
+                memory_id,
+                set=_touched(doc, at),
+                inc={"access_count": count},
+                expect={name: doc[name] for name in ("anchored_at", "base_importance", "version")},
+            )
+            try:
+                await self._store.commit([change])
+            except CommitConflict:
+                continue
+            return
+
+
+def _touched(doc: dict[str, object], at: datetime) -> dict[str, object]:
+    """Base becomes the value at that moment; an access that comes late moves nothing back."""
+    moment = rfc3339(at)
+    last = max(moment, str(doc["last_accessed"] or ""))
+    if str(doc["anchored_at"]) >= moment:
+        return {"last_accessed": last}
+    value = importance_at(doc, to_ms(at))
+    return {"last_accessed": last, "anchored_at": moment, "base_importance": value, "importance": value}

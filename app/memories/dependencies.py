@@ -1,0 +1,23 @@
+"""What memory endpoints ask for."""
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from app.auth.dependencies import Caller, InResources
+from app.memories.embeddings import Embeddings
+from app.memories.recall import Recall
+from app.memories.repository import MemoryRepository
+from app.memories.service import MemoryService
+
+
+def memory_service(held: InResources, caller: Caller) -> MemoryService:
+    return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), held.clock)
+
+
+def recall(held: InResources, caller: Caller) -> Recall:
+    return Recall(held.store, caller.scope, held.embedder, held.accesses, held.clock)
+
+
+Memories = Annotated[MemoryService, Depends(memory_service)]
+InRecall = Annotated[Recall, Depends(recall)]

@@ -1,0 +1,109 @@
+"""Memory documents, built and revised by pure functions."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from app.clock import parse_rfc3339
+from app.embedding.model import Vectors
+from app.ids import new_id
+from app.storage.collection import Doc, SearchEntry
+from app.storage.text import content_hash, index_text
+
+SOURCE: Mapping[str, Any] = {
+    "origin": "api",
+    "session_id": None,
+    "message_seq": None,
+    "speaker": None,
+    "action_ids": [],
+    "memory_ids": [],
+    "model": None,
+    "prompt_version": None,
+    "api_key_id": None,
+}
+
+
+def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *, unique: bool) -> Doc:
+    """A memory of `fields` (those of `MemoryCreate`). `unique`: an equal one of its scope may not be there."""
+    hashed = content_hash(fields["content"])
+    importance = fields["importance"]
+    return {
+        "memory_id": new_id("mem"),
+        "agent_id": fields.get("agent_id"),
+        "user_id": fields.get("user_id"),
+        "key": fields.get("key"),
+        "memory_type": fields["memory_type"],
+        "content": fields["content"],
+        "context": fields.get("context"),
+        "importance": importance,
+        "base_importance": importance,
+        "trust": fields.get("trust", 1.0),
+        "tags": list(dict.fromkeys(fields.get("tags", []))),
+        "metadata": fields.get("metadata", {}),
+        "metadata_terms": metadata_terms(fields.get("metadata", {})),
+        "pinned": fields.get("pinned", False),
+        "status": "active",
+        "supersedes": [],
+        "superseded_by": None,
+        "source": {**SOURCE, **source},
+        "event_at": fields.get("event_at"),
+        "valid_from": fields.get("valid_from"),
+        "valid_until": fields.get("valid_until"),
+        "expires_at": fields.get("expires_at"),
+        "last_accessed": None,
+        "access_count": 0,
+        "anchored_at": now,
+        "content_hash": hashed,
+        "dedupe_key": f"{fields['memory_type']}:{hashed}" if unique else None,
+        "embedding": None,
+        "version": 1,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
+    """What a caller's change sets, derived fields included; empty where it changes nothing."""
+    changed = {name: value for name, value in fields.items() if name != "importance" and doc[name] != value}
+    if "importance" in fields:
+        changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
+    if "metadata" in changed:
+        changed["metadata_terms"] = metadata_terms(changed["metadata"])
+    if "content" in changed:
+        changed["content_hash"] = content_hash(changed["content"])
+    if "content" in changed or "memory_type" in changed:
+        changed["dedupe_key"] = None  # what was made equal by hand may stand beside its equal
+    return changed
+
+
+def entry_of(doc: Doc, vector: Vectors | None, model: str) -> SearchEntry:
+    """What search keeps of it; sets `embedding.status` accordingly."""
+    happened: str | None = doc["event_at"]
+    time: datetime | None = parse_rfc3339(happened) if happened else None
+    return SearchEntry(index_text(doc["content"], doc["context"], time), vector, model)
+
+
+def needs_new_entry(changed: Doc) -> bool:
+    return not changed.keys().isdisjoint(("content", "context", "event_at"))
+
+
+def metadata_terms(metadata: Mapping[str, Any]) -> list[str]:
+    """One digest for each entry: equal entries have equal digests, and no key of the caller becomes a name of ours."""
+    return [_digest(key, value) for key, value in metadata.items()]
+
+
+def _digest(key: str, value: Any) -> str:
+    plain = orjson.dumps([key, _plain(value)], option=orjson.OPT_SORT_KEYS)
+    return blake2b(plain, digest_size=12).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """1.0 and 1 are the same JSON number."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

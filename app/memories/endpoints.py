@@ -1,0 +1,107 @@
+"""Long-term memory over HTTP."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from app.http.listing import InListing, answer
+from app.http.responses import BODY, problems
+from app.http.route import StrictRoute
+from app.idempotency.dependencies import InPrecondition, InWrite
+from app.idempotency.precondition import etag
+from app.memories import schemas
+from app.memories.dependencies import InRecall, Memories
+from app.schemas import Identifier, Page, Timestamp
+
+router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
+
+MemoryId = Annotated[Identifier, Path(examples=["mem_01a2003d395076f9a13acea58faaf745"])]
+
+
+def asked(  # noqa: PLR0913 (query parameters of the lists)
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    memory_type: Annotated[schemas.MemoryType | None, Query()] = None,
+    session_id: Annotated[Identifier | None, Query(description="Made from messages of this session.")] = None,
+    key: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+    tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    pinned: Annotated[bool | None, Query()] = None,
+    since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
+    until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+Asked = Annotated[dict[str, Any], Depends(asked)]
+
+
+@router.post("", status_code=201, response_model=schemas.MemoryCreated, responses=problems(404, 409, 412, *BODY))
+async def create_memory(
+    body: schemas.MemoryCreate, memories: Memories, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Remember one thing. 201 when it is new; 200 with the one that is there for an equal text, or for its `key`."""
+    return await write(lambda: memories.create(body, if_match))
+
+
+@router.post("/batch", status_code=201, response_model=schemas.MemoryBatchCreated, responses=problems(409, 412, *BODY))
+async def create_memories(
+    body: schemas.MemoryBatch, memories: Memories, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Remember up to 500 things: all of them, or none."""
+    return await write(lambda: memories.create_batch(body.items, if_match))
+
+
+@router.post(
+    "/search", response_model=schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+)
+async def search_memories(body: schemas.SearchRequest, recall: InRecall) -> Response:
+    """Find what matters for a query, best first. What has just been remembered is found."""
+    return answer(await recall.search(body))
+
+
+@router.get("", response_model=Page[schemas.Memory], responses=problems())
+async def list_memories(
+    memories: Memories,
+    where: Asked,
+    listing: InListing,
+    status: Annotated[Literal["active", "superseded", "archived", "any"], Query()] = "active",
+) -> Response:
+    """Memories that have exactly the owner fields named; shared ones are not added."""
+    return answer(await memories.page({**where, "status": status}, listing))
+
+
+@router.delete("", response_model=schemas.Deleted, responses=problems())
+async def delete_memories(
+    memories: Memories,
+    where: Asked,
+    status: Annotated[Literal["active", "superseded", "archived", "any"], Query()] = "any",
+) -> Response:
+    """Delete all that match, with their history. `agent_id`, `user_id` or both are required."""
+    return answer({"deleted": await memories.delete_some({**where, "status": status})})
+
+
+@router.get("/{memory_id}", response_model=schemas.Memory, responses=problems(404))
+async def get_memory(memory_id: MemoryId, memories: Memories) -> Response:
+    """One memory. Reading it so is no access: it fades on."""
+    memory = await memories.get(memory_id)
+    return answer(memory, {"ETag": etag(memory)})
+
+
+@router.patch("/{memory_id}", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
+async def update_memory(
+    memory_id: MemoryId, body: schemas.MemoryPatch, memories: Memories, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Change a memory: what is absent stays, null clears. The version that goes is kept as history."""
+    return await write(lambda: memories.patch(memory_id, body, if_match))
+
+
+@router.delete("/{memory_id}", status_code=204, response_class=Response, responses=problems(404, 412))
+async def delete_memory(memory_id: MemoryId, memories: Memories, write: InWrite, if_match: InPrecondition) -> Response:
+    """Delete a memory, its vector and its history."""
+    return await write(lambda: memories.delete(memory_id, if_match))
+
+
+@router.get("/{memory_id}/history", response_model=Page[schemas.HistoryEntry], responses=problems(404))
+async def get_memory_history(memory_id: MemoryId, memories: Memories, listing: InListing) -> Response:
+    """The earlier versions of a memory, each as it was when it left."""
+    return answer(await memories.history(memory_id, listing))

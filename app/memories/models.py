@@ -1,0 +1,59 @@
+"""Long-term memory as it is stored."""
+
+from app.storage.collection import Collection, Searched, Unique
+from app.storage.filters import Absent, And, Eq, Not
+
+MEMORIES = Collection(
+    name="agent_memories",
+    id_field="memory_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "key": "text",
+        "memory_type": "text",
+        "status": "text",
+        "tags": "list",
+        "metadata_terms": "list",
+        "pinned": "flag",
+        "importance": "number",
+        "trust": "number",
+        "content_hash": "number",
+        "dedupe_key": "text",
+        "event_at": "time",
+        "expires_at": "time",
+        "created_at": "time",
+        "source.session_id": "text",
+    },
+    unique=(
+        Unique("key", ("agent_id", "user_id", "key"), And((Eq("status", "active"), Not(Absent("key"))))),
+        Unique(
+            "content", ("agent_id", "user_id", "dedupe_key"), And((Eq("status", "active"), Not(Absent("dedupe_key"))))
+        ),
+    ),
+    indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
+    opaque=("metadata",),
+    searched=Searched(
+        facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id"),
+        ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
+        time=("event_at", "created_at"),
+        anchor=("anchored_at",),
+    ),
+)
+"""`anchored_at` is where decay starts (creation, access, a new importance); `dedupe_key` makes two equal memories posted
+at once one; `metadata_terms` holds a digest of each metadata entry, so that callers' keys are never names of fields."""
+
+HISTORY = Collection(
+    name="memory_history",
+    id_field="history_id",
+    fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
+    order="version",
+    indexes=(("record_id",),),
+    opaque=("record",),
+)
+"""Each version of a memory as it left, stored by the change that replaced it."""
+
+PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={})
+"""Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`."""
+
+INTERNAL = frozenset({"tenant_id", "content_hash", "dedupe_key", "metadata_terms", "anchored_at"})
+"""Fields that never leave the service."""

@@ -1,0 +1,63 @@
+"""What a query asks for, read from its text and from who speaks in the scope."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from app.storage.text import UNSPACED, TermIds, name_id, term_ids, terms
+
+ROLES = frozenset({"user", "assistant", "system", "developer", "tool", "ai", "bot", "agent", "human"})
+"""A message without a name is spoken by its role; a query that says "user" names nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """`stripped`: what to embed. `terms`: what to look for, distinct ids. `speaker`: the one speaker it names, or 0."""
+
+    stripped: str
+    terms: TermIds
+    speaker: int
+
+
+def analyse(query: str, speakers: Sequence[str]) -> QueryText:
+    """Read a query. Names say who spoke rather than what was said, and a turn rarely names its own speaker: they are
+    taken out of the text that is embedded (recall@10 of the vector alone on LoCoMo: 0.38 to 0.56)."""
+    pattern, owners = _matcher(tuple(speakers))
+    stripped, named = query, set[int]()
+    if pattern is not None:
+        stripped = " ".join(pattern.sub(" ", query).split())
+        for match in pattern.finditer(query):
+            named |= owners.get(_form(match[1]), set())
+    if not any(character.isalnum() for character in stripped):
+        stripped = query
+    ids = np.unique(term_ids(terms(query)))
+    return QueryText(stripped, ids, named.pop() if len(named) == 1 else 0)
+
+
+@lru_cache(maxsize=1024)
+def _matcher(speakers: tuple[str, ...]) -> tuple[re.Pattern[str] | None, dict[str, set[int]]]:
+    """A pattern for any speaker's full or first name with its possessive, and whom each form may mean."""
+    owners: dict[str, set[int]] = {}
+    for speaker in speakers:
+        words = speaker.split()
+        for form in {" ".join(words), *words[:1]} - {""}:
+            if form.casefold() not in ROLES:
+                owners.setdefault(_form(form), set()).add(name_id(speaker))
+    if not owners:
+        return None, owners
+    forms = "|".join(_whole(form) for form in sorted(owners, key=len, reverse=True))
+    return re.compile(rf"({forms})(?:['\u2019]s\b)?", re.IGNORECASE), owners
+
+
+def _form(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def _whole(form: str) -> str:
+    """Bounded by non-letters, but in scripts that put no space between words."""
+    start = "" if re.match(f"[{UNSPACED}]", form[0]) else r"(?<!\w)"
+    end = "" if re.match(f"[{UNSPACED}]", form[-1]) else r"(?!\w)"
+    return start + re.escape(form).replace(r"\ ", r"\s+") + end

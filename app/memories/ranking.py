@@ -1,0 +1,145 @@
+"""Which memories answer a query, best first: a pure function of columns, query, time and a few fitted numbers.
+
+Cosine and BM25 are combined with what the conversation tells. A turn is helped by its neighbours (an answer makes
+sense of its question), by the best turn of its session and by being spoken by whom the query names; a plain memory
+has none of these, so it has weights of its own, fitted on turns of which nothing but the text was known. Both sets
+estimate the same thing, the log-odds of being evidence, so that the two kinds can stand in one list.
+Formulas, evaluation and what was dropped: docs/retrieval.md.
+
+A cross-encoder has its place after `rank`: it would reorder the first 60 to 100 of `Ranked.order` by their texts.
+"""
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from app.memories.features import FEATURES, bm25, features, importance_at
+from app.memories.query import QueryText
+from app.memories.strength import DEFAULT_DECAY, Decay
+from app.storage.search import Bools, Columns, Floats, Ints
+
+__all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_at", "rank", "top"]
+
+Mode: TypeAlias = Literal["hybrid", "vector", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """Log-odds for each unit of the first `FEATURES`, in order. The standardisation used in fitting is folded in."""
+
+    intercept: float
+    vector_scaled: float
+    text_scaled: float
+    vector_rank: float
+    number: float = 0.0
+    question: float = 0.0
+    speaker: float = 0.0
+    session: float = 0.0
+
+
+_FITTED = attrgetter(*FEATURES[:7])
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """`turn`: memories with a session and a speaker. `plain`: all others. The two priors are set by hand, and small."""
+
+    turn: Blend
+    plain: Blend
+    importance: float = 0.5
+    recency: float = 0.2
+
+
+# Fitted by scripts/fit_ranking.py
+DEFAULT_WEIGHTS = Weights(
+    turn=Blend(
+        intercept=-11.04,
+        vector_scaled=0.56,
+        text_scaled=3.35,
+        vector_rank=19.27,
+        number=0.79,
+        question=-0.88,
+        speaker=1.82,
+        session=4.11,
+    ),
+    plain=Blend(intercept=-7.91, vector_scaled=1.89, text_scaled=3.78, vector_rank=22.37),
+)
+"""A number makes a chatty turn likely to inform, a question makes it unlikely; a plain fact informs anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """`order`: indices of what is found, best first. `score` and each of `parts` have one entry for each document."""
+
+    order: Ints
+    score: Floats
+    parts: dict[str, Floats]
+
+
+def rank(
+    columns: Columns,
+    query: QueryText,
+    mode: Mode,
+    now_ms: int,
+    weights: Weights = DEFAULT_WEIGHTS,
+    decay: Decay = DEFAULT_DECAY,
+) -> Ranked:
+    """Rank what matched. Equal scores: the newer first, then by engine handle.
+
+    Scores: `vector` the cosine (what has no vector is left out), `text` BM25 (what has none of the terms is left
+    out), `hybrid` 0..1, like a probability (nothing is left out).
+    """
+    if mode == "vector":
+        found = columns.matched & columns.has_vector
+        return Ranked(_sorted(columns, columns.cosine, found), columns.cosine, {"vector": columns.cosine})
+    text = bm25(columns)
+    if mode == "text":
+        found = columns.matched & (columns.hits > 0).any(axis=0)
+        return Ranked(_sorted(columns, text, found), text, {"text": text})
+    known = features(columns, query, text, now_ms, decay)
+    odds = _log_odds(columns, known, weights)
+    score: Floats = np.reciprocal(1 + np.exp(-odds))
+    parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, known, strict=True))}
+    return Ranked(_sorted(columns, odds, columns.matched), score, parts)
+
+
+def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
+    """Indices of the first k of distinct contents: of equal contents the best placed stays."""
+    chosen: dict[int, int] = {}
+    for start in range(0, len(ranked.order), 4 * k):
+        piece = ranked.order[start : start + 4 * k]
+        for index, content in zip(piece.tolist(), columns.content[piece].tolist(), strict=True):
+            chosen.setdefault(content, index)
+            if len(chosen) == k:
+                return list(chosen.values())
+    return list(chosen.values())
+
+
+def _log_odds(columns: Columns, known: Floats, weights: Weights) -> Floats:
+    plain = (columns.session < 0) | (columns.speaker == 0)
+    if not plain.any():
+        return _blend(weights.turn, weights, known)
+    if plain.all():
+        return _blend(weights.plain, weights, known)
+    return np.where(plain, _blend(weights.plain, weights, known), _blend(weights.turn, weights, known))
+
+
+def _blend(blend: Blend, weights: Weights, known: Floats) -> Floats:
+    column = np.array([*_FITTED(blend), weights.importance, weights.recency], np.float32)[:, np.newaxis]
+    odds: Floats = np.add.reduce(known * column, axis=0)
+    odds += np.float32(blend.intercept)
+    return odds
+
+
+def _sorted(columns: Columns, score: Floats, found: Bools) -> Ints:
+    """Indices of `found` by score, then time, both descending, then engine handle. Only ties pay for the other keys."""
+    order = np.flatnonzero(found)
+    order = order[np.argsort(-score[order])]
+    equal = score[order[1:]] == score[order[:-1]]
+    if equal.any():
+        at = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+        tied = order[at]
+        order[at] = tied[np.lexsort((columns.rows[tied], -columns.time[tied], -score[tied]))]
+    return order

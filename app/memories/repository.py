@@ -1,0 +1,126 @@
+"""Queries over memories, their history and their pending embeddings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.auth.models import SYSTEM
+from app.ids import new_id
+from app.memories.models import HISTORY, MEMORIES, PENDING
+from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
+from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
+from app.storage.repository import Listing, Repository
+from app.storage.scope import Scope
+from app.storage.text import normalise_content
+
+
+def unexpired(now: str) -> Filter:
+    return Or((Absent("expires_at"), Range("expires_at", gt=now)))
+
+
+def of_pair(agent: str | None, user: str | None) -> Filter:
+    """Exactly this pair, empty sides included."""
+    return both(
+        Absent("agent_id") if agent is None else Eq("agent_id", agent),
+        Absent("user_id") if user is None else Eq("user_id", user),
+    )
+
+
+class MemoryRepository(Repository):
+    def __init__(self, store: Store, scope: Scope) -> None:
+        super().__init__(store, scope, MEMORIES)
+        self._history = Repository(store, scope, HISTORY)
+
+    async def named(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
+        """The active memory of that name, at most one; it may have expired."""
+        return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
+
+    async def equal(self, fields: Doc, hashed: int) -> list[Doc]:
+        """Active memories of the same pair, type and normalised content, oldest first; some may have expired."""
+        where = both(
+            of_pair(fields.get("agent_id"), fields.get("user_id")),
+            Eq("content_hash", hashed),
+            Eq("memory_type", fields["memory_type"]),
+            Eq("status", "active"),
+        )
+        content = normalise_content(fields["content"])
+        found = await self.find(where, order="asc", limit=10)
+        return [doc for doc in found if normalise_content(doc["content"]) == content]
+
+    async def history_page(self, memory_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
+        return await self._history.page(Eq("record_id", memory_id), listing, mark=memory_id)
+
+    # --- Changes ------------------------------------------------------------------------------------------------------
+
+    def add(self, doc: Doc, entry: SearchEntry) -> list[Change]:
+        changes: list[Change] = [self.insert(doc, entry)]
+        return changes + self.note_pending(doc)
+
+    def note_pending(self, doc: Doc) -> list[Change]:
+        """A memory written without its vector is put on the list of those to be embedded."""
+        if doc["embedding"]["status"] == "ready":
+            return []
+        note = {
+            "tenant_id": SYSTEM,
+            "note_id": new_id("pending"),
+            "memory_id": doc["memory_id"],
+            "tenant": self.scope.tenant,
+            "created_at": doc["updated_at"],
+        }
+        return [Insert(PENDING, note)]
+
+    def revise(self, doc: Doc, changed: Doc, now: str, entry: SearchEntry | None = None) -> list[Change]:
+        """Replaces fields; the version that goes is kept as history."""
+        past = Insert(
+            HISTORY,
+            {
+                "tenant_id": self.scope.tenant,
+                "history_id": new_id("hist"),
+                "record_id": doc["memory_id"],
+                "agent_id": doc["agent_id"],
+                "user_id": doc["user_id"],
+                "version": doc["version"],
+                "changed_at": now,
+                "changed_by": self.scope.key_id,
+                "record": doc,
+            },
+        )
+        return [self.update(doc, changed, now=now, entry=entry), past]
+
+    def retire(self, doc: Doc, by: str, now: str) -> list[Change]:
+        return self.revise(doc, {"status": "superseded", "superseded_by": by}, now)
+
+    def remove(self, docs: Sequence[Doc]) -> list[Change]:
+        """Memories, at the versions that were read, with their history."""
+        ids = tuple(doc["memory_id"] for doc in docs)
+        deletes: list[Change] = [self.delete(doc) for doc in docs]
+        return [*deletes, DeleteWhere(HISTORY, self.scope.tenant, In("record_id", ids))]
+
+    def embedded(self, doc: Doc, embedding: Doc, entry: SearchEntry, note: Doc) -> list[Change]:
+        """The vector that was pending; nothing that a caller asked for, so the version stays."""
+        expect = {"version": doc["version"]}
+        done = Update(
+            MEMORIES, self.scope.tenant, doc["memory_id"], {"embedding": embedding}, expect=expect, entry=entry
+        )
+        return [done, Delete(PENDING, SYSTEM, note["note_id"])]
+
+
+def expired(doc: Doc, now: str) -> bool:
+    return doc["expires_at"] is not None and doc["expires_at"] <= now
+
+
+def listed(asked: Mapping[str, Any]) -> Filter:
+    """The filter of a list or a deletion: each named field as it is, nothing widened."""
+    parts: list[Filter | None] = [
+        Eq(field, asked[field])
+        for field in ("agent_id", "user_id", "key", "memory_type")
+        if asked.get(field) is not None
+    ]
+    status, since, until = asked.get("status"), asked.get("since"), asked.get("until")
+    return both(
+        *parts,
+        None if status in (None, "any") else Eq("status", status),
+        None if asked.get("session_id") is None else Eq("source.session_id", asked["session_id"]),
+        None if asked.get("tag") is None else Has("tags", asked["tag"]),
+        None if asked.get("pinned") is None else Eq("pinned", asked["pinned"]),
+        None if since is None and until is None else Range("created_at", ge=since, lt=until),
+    )

@@ -1,0 +1,239 @@
+"""Long-term memory on the wire."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.clock import to_ms
+from app.memories.models import INTERNAL
+from app.memories.strength import importance
+from app.schemas import Count, Flag, Identifier, NotNull, Object, Schema, Share, Timestamp
+from app.storage.collection import Doc
+
+MemoryType = Literal[
+    "fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"
+]
+Status = Literal["active", "superseded", "archived"]
+Text = Annotated[
+    str, StringConstraints(min_length=1, pattern=r"\S"), Field(description="Not blank; at most 32,000 characters.")
+]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Tags = Annotated[list[Tag], Field(max_length=64)]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
+Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
+
+
+class _Times(Schema):
+    event_at: Timestamp | None = Field(None, description="When it happened.")
+    valid_from: Timestamp | None = Field(None, description="From when it is true.")
+    valid_until: Timestamp | None = Field(None, description="Until when it is true, that moment excluded.")
+    expires_at: Timestamp | None = Field(None, description="From when on it is forgotten.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.valid_from and self.valid_until and self.valid_from >= self.valid_until:
+            raise ValueError("valid_from must lie before valid_until")
+        return self
+
+
+class MemoryCreate(_Times):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {
+                    "agent_id": "support",
+                    "user_id": "user-456",
+                    "content": "Prefers short answers",
+                    "memory_type": "preference",
+                }
+            ]
+        }
+    }
+
+    content: Text
+    agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
+    user_id: Identifier | None = Field(
+        None, description="Whom it is about; null: the agent knows it for all its users."
+    )
+    key: Key | None = Field(None, description="A name in its scope: remembering under it again updates the memory.")
+    memory_type: MemoryType = "fact"
+    context: str | None = Field(None, description="When it applies.")
+    importance: Importance = 0.5
+    trust: Trust = 1.0
+    tags: Tags = []
+    metadata: Object = {}
+    pinned: Flag = Field(False, description="Never fades, is never forgotten by policy.")
+    supersedes: list[Identifier] = Field([], description="Memories that this one replaces.")
+    deduplicate: Flag = Field(
+        True, description="Answer an equal memory of the same scope and type instead of a second one."
+    )
+    on_similar: Literal["keep", "supersede"] = Field(
+        "keep", description="What to do with near-duplicates of the same scope."
+    )
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class MemoryBatch(Schema):
+    items: Annotated[list[MemoryCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
+
+
+class MemoryPatch(_Times):
+    """What is absent stays; null clears what can be empty."""
+
+    content: Annotated[Text | None, NotNull] = None
+    context: str | None = None
+    key: Key | None = None
+    memory_type: Annotated[MemoryType | None, NotNull] = None
+    importance: Annotated[Importance | None, NotNull] = Field(None, description="Starts to fade anew from here.")
+    trust: Annotated[Trust | None, NotNull] = None
+    tags: Annotated[Tags | None, NotNull] = None
+    metadata: Annotated[Object | None, NotNull] = None
+    pinned: Annotated[Flag | None, NotNull] = None
+    status: Annotated[Literal["active", "archived"] | None, NotNull] = None
+
+
+class Source(Schema):
+    """Where a record comes from; set by the service."""
+
+    origin: Literal["api", "message", "extraction", "consolidation", "import"]
+    session_id: str | None = None
+    message_seq: int | None = None
+    speaker: str | None = None
+    action_ids: list[str] = []
+    memory_ids: list[str] = []
+    model: str | None = None
+    prompt_version: str | None = None
+    api_key_id: str | None = None
+
+
+class EmbeddingInfo(Schema):
+    model: str
+    dim: int
+    status: Literal["ready", "pending"]
+
+
+class Memory(Schema):
+    memory_id: str
+    agent_id: str | None
+    user_id: str | None
+    key: str | None
+    memory_type: MemoryType
+    content: str
+    context: str | None
+    importance: float
+    base_importance: float
+    trust: float
+    tags: list[str]
+    metadata: Object
+    pinned: bool
+    status: Status
+    supersedes: list[str]
+    superseded_by: str | None
+    source: Source
+    event_at: str | None
+    valid_from: str | None
+    valid_until: str | None
+    expires_at: str | None
+    last_accessed: str | None
+    access_count: Count
+    embedding: EmbeddingInfo
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class Similar(Schema):
+    memory_id: str
+    content: str
+    score: float = Field(description="Cosine.")
+    superseded: bool
+
+
+class MemoryCreated(Memory):
+    similar: list[Similar] = Field(description="Near-duplicates, cosine 0.95 and above.")
+
+
+class MemoryBatchCreated(Schema):
+    items: list[MemoryCreated]
+
+
+class HistoryEntry(Schema):
+    version: int
+    changed_at: str = Field(description="When this version was replaced.")
+    changed_by: str | None = Field(description="Id of the API key that replaced it.")
+    record: dict[str, Any] = Field(description="The memory as it was.")
+
+
+class Deleted(Schema):
+    deleted: int
+
+
+class SearchRequest(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [{"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"}]
+        }
+    }
+
+    query: Text
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    include_shared: Flag = Field(
+        True, description="With both ids: also what the agent knows for all, and all agents of the user."
+    )
+    session_id: Identifier | None = None
+    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
+    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
+    metadata: Object | None = Field(None, description="Has all of these entries.")
+    min_importance: Share = 0.0
+    min_trust: Share | None = None
+    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
+    until: Timestamp | None = Field(None, description="That moment excluded.")
+    status: Status = "active"
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    now: Timestamp | None = Field(None, description="The time that fading and expiry are reckoned at.")
+    top_k: int = Field(10, strict=True, ge=1, le=100)
+    mode: Literal["hybrid", "vector", "text"] = "hybrid"
+    min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
+    explain: Flag = False
+    record_access: Flag = True
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class Found(Schema):
+    memory: Memory
+    score: float
+    scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
+
+
+class TookMs(Schema):
+    embed: float
+    search: float
+    total: float
+
+
+class SearchResult(Schema):
+    items: list[Found]
+    took_ms: TookMs
+
+
+def render(doc: Doc, now_ms: int) -> Doc:
+    """A stored memory as it is served: `importance` is its strength at `now_ms`."""
+    shown = {name: value for name, value in doc.items() if name not in INTERNAL}
+    shown["importance"] = round(importance_at(doc, now_ms), 9)
+    return shown
+
+
+def importance_at(doc: Doc, now_ms: int) -> float:
+    return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"])

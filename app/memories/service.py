@@ -1,0 +1,118 @@
+"""The rules of long-term memory. Methods that write return an `Outcome` and commit nothing."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.clock import Clock, rfc3339, to_ms
+from app.errors import Conflict, NotFound, invalid
+from app.idempotency.precondition import Precondition, etag
+from app.idempotency.write import Outcome
+from app.memories.documents import entry_of, needs_new_entry, revision
+from app.memories.embeddings import Embeddings
+from app.memories.remember import Remember
+from app.memories.repository import MemoryRepository, expired, listed, unexpired
+from app.memories.schemas import MemoryCreate, MemoryPatch, render
+from app.storage.collection import CommitConflict, Doc
+from app.storage.filters import both
+from app.storage.repository import Listing
+
+DELETED_AT_ONCE = 500
+
+
+class MemoryService:
+    def __init__(self, repository: MemoryRepository, embeddings: Embeddings, clock: Clock) -> None:
+        self._memories, self._embeddings, self._clock = repository, embeddings, clock
+
+    async def create(self, body: MemoryCreate, precondition: Precondition) -> Outcome:
+        remember = Remember(self._memories, self._embeddings, self._clock.now(), precondition)
+        (answer,), changes, created = await remember.plan([body], "")
+        return Outcome(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
+
+    async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: Precondition) -> Outcome:
+        remember = Remember(self._memories, self._embeddings, self._clock.now(), precondition)
+        answers, changes, _ = await remember.plan(bodies, "/items")
+        return Outcome({"items": answers}, changes, 201)
+
+    async def get(self, memory_id: str) -> Doc:
+        now = self._clock.now()
+        return render(await self._live(memory_id, rfc3339(now)), to_ms(now))
+
+    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+        now = self._clock.now()
+        where = both(listed(asked), unexpired(rfc3339(now)))
+        docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(asked.items())))
+        return {"items": [render(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
+
+    async def patch(self, memory_id: str, body: MemoryPatch, precondition: Precondition) -> Outcome:
+        now = self._clock.now()
+        doc = await self._live(memory_id, rfc3339(now))
+        precondition.check(doc)
+        fields = body.model_dump(exclude_unset=True)
+        if "status" in fields and doc["status"] == "superseded":
+            raise Conflict("A superseded memory stays so: the memory that replaced it can be changed or deleted.")
+        changed = revision(doc, fields, rfc3339(now))
+        _check_times(doc | changed)
+        if not changed:
+            return Outcome(render(doc, to_ms(now)), headers={"ETag": etag(doc)})
+        await self._check_name(doc, changed)
+        return await self._revised(doc, changed, rfc3339(now))
+
+    async def _revised(self, doc: Doc, changed: Doc, now: str) -> Outcome:
+        entry, pending = None, []
+        if needs_new_entry(changed):
+            vectors = await self._embeddings.of([doc | changed])
+            changed = changed | {"embedding": self._embeddings.info(vectors[0])}
+            entry = entry_of(doc | changed, vectors[0], self._embeddings.model)
+            pending = self._memories.note_pending(doc | changed | {"updated_at": now})
+        new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
+        changes = [*self._memories.revise(doc, changed, now, entry), *pending]
+        return Outcome(render(new, to_ms(now)), changes, headers={"ETag": etag(new)})
+
+    async def _check_name(self, doc: Doc, changed: Doc) -> None:
+        """The name may not be that of another active memory of the scope."""
+        new = doc | changed
+        if new["key"] is None or new["status"] != "active" or changed.keys().isdisjoint(("key", "status")):
+            return
+        others = await self._memories.named(new["agent_id"], new["user_id"], new["key"])
+        if any(other["memory_id"] != doc["memory_id"] for other in others):
+            raise Conflict("Another active memory of this scope has that key.")
+
+    async def delete(self, memory_id: str, precondition: Precondition) -> Outcome:
+        doc = await self._live(memory_id, rfc3339(self._clock.now()))
+        precondition.check(doc)
+        return Outcome(None, self._memories.remove([doc]), 204)
+
+    async def delete_some(self, asked: Mapping[str, Any]) -> int:
+        """Deletes what matches, in steps: every step is whole, and calling again continues after a fault."""
+        if asked.get("agent_id") is None and asked.get("user_id") is None:
+            raise invalid("/query/user_id", "agent_id, user_id or both are required")
+        where = both(listed(asked), self._memories.scope.writable())
+        deleted = 0
+        while docs := await self._memories.find(where, limit=DELETED_AT_ONCE):
+            with contextlib.suppress(CommitConflict):  # one of them has just changed: they are read again
+                await self._memories.store.commit(self._memories.remove(docs))
+                deleted += len(docs)
+        return deleted
+
+    async def history(self, memory_id: str, listing: Listing) -> Doc:
+        await self._live(memory_id, rfc3339(self._clock.now()))
+        docs, cursor = await self._memories.history_page(memory_id, listing)
+        return {"items": [_past(doc) for doc in docs], "next_cursor": cursor}
+
+    async def _live(self, memory_id: str, now: str) -> Doc:
+        doc = await self._memories.get(memory_id)
+        if expired(doc, now):
+            raise NotFound()
+        return doc
+
+
+def _past(doc: Doc) -> Doc:
+    record: Doc = doc["record"]
+    shown = {name: doc[name] for name in ("version", "changed_at", "changed_by")}
+    return {**shown, "record": render(record, to_ms(doc["changed_at"]))}
+
+
+def _check_times(doc: Doc) -> None:
+    if doc["valid_from"] and doc["valid_until"] and doc["valid_from"] >= doc["valid_until"]:
+        raise invalid("/valid_until", "must lie after valid_from")

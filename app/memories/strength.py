@@ -1,0 +1,64 @@
+"""How strong a memory still is: the one decay function (SPEC §8).
+
+    importance = max(min(base, floor), base * factor ** (max(0, idle_days - grace_days) / 30))
+
+Pure, of stored anchors and the time: however often it is computed, the numbers are the same. The exponential form is
+that of forgetting curves (Ebbinghaus 1885), after a grace time in which nothing fades.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+DAY_MS = 86_400_000
+MONTH_DAYS = 30.0
+
+Numbers: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """`factor` a month (30 days) of idleness past `grace_days`, never under `floor` (nor under a base lower still)."""
+
+    factor: float = 0.95
+    grace_days: float = 30.0
+    floor: float = 0.1
+
+
+DEFAULT_DECAY = Decay()
+
+
+@overload
+def importance(
+    base: float, anchor_ms: int, now_ms: int, pinned: bool = False, decay: Decay = DEFAULT_DECAY
+) -> float: ...
+@overload
+def importance(
+    base: NDArray[Any],
+    anchor_ms: NDArray[np.int64],
+    now_ms: int,
+    pinned: NDArray[np.bool_],
+    decay: Decay = DEFAULT_DECAY,
+) -> Numbers: ...
+
+
+def importance(
+    base: float | NDArray[Any],
+    anchor_ms: int | NDArray[np.int64],
+    now_ms: int,
+    pinned: bool | NDArray[np.bool_] = False,
+    decay: Decay = DEFAULT_DECAY,
+) -> float | Numbers:
+    """Importance at `now_ms` (milliseconds since 1970) of memories last accessed, else created, at `anchor_ms`.
+
+    One memory or arrays of them. An anchor in the future is one of now. At an access the caller stores the value of
+    that moment as the new base, with that moment as its anchor.
+    """
+    kept = np.asarray(base, np.float64)
+    idle_months = (now_ms - np.asarray(anchor_ms, np.int64)) / (DAY_MS * MONTH_DAYS)
+    fading_months = np.maximum(0.0, idle_months - decay.grace_days / MONTH_DAYS)
+    faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
+    value: Numbers = np.where(pinned, kept, faded)
+    return value if value.ndim else float(value)

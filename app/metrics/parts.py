@@ -1,0 +1,17 @@
+"""What the parts of a request cost: embedding, search, store."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+EMBEDDING_SECONDS = Histogram("recalld_embedding_batch_seconds", "Time of one batch in the model", buckets=_FAST)
+EMBEDDING_BATCH = Histogram(
+    "recalld_embedding_batch_texts", "Texts in one batch", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
+)
+SEARCH_SECONDS = Histogram("recalld_search_seconds", "Time of a search without its embedding", buckets=_FAST)
+COMMIT_SECONDS = Histogram("recalld_store_commit_seconds", "Time of one group commit", buckets=_FAST)
+COMMIT_WRITES = Histogram(
+    "recalld_store_commit_writes", "Writes in one group", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
+)
+PENDING = Gauge("recalld_pending_embeddings", "Records whose embedding is still to be made, as last counted")
+RECORDS = Counter("recalld_records_written", "Records written, by type", ["collection"])

@@ -1,0 +1,69 @@
+"""What every wire shape shares: the strict base, the field types of SPEC §1, the page and the problem."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+
+from app.clock import rfc3339
+
+T = TypeVar("T")
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
+
+
+class Schema(BaseModel):
+    """Unknown fields are refused. Limits on sizes are the service's settings and are checked on every body alike."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def _in_utc(text: str) -> str:
+    if not _RFC3339.fullmatch(text):
+        raise ValueError("must be an RFC 3339 time with a zone, such as 2026-11-21T08:30:00Z")
+    try:
+        return rfc3339(datetime.fromisoformat(text))
+    except OverflowError:
+        raise ValueError("must lie between the years 1 and 9999 in UTC") from None
+
+
+def _no_nulls(value: Any) -> Any:
+    if value is None:
+        raise ValueError("must not be null: leave it out to keep it as it is")
+    return value
+
+
+Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339 with a zone in; the same moment in UTC with milliseconds out."""
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$", examples=["user-456"])]
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=0)]
+Object = Annotated[
+    dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
+]
+NotNull = BeforeValidator(_no_nulls)
+"""For fields of a PATCH that can be left out but not cleared."""
+
+
+class Page(Schema, Generic[T]):
+    items: list[T]
+    next_cursor: str | None = Field(None, description="Pass as `cursor` for the next page; null on the last one.")
+
+
+class ProblemError(Schema):
+    pointer: str = Field(description="JSON pointer into the body, or `/query/…`, `/path/…`, `/header/…`.")
+    detail: str
+
+
+class Problem(Schema):
+    """RFC 9457 problem details, the body of every error."""
+
+    type: str = Field(examples=["about:blank"])
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="Stable snake_case word.", examples=["not_found"])
+    request_id: str
+    errors: list[ProblemError] = []

@@ -1,0 +1,125 @@
+"""Sessions and their messages over HTTP."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+
+from app.http.listing import Cursor, InListing, Limit, answer
+from app.http.responses import BODY, problems
+from app.http.route import StrictRoute
+from app.idempotency.dependencies import InPrecondition, InWrite
+from app.idempotency.precondition import etag
+from app.memories.schemas import Deleted
+from app.schemas import Identifier, Page
+from app.sessions import schemas
+from app.sessions.dependencies import InWindows, Sessions
+from app.sessions.windows import MAX_LAST, Window
+
+router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictRoute)
+
+SessionId = Annotated[Identifier, Path(examples=["chat-1"])]
+Seq = Annotated[int | None, Query(ge=0, le=2**62)]
+Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
+
+
+@router.post("", status_code=201, response_model=schemas.Session, responses=problems(409, 412, *BODY))
+async def create_session(
+    body: schemas.SessionCreate, sessions: Sessions, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Begin a conversation. Appending messages under a new id does the same."""
+    return await write(lambda: sessions.create(body, if_match))
+
+
+@router.get("", response_model=Page[schemas.Session], responses=problems())
+async def list_sessions(
+    sessions: Sessions,
+    listing: InListing,
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    status: Annotated[Literal["active", "ended"] | None, Query()] = None,
+) -> Response:
+    """Sessions, newest first."""
+    return answer(await sessions.page({"agent_id": agent_id, "user_id": user_id, "status": status}, listing))
+
+
+@router.get("/{session_id}", response_model=schemas.Session, responses=problems(404))
+async def get_session(session_id: SessionId, sessions: Sessions) -> Response:
+    """One session, without its messages."""
+    session = await sessions.get(session_id)
+    return answer(session, {"ETag": etag(session)})
+
+
+@router.patch("/{session_id}", response_model=schemas.Session, responses=problems(404, 409, 412, *BODY))
+async def update_session(
+    session_id: SessionId, body: schemas.SessionPatch, sessions: Sessions, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Change a session: what is absent stays, null clears."""
+    return await write(lambda: sessions.patch(session_id, body, if_match))
+
+
+@router.delete("/{session_id}", status_code=204, response_class=Response, responses=problems(404, 412))
+async def delete_session(
+    session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Delete a session and its messages. The long-term memories made of it stay."""
+    return await write(lambda: sessions.delete(session_id, if_match))
+
+
+@router.post(
+    "/{session_id}/messages",
+    status_code=201,
+    response_model=schemas.Appended,
+    responses=problems(409, 412, *BODY),
+)
+async def append_messages(
+    session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Append messages in order, all or none. A new session is made on the way; an ended one answers 409."""
+    return await write(lambda: sessions.append(session_id, body, if_match))
+
+
+@router.get("/{session_id}/messages", response_model=Page[schemas.Message], responses=problems(404))
+async def list_messages(  # noqa: PLR0913 (query parameters)
+    session_id: SessionId,
+    windows: InWindows,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    last: Annotated[int | None, Query(ge=1, le=MAX_LAST, description="The last so many.")] = None,
+    max_tokens: Tokens = None,
+    before_seq: Seq = None,
+    after_seq: Seq = None,
+) -> Response:
+    """Messages, oldest first: paged onwards, or a window on the end by `last` and `max_tokens`."""
+    window = Window(last, max_tokens, before_seq, after_seq)
+    return answer(await windows.messages(session_id, window, limit, cursor))
+
+
+@router.delete("/{session_id}/messages", response_model=Deleted, responses=problems(404, 412))
+async def clear_messages(
+    session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """A clean slate: short-term memory is emptied, long-term memory stays."""
+    return await write(lambda: sessions.clear(session_id, if_match))
+
+
+@router.get("/{session_id}/context", response_model=schemas.SessionContext, responses=problems(404))
+async def get_session_context(
+    session_id: SessionId,
+    windows: InWindows,
+    max_messages: Annotated[int, Query(ge=1, le=MAX_LAST)] = 10,
+    max_tokens: Tokens = None,
+) -> Response:
+    """The last messages as text for a prompt, within a token budget."""
+    return answer(await windows.context(session_id, max_messages, max_tokens))
+
+
+@router.post("/{session_id}/end", response_model=schemas.Session, responses=problems(404, 409, 412))
+async def end_session(session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition) -> Response:
+    """End the conversation: it takes no more messages. Ending it twice is fine."""
+    return await write(lambda: sessions.end(session_id, if_match))
+
+
+@router.get("/{session_id}/stats", response_model=schemas.SessionStats, responses=problems(404))
+async def get_session_stats(session_id: SessionId, sessions: Sessions) -> Response:
+    """Counts by role, tokens, first and last message, memories formed."""
+    return answer(await sessions.stats(session_id))

@@ -1,0 +1,30 @@
+"""Short-term memory as it is stored: sessions, and their messages as documents of their own."""
+
+from app.storage.collection import Collection, Unique
+
+SESSIONS = Collection(
+    name="conversation_sessions",
+    id_field="session_id",
+    fields={"agent_id": "text", "user_id": "text", "status": "text", "expires_at": "time", "created_at": "time"},
+    indexes=(("agent_id", "user_id"), ("user_id",)),
+    opaque=("metadata",),
+)
+MESSAGES = Collection(
+    name="messages",
+    id_field="message_id",
+    fields={"session_id": "text", "agent_id": "text", "user_id": "text", "seq": "number", "role": "text"},
+    order="seq",
+    unique=(Unique("seq", ("session_id", "seq")),),
+    indexes=(("session_id",),),
+    opaque=("metadata", "content", "tool_calls", "result"),
+)
+"""`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts."""
+
+SESSION_INTERNAL = frozenset({"tenant_id"})
+MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
+"""Fields that never leave the service. `text` is what a message says, its content parts joined."""
+
+
+def counter(session_id: str) -> str:
+    """Name of the session's counter."""
+    return f"messages:{session_id}"

@@ -1,0 +1,72 @@
+"""Queries over sessions and their messages."""
+
+from app.errors import NotFound
+from app.memories.models import MEMORIES
+from app.sessions.models import MESSAGES, SESSIONS
+from app.storage.collection import Change, DeleteWhere, Doc, Insert, Store, Update
+from app.storage.filters import Absent, Eq, Filter, Or, Range, both
+from app.storage.repository import Repository
+from app.storage.scope import Scope
+
+
+class SessionRepository(Repository):
+    def __init__(self, store: Store, scope: Scope) -> None:
+        super().__init__(store, scope, SESSIONS)
+        self.messages = Repository(store, scope, MESSAGES)
+
+    async def live(self, session_id: str, now: str) -> Doc:
+        """Raises NotFound, for an expired session too: time limits are exact, whenever the purge comes."""
+        doc = await self.get(session_id)
+        if expired(doc, now):
+            raise NotFound()
+        return doc
+
+    async def taken(self, session_id: str) -> bool:
+        """Whether the id is in use in the tenant, by whomever."""
+        return await self.store.get(SESSIONS, self.scope.tenant, session_id) is not None
+
+    def within(self, session: Doc, after_seq: int | None = None, before_seq: int | None = None) -> Filter:
+        """The session's messages, those between two numbers."""
+        bounds = None if after_seq is None and before_seq is None else Range("seq", gt=after_seq, lt=before_seq)
+        return both(Eq("session_id", session["session_id"]), bounds)
+
+    async def count_messages(self, session: Doc, role: str) -> int:
+        return await self.messages.count(both(self.within(session), Eq("role", role)))
+
+    async def count_memories(self, session: Doc) -> int:
+        where = both(Eq("source.session_id", session["session_id"]), self.scope.visible())
+        return await self.store.count(MEMORIES, self.scope.tenant, where)
+
+    # --- Changes ------------------------------------------------------------------------------------------------------
+
+    def add_message(self, doc: Doc) -> Insert:
+        return Insert(MESSAGES, {"tenant_id": self.scope.tenant, **doc})
+
+    def count_in(self, session: Doc, added: list[Doc]) -> Update:
+        """Appended children leave the session's version alone; an ended session takes none."""
+        self.scope.require_write(session["agent_id"], session["user_id"])
+        last = max(doc["timestamp"] for doc in added)
+        return Update(
+            SESSIONS,
+            self.scope.tenant,
+            session["session_id"],
+            set={"last_message_at": max(last, session["last_message_at"] or "")},
+            inc={"message_count": len(added), "token_count": sum(doc["tokens"] for doc in added)},
+            expect={name: session[name] for name in ("status", "memorize", "agent_id", "user_id", "created_at")},
+        )
+
+    def clear(self, session: Doc) -> list[Change]:
+        """All messages go; the counter of their numbers stays."""
+        self.scope.require_write(session["agent_id"], session["user_id"])
+        return [DeleteWhere(MESSAGES, self.scope.tenant, Eq("session_id", session["session_id"]))]
+
+    def remove(self, session: Doc) -> list[Change]:
+        return [*self.clear(session), self.delete(session)]
+
+
+def unexpired(now: str) -> Filter:
+    return Or((Absent("expires_at"), Range("expires_at", gt=now)))
+
+
+def expired(doc: Doc, now: str) -> bool:
+    return doc["expires_at"] is not None and doc["expires_at"] <= now

@@ -1,0 +1,188 @@
+"""Sessions and messages on the wire; messages as OpenAI clients hold them."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+
+from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp
+from app.sessions.models import MESSAGE_INTERNAL, SESSION_INTERNAL
+from app.storage.collection import Doc
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Memorize = Annotated[
+    Literal["none", "messages", "extract"],
+    Field(description="`messages`: what user and assistant say becomes long-term memory at once; `extract`: on end."),
+]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class SessionCreate(Schema):
+    model_config = {
+        "json_schema_extra": {"examples": [{"session_id": "chat-1", "agent_id": "support", "user_id": "ada"}]}
+    }
+
+    session_id: Identifier | None = Field(None, description="Yours, unique in the tenant; made up if you give none.")
+    agent_id: Identifier
+    user_id: Identifier
+    memorize: Memorize = "messages"
+    metadata: Object = {}
+    expires_at: Timestamp | None = None
+
+
+class SessionPatch(Schema):
+    metadata: Annotated[Object | None, NotNull] = None
+    memorize: Annotated[Memorize | None, NotNull] = None
+    summary: str | None = None
+    expires_at: Timestamp | None = None
+
+
+class Session(Schema):
+    session_id: str
+    agent_id: str
+    user_id: str
+    status: Literal["active", "ended"]
+    summary: str | None
+    metadata: Object
+    memorize: Literal["none", "messages", "extract"]
+    message_count: Count = Field(description="Messages held now.")
+    token_count: Count = Field(description="Their o200k tokens.")
+    last_message_at: str | None
+    ended_at: str | None
+    expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class FunctionCall(Schema):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Schema):
+    """As the model gave it; fields that we do not know stay."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    type: str = "function"
+    function: FunctionCall | None = None
+
+
+class ContentPart(Schema):
+    """`{"type": "text", "text": …}` is read; parts of other types are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def _texts_have_text(self) -> Self:
+        if self.type == "text" and self.text is None:
+            raise ValueError("a part of type text needs a text")
+        return self
+
+
+class MessageIn(Schema):
+    role: Role
+    content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
+        None, description="Text, content parts, or null beside tool_calls."
+    )
+    name: Name | None = Field(None, description="Who speaks; else the role.")
+    tool_calls: Annotated[list[ToolCall], Field(min_length=1)] | None = None
+    tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    result: JsonValue = Field(None, description="A tool's result, as JSON.")
+    metadata: Object = {}
+    timestamp: Timestamp | None = Field(None, description="When it was said; default: now.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.content is None and self.tool_calls is None and self.result is None:
+            raise ValueError("content is required, unless there are tool_calls or a result")
+        if self.tool_calls is not None and self.role != "assistant":
+            raise ValueError("tool_calls belong to the role assistant")
+        return self
+
+    def text(self) -> str:
+        """What it says: the text, or the text parts, one a line."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type == "text" and part.text)
+        return self.content or ""
+
+
+class MessagesAppend(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {
+                    "agent_id": "support",
+                    "user_id": "ada",
+                    "messages": [{"role": "user", "name": "Ada", "content": "I moved to Boston last week."}],
+                }
+            ]
+        }
+    }
+
+    messages: Annotated[list[MessageIn], Field(min_length=1, description="At most 500.")]
+    agent_id: Identifier | None = Field(None, description="Required where the session is new.")
+    user_id: Identifier | None = Field(None, description="Required where the session is new.")
+    memorize: Memorize | None = Field(None, description="For a new session; default: messages.")
+    metadata: Object | None = Field(None, description="Of a new session.")
+
+
+class Message(Schema):
+    message_id: str
+    session_id: str
+    seq: int = Field(description="1, 2, 3 …: no gaps, never restarts.")
+    role: Role
+    content: str | list[dict[str, Any]] | None
+    name: str | None
+    tool_calls: list[dict[str, Any]] | None
+    tool_call_id: str | None
+    result: JsonValue
+    metadata: Object
+    timestamp: str
+    tokens: Count
+    created_at: str
+
+
+class Appended(Schema):
+    session_id: str
+    items: list[Message]
+    memory_ids: list[str] = Field(description="Long-term memories made from these messages.")
+
+
+class ContextMessage(Schema):
+    seq: int
+    role: Role
+    name: str | None
+    content: str
+
+
+class SessionContext(Schema):
+    text: str = Field(description="`role: content` lines, the summary first where there is one.")
+    messages: list[ContextMessage]
+    summary: str | None
+    tokens: Count = Field(description="o200k tokens of `text`.")
+    truncated: bool = Field(description="Earlier messages were left out.")
+
+
+class SessionStats(Schema):
+    session_id: str
+    message_count: Count
+    by_role: dict[str, int]
+    token_count: Count
+    first_message_at: str | None
+    last_message_at: str | None
+    memories: Count = Field(description="Long-term memories that came of it.")
+
+
+def render(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name not in SESSION_INTERNAL}
+
+
+def render_message(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name not in MESSAGE_INTERNAL}

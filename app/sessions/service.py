@@ -1,0 +1,166 @@
+"""The rules of sessions. Methods that write return an `Outcome` and commit nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.clock import Clock, rfc3339
+from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
+from app.idempotency.precondition import Precondition, etag
+from app.idempotency.write import Outcome
+from app.memories.documents import entry_of
+from app.memories.embeddings import Embeddings
+from app.memories.repository import MemoryRepository
+from app.sessions import documents
+from app.sessions.models import counter
+from app.sessions.repository import SessionRepository, expired, unexpired
+from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
+from app.storage.collection import Allocate, Change, Doc
+from app.storage.filters import Eq, both
+from app.storage.repository import Listing
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class SessionService:
+    def __init__(
+        self, sessions: SessionRepository, memories: MemoryRepository, embeddings: Embeddings, clock: Clock
+    ) -> None:
+        self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
+
+    async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
+        now = self._now()
+        doc = documents.new_session(body.model_dump(), now)
+        changes = [*await self._make_room(doc["session_id"], now), self._sessions.insert(doc)]
+        precondition.check(None)
+        return Outcome(render(doc), changes, 201, {"ETag": etag(doc)})
+
+    async def get(self, session_id: str) -> Doc:
+        return render(await self._live(session_id))
+
+    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+        named = [Eq(field, value) for field, value in sorted(asked.items()) if value is not None]
+        where = both(*named, unexpired(self._now()))
+        docs, cursor = await self._sessions.page(where, listing, mark=repr(named))
+        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+
+    async def patch(self, session_id: str, body: SessionPatch, precondition: Precondition) -> Outcome:
+        doc = await self._live(session_id)
+        precondition.check(doc)
+        fields = {name: value for name, value in body.model_dump(exclude_unset=True).items() if doc[name] != value}
+        return self._changed(doc, fields)
+
+    async def end(self, session_id: str, precondition: Precondition) -> Outcome:
+        """Ending an ended session changes nothing."""
+        doc = await self._live(session_id)
+        precondition.check(doc)
+        return self._changed(doc, {} if doc["status"] == "ended" else {"status": "ended", "ended_at": self._now()})
+
+    def _changed(self, doc: Doc, fields: Doc) -> Outcome:
+        if not fields:
+            return Outcome(render(doc), headers={"ETag": etag(doc)})
+        now = self._now()
+        new = doc | fields | {"version": doc["version"] + 1, "updated_at": now}
+        return Outcome(render(new), [self._sessions.update(doc, fields, now=now)], headers={"ETag": etag(new)})
+
+    async def delete(self, session_id: str, precondition: Precondition) -> Outcome:
+        """The session and its messages go; the memories made of them stay."""
+        doc = await self._live(session_id)
+        precondition.check(doc)
+        return Outcome(None, self._sessions.remove(doc), 204)
+
+    async def clear(self, session_id: str, precondition: Precondition) -> Outcome:
+        """A clean slate: short-term memory is emptied, long-term memory stays."""
+        doc = await self._live(session_id)
+        precondition.check(doc)
+        empty = {"message_count": 0, "token_count": 0, "last_message_at": None, "summary": None}
+        counted = {"message_count": doc["message_count"], "version": doc["version"]}
+        update = self._sessions.update(doc, empty, now=self._now(), expect=counted)
+        return Outcome({"deleted": doc["message_count"]}, [*self._sessions.clear(doc), update])
+
+    # --- Messages -----------------------------------------------------------------------------------------------------
+
+    async def append(self, session_id: str, body: MessagesAppend, precondition: Precondition) -> Outcome:
+        """All messages in order, or none; the session is made where it is new."""
+        now = self._now()
+        session, changes = await self._open(session_id, body, precondition, now)
+        messages = documents.new_messages(session, body.messages, now)
+        changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
+        changes += [self._sessions.add_message(doc) for doc in messages]
+        changes.append(self._sessions.count_in(session, messages))
+        memories = await self._memorize(session, messages, now)
+        for memory, vector in memories:
+            changes += self._memories.add(memory, entry_of(memory, vector, self._embeddings.model))
+        answer = {
+            "session_id": session_id,
+            "items": [render_message(doc) for doc in messages],
+            "memory_ids": [memory["memory_id"] for memory, _ in memories],
+        }
+        return Outcome(answer, changes, 201)
+
+    async def _open(
+        self, session_id: str, body: MessagesAppend, precondition: Precondition, now: str
+    ) -> tuple[Doc, list[Change]]:
+        """The session to append to, and the changes that make it."""
+        session = await self._sessions.find_one(session_id)
+        if session is None or expired(session, now):
+            precondition.check(None)
+            return await self._begin(session_id, body, now)
+        precondition.check(session)
+        for field in ("agent_id", "user_id"):
+            if getattr(body, field) not in (None, session[field]):
+                raise AlreadyExists("That session_id is taken.")
+        if session["status"] == "ended":
+            raise SessionEnded("This session has ended: it takes no more messages.")
+        return session, []
+
+    async def _begin(self, session_id: str, body: MessagesAppend, now: str) -> tuple[Doc, list[Change]]:
+        missing = [
+            FieldError(f"/{f}", "is required: the session is new")
+            for f in ("agent_id", "user_id")
+            if getattr(body, f) is None
+        ]
+        if missing:
+            raise Invalid("agent_id and user_id are required: the session is new.", errors=missing)
+        session = documents.new_session({**body.model_dump(exclude={"messages"}), "session_id": session_id}, now)
+        return session, [*await self._make_room(session_id, now), self._sessions.insert(session)]
+
+    async def _make_room(self, session_id: str, now: str) -> list[Change]:
+        """An expired session gives its id free; one that lives does not. Raises AlreadyExists, which names nobody."""
+        old = await self._sessions.find_one(session_id)
+        if old is not None and expired(old, now):
+            return self._sessions.remove(old)
+        if await self._sessions.taken(session_id):
+            raise AlreadyExists("That session_id is taken.")
+        return []
+
+    async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, Any]]:
+        """Memories with their vectors, for a session that remembers its messages."""
+        if session["memorize"] != "messages":
+            return []
+        key_id = self._sessions.scope.key_id
+        made = [documents.memory_of(doc, session, key_id, now) for doc in messages if documents.leaves_memory(doc)]
+        vectors = await self._embeddings.of(made)
+        return [
+            (doc | {"embedding": self._embeddings.info(vector)}, vector)
+            for doc, vector in zip(made, vectors, strict=True)
+        ]
+
+    async def stats(self, session_id: str) -> Doc:
+        session = await self._live(session_id)
+        counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}
+        first = await self._sessions.messages.find(self._sessions.within(session), order="asc", limit=1)
+        return {
+            "session_id": session_id,
+            "message_count": session["message_count"],
+            "by_role": {role: number for role, number in counts.items() if number},
+            "token_count": session["token_count"],
+            "first_message_at": first[0]["timestamp"] if first else None,
+            "last_message_at": session["last_message_at"],
+            "memories": await self._sessions.count_memories(session),
+        }
+
+    async def _live(self, session_id: str) -> Doc:
+        return await self._sessions.live(session_id, self._now())
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())

@@ -1,0 +1,80 @@
+"""Every setting, described once; read from the environment (`RECALLD_…`) or `.env`. The CLI's help and the docs are made from this."""
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LimitSettings(_Group):
+    body_bytes: int = Field(4 << 20, ge=1024, description="Largest request body, in bytes.")
+    batch_items: int = Field(500, ge=1, description="Most items in a batch or messages in one append.")
+    text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
+    json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
+    object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
+    requests_per_second: float = Field(
+        0, ge=0, description="Requests a second for each key, with bursts of twice that; 0: no limit."
+    )
+
+
+class EmbeddingSettings(_Group):
+    model: str = Field("minilm-int8", description="`minilm-int8`, the folder of an ONNX model, or a model hub's name.")
+    threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
+    batch_tokens: int = Field(2048, ge=64, description="Most tokens in one batch, padding included.")
+    query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
+    retry_seconds: float = Field(5.0, gt=0, description="Pause between attempts to embed what is pending.")
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="RECALLD_",
+        env_file=".env",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        frozen=True,
+        extra="ignore",
+    )
+
+    host: str = Field("127.0.0.1", description="Address to serve on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
+    data_dir: Path = Field(Path(".recalld"), description="Directory of the embedded store.")
+    auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
+    cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
+    busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
+    drain_seconds: int = Field(20, ge=1, le=25, description="How long in-flight requests may take after SIGTERM.")
+    drain_delay_seconds: float = Field(
+        0.5, ge=0, le=10, description="How long to be not ready before closing the door."
+    )
+    limits: LimitSettings = LimitSettings()
+    embedding: EmbeddingSettings = EmbeddingSettings()
+
+    @property
+    def loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """(environment variable, default, description) of every setting."""
+    rows: list[tuple[str, str, str]] = []
+    for name, field in Settings.model_fields.items():
+        nested = field.annotation
+        if isinstance(nested, type) and issubclass(nested, _Group):
+            rows += [
+                (f"RECALLD_{name}_{inner}".upper(), str(f.default), f.description or "")
+                for inner, f in nested.model_fields.items()
+            ]
+        else:
+            rows.append((f"RECALLD_{name}".upper(), str(field.default), field.description or ""))
+    return rows

@@ -1,0 +1,41 @@
+"""What lifespan builds and endpoints' dependencies read."""
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypedDict
+
+from app.clock import Clock
+from app.embedding.embedder import Embedder
+from app.settings import Settings
+from app.storage.collection import Store
+
+
+class AccessLog(Protocol):
+    """Takes note that memories were recalled; written off the request's path."""
+
+    def note(self, tenant: str, memory_ids: list[str]) -> None: ...
+
+
+class Limiter(Protocol):
+    def check(self, key_id: str) -> None:
+        """Raises RateLimited."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    settings: Settings
+    store: Store
+    embedder: Embedder
+    clock: Clock
+    accesses: AccessLog
+    limiter: Limiter
+    lifecycle: "Lifecycle" = field(default_factory=lambda: Lifecycle())
+
+
+@dataclass(slots=True)
+class Lifecycle:
+    draining: bool = False
+
+
+class State(TypedDict):
+    resources: Resources

@@ -1,0 +1,242 @@
+"""The storage protocol: how a collection is declared, what a change is, and what an engine can do.
+
+Documents are plain JSON objects, the same in every engine: they carry `tenant_id`, an id under the collection's
+`id_field`, `version`, `created_at` and `updated_at`; times are RFC 3339 strings (`clock.rfc3339`), which sort as they are.
+Writes are data: a service computes a list of changes and `Store.commit` makes all of them or none.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from app.errors import Conflict
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.scope import Pair
+from app.storage.search import Columns, Floats, Ints, ScopeFacts, SearchQuery
+from app.storage.text import IndexedText
+
+Doc: TypeAlias = dict[str, Any]
+Kind: TypeAlias = Literal["text", "number", "flag", "time", "list"]
+Order: TypeAlias = Literal["asc", "desc"]
+
+
+# --- Declarations -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """No two documents of a tenant agree on all `fields`; only documents matching `when` count. Null is a value."""
+
+    name: str
+    fields: tuple[str, ...]
+    when: Filter = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What search keeps of a document beside its text and vector; fields by path, as in filters."""
+
+    facets: tuple[str, ...]
+    """Fields (text or list) that Eq, In and Has may name."""
+    ranges: tuple[str, ...]
+    """Fields (number or time) that Range and Absent may name."""
+    time: tuple[str, ...]
+    """When it happened: the first of these that is there."""
+    anchor: tuple[str, ...]
+    """Where its decay starts: the first of these that is there."""
+    content: str = "content_hash"
+    importance: str = "base_importance"
+    pinned: str = "pinned"
+    session: str = "source.session_id"
+    ordinal: str = "source.message_seq"
+    speaker: str = "source.speaker"
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A place in a list: the order field's value and the id of the last document seen."""
+
+    value: str | int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Declared once; indexes, erasure, export, migration and the contract suite read it."""
+
+    name: str
+    id_field: str
+    fields: Mapping[str, Kind]
+    """Every field that a filter may name."""
+    order: str = "created_at"
+    """Lists go by this, then by id."""
+    unique: tuple[Unique, ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    """Equality prefixes that lists are asked by; each index ends in the order."""
+    opaque: tuple[str, ...] = ()
+    """Fields that hold callers' objects: their keys are data and can never be a path."""
+    searched: Searched | None = None
+
+    def after(self, doc: Mapping[str, Any]) -> "After":
+        """The place of `doc` in lists."""
+        return After(doc[self.order], doc[self.id_field])
+
+
+# --- Changes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEntry:
+    """What search needs of a text. `vector` is unit length, of `model`; None while its embedding is pending."""
+
+    text: IndexedText
+    vector: Floats | None
+    model: str
+
+    def __post_init__(self) -> None:
+        if self.vector is not None and not abs(float(np.linalg.norm(self.vector)) - 1.0) < 1e-3:
+            raise ValueError("a vector must be finite and of unit length")
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Stands for an allocated value, plus an offset, anywhere in the documents of the same commit."""
+
+    name: str
+    plus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    collection: Collection
+    doc: Doc
+    entry: SearchEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Sets and increments top-level fields of one document that must be there and agree with `expect`."""
+
+    collection: Collection
+    tenant: str
+    id: str
+    set: Doc = field(default_factory=dict)
+    inc: Mapping[str, int] = field(default_factory=dict)
+    expect: Mapping[str, Any] = field(default_factory=dict)
+    entry: SearchEntry | None = None
+    """None: text and vector stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    collection: Collection
+    tenant: str
+    id: str
+    expect: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWhere:
+    """Deletes what matches at the moment of the commit; `Committed.deleted` counts it."""
+
+    collection: Collection
+    tenant: str
+    where: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Takes `count` values of a gap-free counter, the first of which `Ref(name)` stands for. Counters start at 1."""
+
+    name: str
+    tenant: str
+    count: int = 1
+
+
+Change: TypeAlias = Insert | Update | Delete | DeleteWhere | Allocate
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    allocated: Mapping[str, int]
+    deleted: int
+
+
+class CommitConflict(Conflict):
+    """Nothing of the list was done: `reason` is `exists`, `missing`, `expect` or the name of a unique key."""
+
+    def __init__(self, collection: str, doc_id: str, reason: str) -> None:
+        super().__init__("The record changed meanwhile; please try again.")
+        self.collection, self.doc_id, self.reason = collection, doc_id, reason
+
+
+def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
+    """The tree with every Ref replaced by its value."""
+    if isinstance(tree, Ref):
+        return allocated[tree.name] + tree.plus
+    if isinstance(tree, dict):
+        return {k: resolve(v, allocated) for k, v in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [resolve(v, allocated) for v in tree]
+    return tree
+
+
+def stale(doc: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
+    return any(doc.get(name) != value for name, value in expect.items())
+
+
+# --- Engines ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check of `Store.check`."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Store(Protocol):
+    """One engine. Every method raises StoreUnavailable when the store cannot be read or written."""
+
+    name: str
+
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None: ...
+
+    async def find(
+        self,
+        collection: Collection,
+        tenant: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "desc",
+        after: After | None = None,
+        limit: int = 100,
+    ) -> list[Doc]:
+        """Documents by `collection.order`, then id; keyset paging by `after`."""
+        ...
+
+    async def count(self, collection: Collection, tenant: str, where: Filter = EVERYTHING) -> int: ...
+
+    async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Pair]) -> ScopeFacts: ...
+
+    async def search(self, collection: Collection, query: SearchQuery) -> Columns:
+        """Sees every commit that was acknowledged before the call."""
+        ...
+
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
+        """Documents by the handles of `Columns.rows`, in that order; None for one that went meanwhile."""
+        ...
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        """All changes, durably, or none. Raises CommitConflict."""
+        ...
+
+    async def check(self, *, deep: bool = False) -> list[Finding]:
+        """Reachability; with `deep`, the integrity of everything stored."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,131 @@
+"""What one list of changes does to the database. Runs in the writer's thread, inside the savepoint of its list."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+import orjson
+
+from app.storage.collection import (
+    Allocate,
+    Change,
+    Collection,
+    CommitConflict,
+    Committed,
+    Delete,
+    DeleteWhere,
+    Doc,
+    Insert,
+    SearchEntry,
+    Update,
+    resolve,
+    stale,
+)
+from app.storage.embedded import pairs, sql
+
+
+def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
+    """All of `changes`, or an exception after which the caller rolls back."""
+    work = _Work(connection)
+    for change in changes:
+        work.do(change)
+    work.pairs.close()
+    return Committed(work.allocated, work.deleted)
+
+
+class _Work:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.allocated: dict[str, int] = {}
+        self.deleted = 0
+        self.pairs = pairs.Writing(connection)
+
+    def do(self, change: Change) -> None:
+        match change:
+            case Insert():
+                self._insert(change.collection, self._resolved(change.doc), change.entry)
+            case Update():
+                self._update(change)
+            case Delete():
+                row, doc = self._read(change.collection, change.tenant, change.id, change.expect)
+                self._delete(change.collection, row, doc)
+            case DeleteWhere():
+                self._delete_where(change)
+            case Allocate():
+                self._allocate(change)
+
+    def _resolved(self, doc: Doc) -> Doc:
+        if not self.allocated:
+            return doc
+        resolved: Doc = resolve(doc, self.allocated)
+        return resolved
+
+    def _allocate(self, change: Allocate) -> None:
+        statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
+        last: Any
+        ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
+        self.allocated[change.name] = int(last) - change.count + 1
+
+    def _insert(self, collection: Collection, doc: Doc, entry: SearchEntry | None) -> None:
+        doc_id = str(doc[collection.id_field])
+        values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
+        statement = (
+            f"INSERT INTO {sql.quoted(collection.name)} (tenant, id, {_column_list(collection)}, doc) "  # noqa: S608
+            f"VALUES ({', '.join('?' * len(values))})"
+        )
+        self._run(collection, doc_id, statement, values)
+        if collection.searched and entry is not None:
+            self.pairs.put(collection, doc, self._connection.last_insert_rowid(), entry)
+
+    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"  # noqa: S608
+        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
+        if found is None:
+            raise CommitConflict(collection.name, doc_id, "missing")
+        doc: Doc = orjson.loads(found[1])
+        if stale(doc, expect):
+            raise CommitConflict(collection.name, doc_id, "expect")
+        return int(found[0]), doc
+
+    def _update(self, change: Update) -> None:
+        collection = change.collection
+        row, doc = self._read(collection, change.tenant, change.id, change.expect)
+        doc |= self._resolved(change.set)
+        for name, by in change.inc.items():
+            doc[name] = (doc.get(name) or 0) + by
+        assignments = ", ".join(f"{sql.quoted(name)} = ?" for name in sql.columns(collection))
+        statement = f"UPDATE {sql.quoted(collection.name)} SET {assignments}, doc = ? WHERE row = ?"  # noqa: S608
+        self._run(collection, change.id, statement, (*sql.row_values(collection, doc), orjson.dumps(doc).decode(), row))
+        if collection.searched:
+            self.pairs.put(collection, doc, row, change.entry)
+
+    def _run(self, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]) -> None:
+        try:
+            self._connection.execute(statement, values)
+        except apsw.ConstraintError as fault:
+            raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
+
+    def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
+        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))  # noqa: S608
+        self.deleted += 1
+        if collection.searched:
+            self.pairs.remove(collection, doc, row)
+
+    def _delete_where(self, change: DeleteWhere) -> None:
+        condition, values = sql.where(change.collection, change.where)
+        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"  # noqa: S608
+        rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
+        for row, doc in rows:
+            self._delete(change.collection, int(row), orjson.loads(doc))
+
+
+def _column_list(collection: Collection) -> str:
+    return ", ".join(sql.quoted(name) for name in sql.columns(collection))
+
+
+def _violated(collection: Collection, message: str) -> str:
+    """SQLite names the index where it is one on expressions, and the columns of the id index."""
+    for unique in collection.unique:
+        if sql.unique_index(collection, unique) in message:
+            return unique.name
+    return "exists"

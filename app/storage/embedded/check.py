@@ -1,0 +1,86 @@
+"""`recalld doctor`: is everything that is stored whole, and does search agree with the documents?"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import apsw
+import orjson
+
+from app.storage.collection import Collection, Finding
+from app.storage.embedded import sql
+from app.storage.packed import TERM, head_dtype
+
+MAX_NAMED = 5
+
+
+def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
+    findings = [_integrity(connection)]
+    for collection in collections:
+        findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
+        if collection.searched:
+            findings.append(_finding(f"{collection.name}: search rows", _bad_rows(connection, collection)))
+            findings.append(_finding(f"{collection.name}: pairs", _bad_pairs(connection, collection)))
+    return findings
+
+
+def _integrity(connection: apsw.Connection) -> Finding:
+    said = [str(line) for (line,) in connection.execute("PRAGMA integrity_check")]
+    return Finding("database", said == ["ok"], "; ".join(said[:MAX_NAMED]))
+
+
+def _finding(name: str, faults: Iterator[str]) -> Finding:
+    found = list(faults)
+    return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
+
+
+def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+    """Documents that cannot be read, or whose columns say something else than they do."""
+    fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *sql.columns(collection)))
+    statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"  # noqa: S608
+    for text, tenant, doc_id, *stored in connection.execute(statement):
+        try:
+            doc = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            yield f"{doc_id} is no JSON"
+            continue
+        if [tenant, doc_id] != [doc["tenant_id"], doc[collection.id_field]]:
+            yield f"{doc_id} lies under another id or tenant"
+        if stored != sql.row_values(collection, doc):
+            yield f"{doc_id} has columns that differ from its document"
+
+
+def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+    table, documents = sql.search_table(collection), sql.quoted(collection.name)
+    assert collection.searched is not None
+    size = head_dtype(len(collection.searched.ranges)).itemsize
+    checks: dict[str, Callable[[], str]] = {
+        "search rows without a document": lambda: (
+            f"SELECT s.row FROM {table} s LEFT JOIN {documents} d ON d.row = s.row "  # noqa: S608
+            "WHERE s.head IS NOT NULL AND d.row IS NULL"
+        ),
+        "documents without a search row": lambda: (
+            f"SELECT d.id FROM {documents} d WHERE NOT EXISTS (SELECT 1 FROM pairs p JOIN {table} s "  # noqa: S608
+            "ON s.pair = p.pair AND s.row = d.row WHERE s.head IS NOT NULL AND p.tenant = d.tenant "
+            "AND p.collection = ? AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, ''))"
+        ),
+        "search rows of a wrong size": lambda: (
+            f"SELECT row FROM {table} WHERE head IS NOT NULL AND "  # noqa: S608
+            f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
+        ),
+    }
+    for name, statement in checks.items():
+        text = statement()
+        for (which,) in connection.execute(text, (collection.name,) if "?" in text else ()):
+            yield f"{name}: {which}"
+
+
+def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+    table = sql.search_table(collection)
+    statement = (
+        "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "  # noqa: S608
+        f"LEFT JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? GROUP BY p.pair"
+    )
+    for pair, count, there, version, newest in connection.execute(statement, (collection.name,)):
+        if count != there:
+            yield f"pair {pair} counts {count} rows and has {there}"
+        if newest > version:
+            yield f"pair {pair} is at version {version} and holds a row of {newest}"

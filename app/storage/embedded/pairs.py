@@ -1,0 +1,149 @@
+"""The searchable rows of a pair (agent, user), clustered, and the pair's small record: version, count, speakers.
+
+Each list of changes moves the version of the pairs that it touches by one; a row carries the version it was written
+in, and a deleted one leaves a tombstone, so that any process brings its copy of a pair up to date by the difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import orjson
+
+from app.storage.collection import Collection, Doc, SearchEntry
+from app.storage.embedded import sql
+from app.storage.filters import value_at
+from app.storage.packed import Packed, pack, repack
+from app.storage.scope import ANY, Pair
+from app.storage.segment import Row
+
+MAX_SPEAKERS = 64
+MIN_TOMBSTONES = 64
+
+
+@dataclass(slots=True)
+class PairState:
+    pair: int
+    version: int
+    floor: int
+    count: int
+    tombstones: int
+    speakers: list[str]
+
+
+def read(connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[PairState]:
+    """The pairs that exist, of those wanted."""
+    if not wanted:
+        return []
+    conditions = " OR ".join("user = ?" if pair.agent is ANY else "(user = ? AND agent = ?)" for pair in wanted)
+    values: list[Any] = [v for pair in wanted for v in ((pair.user,) if pair.agent is ANY else (pair.user, pair.agent))]
+    statement = (
+        "SELECT pair, version, floor, count, tombstones, speakers FROM pairs "  # noqa: S608 (only "?" is put in)
+        f"WHERE collection = ? AND tenant = ? AND ({conditions}) ORDER BY pair"
+    )
+    found: list[Any] = list(connection.execute(statement, (collection.name, tenant, *(v or "" for v in values))))
+    return [PairState(row[0], row[1], row[2], row[3], row[4], orjson.loads(row[5])) for row in found]
+
+
+def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int) -> list[Row]:
+    """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
+    newer, values = ("rev > ?", (pair, since)) if since else ("head IS NOT NULL", (pair,))
+    statement = (
+        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "  # noqa: S608
+        f"WHERE pair = ? AND {newer} ORDER BY row"
+    )
+    return [
+        Row(row, None if head is None else Packed(head, vector, terms, facets))
+        for row, head, vector, terms, facets in connection.execute(statement, values)
+    ]
+
+
+class Writing:
+    """Search rows of one list of changes."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._open: dict[tuple[str, str, str, str], PairState] = {}
+        self._collections: dict[int, Collection] = {}
+
+    def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry | None) -> None:
+        """Writes or overwrites a document's row; without `entry` its text and vector stay."""
+        assert collection.searched is not None
+        state = self._state(collection, doc)
+        old = self._packed(collection, state.pair, row)
+        if entry is not None:
+            packed = pack(collection.searched, doc, entry, state.version)
+        elif old is not None:
+            packed = repack(collection.searched, doc, old, state.version)
+        else:
+            return
+        if old is None:
+            state.count += 1
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            (state.pair, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
+        )
+
+    def remove(self, collection: Collection, doc: Doc, row: int) -> None:
+        state = self._state(collection, doc)
+        if self._packed(collection, state.pair, row) is None:
+            return
+        state.count -= 1
+        state.tombstones += 1
+        if not state.count:
+            state.speakers = []
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",  # noqa: S608
+            (state.pair, row, state.version),
+        )
+
+    def close(self) -> None:
+        for state in self._open.values():
+            if state.tombstones > max(MIN_TOMBSTONES, state.count):
+                self._bury(self._collections[state.pair], state)
+            self._connection.execute(
+                "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ? WHERE pair = ?",
+                (
+                    state.version,
+                    state.floor,
+                    state.count,
+                    state.tombstones,
+                    orjson.dumps(state.speakers).decode(),
+                    state.pair,
+                ),
+            )
+
+    def _bury(self, collection: Collection, state: PairState) -> None:
+        """Drops the tombstones; copies older than this version must be read anew."""
+        statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"  # noqa: S608
+        self._connection.execute(statement, (state.pair,))
+        state.floor, state.tombstones = state.version, 0
+
+    def _state(self, collection: Collection, doc: Doc) -> PairState:
+        user, agent = doc.get("user_id") or "", doc.get("agent_id") or ""
+        key = (collection.name, doc["tenant_id"], user, agent)
+        state = self._open.get(key)
+        if state is None:
+            found = read(self._connection, collection, key[1], [Pair(agent, user)])
+            state = self._open[key] = found[0] if found else self._create(key)
+            state.version += 1
+            self._collections[state.pair] = collection
+        return state
+
+    def _create(self, key: tuple[str, str, str, str]) -> PairState:
+        statement = "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
+        self._connection.execute(statement, key)
+        return PairState(self._connection.last_insert_rowid(), 0, 0, 0, 0, [])
+
+    def _packed(self, collection: Collection, pair: int, row: int) -> Packed | None:
+        statement = f"SELECT head, vector, terms, facets FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"  # noqa: S608
+        found = self._connection.execute(statement, (pair, row)).fetchone()
+        return None if found is None or found[0] is None else Packed(*found)
+
+    def _note_speaker(self, collection: Collection, state: PairState, doc: Doc) -> None:
+        assert collection.searched is not None
+        speaker = value_at(doc, collection.searched.speaker)
+        if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
+            state.speakers.append(speaker)

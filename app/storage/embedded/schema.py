@@ -1,0 +1,99 @@
+"""Opens a database and brings its schema to the declarations, once, whichever process comes first."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+
+from app.errors import StoreUnavailable
+from app.storage.collection import Collection
+from app.storage.embedded import sql
+
+LAYOUT = 1
+"""Version of the physical layout, in `user_version`. Declared fields and indexes need no new one: see `_reconcile`."""
+
+_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536", "temp_store = MEMORY")
+
+_OWN_TABLES = (
+    "CREATE TABLE IF NOT EXISTS counters (tenant TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (tenant, name)) "
+    "WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS pairs (pair INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, "
+    "tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL, version INTEGER NOT NULL, "
+    "floor INTEGER NOT NULL DEFAULT 0, count INTEGER NOT NULL, tombstones INTEGER NOT NULL DEFAULT 0, "
+    "speakers TEXT NOT NULL DEFAULT '[]', UNIQUE (collection, tenant, user, agent))",
+)
+"""`pairs` holds each (agent, user) of a searched collection, the empty string standing for none; a reader whose copy
+is older than `floor` reads the pair anew, for the tombstones that it would need are gone."""
+
+
+def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
+    with guarded():
+        connection = apsw.Connection(str(path), statementcachesize=512)
+        connection.set_busy_timeout(busy_timeout_ms)
+        connection.pragma("page_size", 8192)
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        return connection
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Faults of the disk, of locks and of the file's content become StoreUnavailable, with the reason."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as fault:
+        raise StoreUnavailable("The store is locked by another process.") from fault
+    except apsw.FullError as fault:
+        raise StoreUnavailable("The disk is full.", retry_after=30) from fault
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError) as fault:
+        raise StoreUnavailable(f"The store's file cannot be used: {fault}.", retry_after=30) from fault
+    except (apsw.CorruptError, apsw.NotADBError) as fault:
+        raise StoreUnavailable("The store is damaged: run `recalld doctor`.", retry_after=60) from fault
+
+
+def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
+    with guarded():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            found = int(connection.pragma("user_version"))
+            if found > LAYOUT:
+                raise StoreUnavailable(f"The store was written by a newer version (layout {found}, known: {LAYOUT}).")
+            for statement in _OWN_TABLES:
+                connection.execute(statement)
+            for collection in collections:
+                _reconcile(connection, collection)
+            connection.pragma("user_version", LAYOUT)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
+    """Makes what is missing; a newly declared field is filled from the documents."""
+    for statement in sql.tables(collection):
+        connection.execute(statement)
+    name = sql.quoted(collection.name)
+    there = {str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")}
+    missing = [field for field in sql.columns(collection) if field not in there]
+    for field in missing:
+        connection.execute(f"ALTER TABLE {name} ADD COLUMN {sql.quoted(field)}")
+    if missing:
+        _refill(connection, collection)
+    wanted = sql.indexes(collection)
+    made = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    for index, statement in wanted.items():
+        if index not in made:
+            connection.execute(statement)
+
+
+def _refill(connection: apsw.Connection, collection: Collection) -> None:
+    name = sql.quoted(collection.name)
+    fields = ", ".join(f"{sql.quoted(field)} = ?" for field in sql.columns(collection))
+    rows: list[Any] = connection.execute(f"SELECT row, doc FROM {name}").fetchall()  # noqa: S608 (names are declared)
+    for row, doc in rows:
+        values = sql.row_values(collection, orjson.loads(doc))
+        connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))  # noqa: S608

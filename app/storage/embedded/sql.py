@@ -1,0 +1,121 @@
+"""SQL for declared collections: tables, indexes, filters. Field names come from declarations, values are always bound."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+
+from app.storage.collection import Collection, Unique
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, value_at
+
+Value: TypeAlias = str | int | float | bytes | None
+Where: TypeAlias = tuple[str, list[Value]]
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def columns(collection: Collection) -> list[str]:
+    """The declared fields and the order field: kept as columns beside the document."""
+    return list(dict.fromkeys([*collection.fields, collection.order]))
+
+
+def tables(collection: Collection) -> list[str]:
+    """Statements that make the collection's tables; `row` is never used twice, so that a stale handle finds nothing."""
+    fields = "".join(f", {quoted(name)}" for name in columns(collection))
+    made = [
+        f"CREATE TABLE IF NOT EXISTS {quoted(collection.name)} (row INTEGER PRIMARY KEY AUTOINCREMENT, "
+        f"tenant TEXT NOT NULL, id TEXT NOT NULL{fields}, doc TEXT NOT NULL)"
+    ]
+    if collection.searched:
+        made.append(
+            f"CREATE TABLE IF NOT EXISTS {search_table(collection)} (pair INTEGER, row INTEGER, rev INTEGER NOT NULL, "
+            "head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (pair, row)) WITHOUT ROWID"
+        )
+    return made
+
+
+def indexes(collection: Collection) -> dict[str, str]:
+    """Index name → statement."""
+    name, order = collection.name, quoted(collection.order)
+    made = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
+    for prefix in ((), *collection.indexes):
+        label = quoted("_".join((name, "by", *prefix, collection.order)))
+        listed = "".join(f"{quoted(field)}, " for field in prefix)
+        made[label.strip('"')] = f"CREATE INDEX {label} ON {quoted(name)} (tenant, {listed}{order}, id)"
+    for unique in collection.unique:
+        made[unique_index(collection, unique)] = _unique(collection, unique)
+    if collection.searched:
+        made[f"{name}_rev"] = f"CREATE INDEX {quoted(f'{name}_rev')} ON {search_table(collection)} (pair, rev)"
+    return made
+
+
+def unique_index(collection: Collection, unique: Unique) -> str:
+    return f"{collection.name}_unique_{unique.name}"
+
+
+def search_table(collection: Collection) -> str:
+    return quoted(f"{collection.name}_search")
+
+
+def _unique(collection: Collection, unique: Unique) -> str:
+    fields = ", ".join(f"ifnull({quoted(field)}, '')" for field in unique.fields)
+    when, values = where(collection, unique.when)
+    for value in values:  # a partial index binds no parameters; these values are our own constants
+        when = when.replace("?", "'" + str(value).replace("'", "''") + "'", 1)
+    return (
+        f"CREATE UNIQUE INDEX {quoted(unique_index(collection, unique))} ON {quoted(collection.name)} "
+        f"(tenant, {fields}) WHERE {when}"
+    )
+
+
+def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
+    """Values of `columns`, in their order."""
+    return [_stored(value_at(doc, name)) for name in columns(collection)]
+
+
+def _stored(value: Any) -> Value:
+    if isinstance(value, list):
+        return orjson.dumps(value).decode()
+    return int(value) if isinstance(value, bool) else value
+
+
+def where(collection: Collection, part: Filter) -> Where:
+    """A filter as an SQL condition and its bound values."""
+    match part:
+        case And(parts):
+            return _joined(collection, parts, " AND ", "1")
+        case Or(parts):
+            return _joined(collection, parts, " OR ", "0")
+        case Not(inner):
+            sql, values = where(collection, inner)
+            return f"NOT ifnull({sql}, 0)", values
+        case Absent(field):
+            return f"{_column(collection, field)} IS NULL", []
+        case Eq(field, value):
+            return f"{_column(collection, field)} = ?", [_stored(value)]
+        case In(field, wanted):
+            return f"{_column(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
+        case Has(field, value):
+            return f"EXISTS (SELECT 1 FROM json_each({_column(collection, field)}) WHERE value = ?)", [value]
+        case Range():
+            return _range(collection, part)
+
+
+def _range(collection: Collection, part: Range) -> Where:
+    column = _column(collection, part.field)
+    bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
+    given = {sign: bound for sign, bound in bounds.items() if bound is not None}
+    return " AND ".join([f"{column} {sign} ?" for sign in given]) or f"{column} IS NOT NULL", list(given.values())
+
+
+def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> Where:
+    made = [where(collection, part) for part in parts]
+    return f"({word.join(sql for sql, _ in made) or empty})", [value for _, values in made for value in values]
+
+
+def _column(collection: Collection, field: str) -> str:
+    if field not in collection.fields and field != collection.order:
+        raise KeyError(f"{collection.name} declares no field {field}")
+    return quoted(field)

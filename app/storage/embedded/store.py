@@ -1,0 +1,230 @@
+"""The embedded engine: one SQLite database in a directory, through apsw. Any number of processes may open it.
+
+Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs and checks
+run in a reader thread on a connection of their own; writes go to the one writer of the process.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+import orjson
+
+from app.storage.collection import After, Change, Collection, Committed, Doc, Finding, Order
+from app.storage.embedded import changes, check, pairs, sql
+from app.storage.embedded.cache import SegmentCache
+from app.storage.embedded.schema import connect, guarded, migrate
+from app.storage.embedded.writer import Observe, Writer
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.scope import Pair
+from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.segment import Segment
+
+T = TypeVar("T")
+
+INLINE_ROWS = 2_000
+FILE_NAME = "recalld.db"
+
+
+class EmbeddedStore:
+    """Implements `Store`. Open with `EmbeddedStore.open`, from within the event loop that will use it."""
+
+    name = "embedded"
+
+    def __init__(
+        self,
+        path: Path,
+        collections: Sequence[Collection],
+        *,
+        dim: int,
+        cache_bytes: int,
+        busy_timeout_ms: int,
+        observe_commit: Observe,
+    ) -> None:
+        self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
+        self._collections = tuple(collections)
+        self._cache = SegmentCache(cache_bytes)
+        self._reader = connect(path, busy_timeout_ms)
+        self._threads = ThreadPoolExecutor(2, "recalld-reader")
+        self._local = threading.local()
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._observe_commit = observe_commit
+        self.writer = self._start_writer()
+
+    def _start_writer(self) -> Writer:
+        return Writer(connect(self._path, self._busy_timeout_ms), changes.execute, self._observe_commit)
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        collections: Sequence[Collection],
+        *,
+        dim: int,
+        cache_bytes: int = 256 << 20,
+        busy_timeout_ms: int = 5_000,
+        observe_commit: Observe = lambda writes, seconds: None,
+    ) -> "EmbeddedStore":
+        """Raises StoreUnavailable when the directory or the database cannot be used."""
+        with guarded():
+            _make(directory)
+        path = directory / FILE_NAME
+        await asyncio.to_thread(_prepare, path, collections, busy_timeout_ms)
+        return cls(
+            path,
+            collections,
+            dim=dim,
+            cache_bytes=cache_bytes,
+            busy_timeout_ms=busy_timeout_ms,
+            observe_commit=observe_commit,
+        )
+
+    async def close(self) -> None:
+        await self.writer.close()
+        for load in self._loads.values():
+            load.cancel()
+        self._threads.shutdown(wait=True)
+        self._reader.close()
+
+    # --- Documents ----------------------------------------------------------------------------------------------------
+
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"  # noqa: S608
+        with guarded():
+            found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
+        return None if found is None else orjson.loads(found[0])
+
+    async def find(
+        self,
+        collection: Collection,
+        tenant: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "desc",
+        after: After | None = None,
+        limit: int = 100,
+    ) -> list[Doc]:
+        condition, values = sql.where(collection, where)
+        by, sign = sql.quoted(collection.order), "<" if order == "desc" else ">"
+        if after is not None:
+            condition += f" AND ({by}, id) {sign} (?, ?)"
+            values += [after.value, after.id]
+        statement = (
+            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition} "  # noqa: S608
+            f"ORDER BY {by} {order}, id {order} LIMIT ?"
+        )
+        with guarded():
+            return [orjson.loads(doc) for (doc,) in self._reader.execute(statement, (tenant, *values, limit))]
+
+    async def count(self, collection: Collection, tenant: str, where: Filter = EVERYTHING) -> int:
+        condition, values = sql.where(collection, where)
+        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition}"  # noqa: S608
+        with guarded():
+            number: Any
+            ((number,),) = self._reader.execute(statement, (tenant, *values)).fetchall()
+        return int(number)
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        return await self.writer.commit(changes)
+
+    # --- Search -------------------------------------------------------------------------------------------------------
+
+    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
+        with guarded():
+            states = pairs.read(self._reader, collection, tenant, wanted)
+        speakers = dict.fromkeys(name for state in states for name in state.speakers)
+        return ScopeFacts(sum(state.count for state in states), tuple(speakers))
+
+    async def search(self, collection: Collection, query: SearchQuery) -> Columns:
+        with guarded():
+            states = pairs.read(self._reader, collection, query.tenant, query.pairs)
+        segments = [await self._segment(collection, state) for state in states if state.count]
+        return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
+
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
+        wanted = rows.tolist()
+        marks = ", ".join("?" * len(wanted))
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND tenant = ?"  # noqa: S608
+        with guarded():
+            found: dict[Any, Any] = dict(cast(Any, self._reader.execute(statement, (*wanted, tenant))))
+        return [orjson.loads(found[row]) if row in found else None for row in wanted]
+
+    def _empty(self, collection: Collection) -> Segment:
+        if collection.searched is None:
+            raise TypeError(f"{collection.name} is not searched")
+        return Segment(collection.searched, self._dim)
+
+    async def _segment(self, collection: Collection, state: pairs.PairState) -> Segment:
+        """The pair's copy, at least as new as `state`."""
+        while (held := self._cache.get(state.pair, state.floor)) is None or self._far(held, state):
+            await self._load(collection, state)
+        segment, version = held
+        if version < state.version:
+            with guarded():
+                rows = pairs.changed_rows(self._reader, collection, state.pair, version)
+            self._cache.update(state.pair, segment, state.version, rows)
+        return segment
+
+    def _far(self, held: tuple[Segment, int], state: pairs.PairState) -> bool:
+        """So much has changed that the difference is better read in a thread."""
+        return state.count - len(held[0]) > INLINE_ROWS
+
+    async def _load(self, collection: Collection, state: pairs.PairState) -> None:
+        if state.count <= INLINE_ROWS:
+            with guarded():
+                rows = pairs.changed_rows(self._reader, collection, state.pair, 0)
+            self._cache.update(state.pair, self._empty(collection), state.version, rows)
+            return
+        task = self._loads.get(state.pair)
+        if task is None:
+            task = self._loads[state.pair] = asyncio.create_task(self._load_apart(collection, state))
+            task.add_done_callback(lambda _: self._loads.pop(state.pair, None))
+        await asyncio.shield(task)
+
+    async def _load_apart(self, collection: Collection, state: pairs.PairState) -> None:
+        def load(connection: apsw.Connection) -> Segment:
+            segment = self._empty(collection)
+            segment.apply(pairs.changed_rows(connection, collection, state.pair, 0))
+            return segment
+
+        segment = await self._apart(load)
+        self._cache.put(state.pair, segment, state.version)
+
+    async def _apart(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs a long read in a reader thread, on that thread's own connection."""
+
+        def run() -> T:
+            if not hasattr(self._local, "connection"):
+                self._local.connection = connect(self._path, self._busy_timeout_ms)
+            with guarded():
+                return work(self._local.connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+
+    # --- Operating ----------------------------------------------------------------------------------------------------
+
+    async def check(self, *, deep: bool = False) -> list[Finding]:
+        if deep:
+            return await self._apart(lambda connection: check.deep(connection, self._collections))
+        with guarded():
+            self._reader.execute("SELECT count(*) FROM counters LIMIT 1").fetchall()
+        return [Finding("store", True, "readable")]
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as fault:
+        raise apsw.CantOpenError(f"{directory}: {fault.strerror}") from fault
+
+
+def _prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:
+    connection = connect(path, busy_timeout_ms)
+    try:
+        migrate(connection, collections)
+    finally:
+        connection.close()

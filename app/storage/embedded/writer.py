@@ -1,0 +1,127 @@
+"""The one writer of a process: a thread that commits whatever is waiting as one group, one fsync for all of them.
+
+Each list of changes is a savepoint of the group: one may fail without its neighbours. Callers are told after the
+group's COMMIT, and only then.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import apsw
+
+from app.errors import StoreUnavailable
+from app.storage.collection import Change, Committed
+from app.storage.embedded.schema import guarded
+
+Observe = Callable[[int, float], None]
+"""Told of each group: how many writes, how many seconds."""
+
+MAX_GROUP = 256
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Waiting:
+    changes: Sequence[Change]
+    future: "asyncio.Future[Committed]"
+    outcome: Committed | Exception | None = None
+
+
+class Writer:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
+        observe: Observe,
+    ) -> None:
+        self._connection, self._execute, self._observe = connection, execute, observe
+        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
+        self._thread.start()
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        waiting = Waiting(changes, self._loop.create_future())
+        self._queue.put(waiting)
+        return await waiting.future
+
+    async def close(self) -> None:
+        """Commits what waits, then ends."""
+        self._closed = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._connection.close()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            group: list[Waiting] = []
+            item = self._queue.get()
+            while item is not None:
+                group.append(item)
+                if len(group) == MAX_GROUP or self._queue.empty():
+                    break
+                item = self._queue.get()
+            going = item is not None
+            if group:
+                self.commit_group(group)
+
+    def commit_group(self, group: Sequence[Waiting]) -> None:
+        started = time.perf_counter()
+        self.make_durable(group)
+        self.acknowledge(group)
+        self._observe(len(group), time.perf_counter() - started)
+
+    def make_durable(self, group: Sequence[Waiting]) -> None:
+        """Sets each outcome; when the group cannot be committed, all of them fail."""
+        try:
+            with guarded():
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    for waiting in group:
+                        waiting.outcome = self._attempt(waiting.changes)
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+        except Exception as fault:
+            log.warning("group not committed", extra={"error": type(fault).__name__, "writes": len(group)})
+            failure = fault if isinstance(fault, StoreUnavailable) else StoreUnavailable("The store refused the write.")
+            for waiting in group:
+                waiting.outcome = failure
+
+    def _attempt(self, changes: Sequence[Change]) -> Committed | Exception:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            committed = self._execute(self._connection, changes)
+        except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
+            raise  # SQLite may have rolled the whole transaction back
+        except Exception as fault:
+            self._connection.execute("ROLLBACK TO one")
+            self._connection.execute("RELEASE one")
+            return fault
+        self._connection.execute("RELEASE one")
+        return committed
+
+    def acknowledge(self, group: Sequence[Waiting]) -> None:
+        self._loop.call_soon_threadsafe(_tell, list(group))
+
+
+def _tell(group: Sequence[Waiting]) -> None:
+    for waiting in group:
+        if waiting.future.cancelled():
+            continue
+        if isinstance(waiting.outcome, Exception):
+            waiting.future.set_exception(waiting.outcome)
+        elif waiting.outcome is not None:
+            waiting.future.set_result(waiting.outcome)

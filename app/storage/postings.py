@@ -1,0 +1,55 @@
+"""Which rows hold a key: a sorted base and a short unsorted tail, so that an append does not sort everything again."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_TAIL = 2048
+
+
+class Postings:
+    """Keys (unsigned integers) → rows and counts. Rows that died stay; the caller masks them."""
+
+    def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self._keys = np.empty(0, dtype)
+        self._rows = np.empty(0, np.int32)
+        self._counts = np.empty(0, np.uint8)
+        self._tail: list[tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]] = []
+        self._tail_size = 0
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._keys.nbytes + self._rows.nbytes + self._counts.nbytes) + 13 * self._tail_size
+
+    def append(self, keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> None:
+        """One entry for each key, in any order."""
+        if not len(keys):
+            return
+        self._tail.append((keys, rows, counts))
+        self._tail_size += len(keys)
+        if self._tail_size > max(MIN_TAIL, len(self._keys) // 8):
+            self._merge()
+
+    def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        wanted = self._keys.dtype.type(key)
+        start, stop = np.searchsorted(self._keys, wanted, "left"), np.searchsorted(self._keys, wanted, "right")
+        rows, counts = self._rows[start:stop], self._counts[start:stop]
+        if not self._tail:
+            return rows, counts
+        if len(self._tail) > 1:
+            self._tail = [self._joined()]
+        tail_keys, tail_rows, tail_counts = self._tail[0]
+        hit = tail_keys == wanted
+        return np.concatenate((rows, tail_rows[hit])), np.concatenate((counts, tail_counts[hit]))
+
+    def _joined(self) -> tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]:
+        keys, rows, counts = zip(*self._tail, strict=True)
+        return np.concatenate(keys), np.concatenate(rows), np.concatenate(counts)
+
+    def _merge(self) -> None:
+        keys, rows, counts = self._joined()
+        keys = np.concatenate((self._keys, keys))
+        order = np.argsort(keys, kind="stable")
+        self._keys = keys[order]
+        self._rows = np.concatenate((self._rows, rows))[order]
+        self._counts = np.concatenate((self._counts, counts))[order]
+        self._tail, self._tail_size = [], 0

@@ -1,0 +1,113 @@
+"""Documents of one collection as one caller may see them. Cannot be built without a scope, and forgets it never."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from app.errors import InvalidCursor, NotFound
+from app.storage.collection import After, Collection, Delete, Doc, Insert, Order, SearchEntry, Store, Update
+from app.storage.filters import Filter, In, both
+from app.storage.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which part of a list, and how it goes."""
+
+    order: Order
+    limit: int
+    cursor: str | None
+
+
+class Repository:
+    def __init__(self, store: Store, scope: Scope, collection: Collection) -> None:
+        self.store, self.scope, self.collection = store, scope, collection
+
+    async def find_one(self, doc_id: str) -> Doc | None:
+        """None where there is none, or none that the caller may see: the two never differ."""
+        doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
+        return doc if doc is not None and self.scope.sees(doc) else None
+
+    async def get(self, doc_id: str) -> Doc:
+        """Raises NotFound."""
+        doc = await self.find_one(doc_id)
+        if doc is None:
+            raise NotFound()
+        return doc
+
+    async def get_many(self, doc_ids: Sequence[str]) -> dict[str, Doc]:
+        """Those of `doc_ids` that are there and visible."""
+        wanted = In(self.collection.id_field, tuple(dict.fromkeys(doc_ids)))
+        docs = await self.find(wanted, limit=len(wanted.values)) if wanted.values else []
+        return {doc[self.collection.id_field]: doc for doc in docs}
+
+    async def find(
+        self, where: Filter, *, order: Order = "desc", after: After | None = None, limit: int = 100
+    ) -> list[Doc]:
+        seen = both(where, self.scope.visible())
+        return await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
+
+    async def count(self, where: Filter) -> int:
+        return await self.store.count(self.collection, self.scope.tenant, both(where, self.scope.visible()))
+
+    async def page(self, where: Filter, listing: Listing, *, mark: str) -> tuple[list[Doc], str | None]:
+        """One page and the cursor of the next, bound to `mark`: what the caller asked for. Raises InvalidCursor."""
+        mark = repr((self.scope.tenant, self.collection.name, listing.order, mark))
+        after = _open_cursor(listing.cursor, mark) if listing.cursor is not None else None
+        docs = await self.find(where, order=listing.order, after=after, limit=listing.limit + 1)
+        if len(docs) <= listing.limit:
+            return docs, None
+        docs.pop()
+        return docs, _seal_cursor(self.collection.after(docs[-1]), mark)
+
+    # --- Changes, for `commit` ----------------------------------------------------------------------------------------
+
+    def insert(self, doc: Doc, entry: SearchEntry | None = None) -> Insert:
+        """Raises Forbidden where the caller may not write."""
+        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+        return Insert(self.collection, {"tenant_id": self.scope.tenant, **doc}, entry)
+
+    def update(
+        self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: SearchEntry | None = None
+    ) -> Update:
+        """A change that the caller asked for: the version moves. Expects the version that was read, if not told otherwise."""
+        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+        return Update(
+            self.collection,
+            self.scope.tenant,
+            doc[self.collection.id_field],
+            set={**fields, "updated_at": now},
+            inc={"version": 1},
+            expect={"version": doc["version"]} if expect is None else expect,
+            entry=entry,
+        )
+
+    def delete(self, doc: Doc) -> Delete:
+        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+        expect = {"version": doc["version"]}
+        return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect)
+
+
+def _seal_cursor(after: After, mark: str) -> str:
+    place = orjson.dumps([after.value, after.id])
+    return urlsafe_b64encode(_seal(place, mark) + place).decode().rstrip("=")
+
+
+def _open_cursor(cursor: str, mark: str) -> After:
+    try:
+        raw = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        place: Any = orjson.loads(raw[8:])
+    except (Base64Error, UnicodeEncodeError, ValueError) as fault:
+        raise InvalidCursor() from fault
+    if raw[:8] != _seal(raw[8:], mark):
+        raise InvalidCursor()
+    return After(*place)
+
+
+def _seal(place: bytes, mark: str) -> bytes:
+    return blake2b(place, digest_size=8, key=blake2b(mark.encode(), digest_size=32).digest()).digest()

@@ -1,0 +1,86 @@
+"""Who may see what: the tenant, the pair (agent, user) a record belongs to, and a key's bindings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from app.errors import Forbidden
+from app.storage.filters import Absent, Filter, In, Or, both
+
+
+class _Any(Enum):
+    ANY = "any"
+
+
+ANY: Final = _Any.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Owner of a record. `agent=ANY` stands for every pair of the user, in searches only."""
+
+    agent: str | None | _Any
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one caller may reach. Bindings of None bind nothing; they cut, they never widen."""
+
+    tenant: str
+    agents: frozenset[str] | None = None
+    users: frozenset[str] | None = None
+    key_id: str | None = None
+
+    def sees(self, doc: Mapping[str, Any]) -> bool:
+        agent, user = doc.get("agent_id"), doc.get("user_id")
+        return self._sees_agent(agent) and self._sees_user(user)
+
+    def _sees_agent(self, agent: str | None) -> bool:
+        return self.agents is None or agent is None or agent in self.agents
+
+    def _sees_user(self, user: str | None) -> bool:
+        return self.users is None or user is None or user in self.users
+
+    def visible(self) -> Filter:
+        """`sees`, as a filter."""
+        return both(_bound("agent_id", self.agents), _bound("user_id", self.users))
+
+    def writable(self) -> Filter:
+        """What `require_write` allows, as a filter: bound keys never change what is shared beyond them."""
+        return both(_among("agent_id", self.agents), _among("user_id", self.users))
+
+    def require_write(self, agent: str | None, user: str | None) -> None:
+        """Raises Forbidden where the record would lie outside the bindings, or be seen by all whom they exclude."""
+        if self.agents is not None and agent not in self.agents:
+            raise Forbidden("This key is bound to other agents than the agent_id of this record.")
+        if self.users is not None and user not in self.users:
+            raise Forbidden("This key is bound to other users than the user_id of this record.")
+
+    def pairs(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Pair, ...]:
+        """The pairs that a search naming this agent and user covers (SPEC §1), cut by the bindings."""
+        if agent is None and user is not None:
+            wanted = self._pairs_of(user)
+        elif user is None or not include_shared:
+            wanted = (Pair(agent, user),)
+        else:
+            wanted = (Pair(agent, user), Pair(agent, None), Pair(None, user))
+        return tuple(p for p in wanted if self._covers(p))
+
+    def _pairs_of(self, user: str) -> tuple[Pair, ...]:
+        if self.agents is None:
+            return (Pair(ANY, user),)
+        return (*(Pair(agent, user) for agent in sorted(self.agents)), Pair(None, user))
+
+    def _covers(self, pair: Pair) -> bool:
+        agent = None if isinstance(pair.agent, _Any) else pair.agent
+        return self._sees_agent(agent) and self._sees_user(pair.user)
+
+
+def _among(field: str, allowed: frozenset[str] | None) -> Filter | None:
+    return None if allowed is None else In(field, tuple(sorted(allowed)))
+
+
+def _bound(field: str, allowed: frozenset[str] | None) -> Filter | None:
+    return None if allowed is None else Or((Absent(field), In(field, tuple(sorted(allowed)))))

@@ -1,0 +1,108 @@
+"""What a search asks of an engine, and what the ranking gets back.
+
+An engine answers with columns, never with scores: the exact engines return the whole scope, an approximate one
+returns candidates and their neighbours. The ranking (`memories/ranking.py`) never knows which it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.storage.filters import Filter
+from app.storage.scope import Pair
+
+Floats: TypeAlias = NDArray[np.float32]
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeFacts:
+    """What is known of a scope before the query is embedded."""
+
+    count: int
+    """Documents in the scope."""
+    speakers: tuple[str, ...]
+    """Names of those who speak in it, as they were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """One search over `pairs` of one tenant. `vector` is unit length; None: no cosine is asked for."""
+
+    tenant: str
+    pairs: tuple[Pair, ...]
+    where: Filter
+    vector: Floats | None
+    model: str
+    terms: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The documents of a scope, one entry each, n in all; `hits` and `df` have one row for each query term, in order."""
+
+    rows: Ints
+    """Engine handles, for `Store.fetch`."""
+    matched: Bools
+    """Passed the filter. The others are neighbours: features of those that matched, never results."""
+    cosine: Floats
+    """-1..1; 0 where `has_vector` is false."""
+    has_vector: Bools
+    """A vector of the query's model is there."""
+    hits: Floats
+    """(terms, n): how often each query term occurs in each document."""
+    df: Floats
+    """(terms,): documents of the scope that hold the term."""
+    length: Floats
+    """Terms in each document, counted with repetition."""
+    count: int
+    """Documents of the scope: n, or more where the engine returned candidates only."""
+    mean_length: float
+    previous: Ints
+    """Index of the document before this one in its session, -1 where there is none."""
+    following: Ints
+    session: Ints
+    """Code of the session, -1 for none; equal codes are the same session."""
+    speaker: Ints
+    """crc32 of the casefolded speaker's name, 0 for none."""
+    time: Ints
+    """Milliseconds since 1970: when it happened (`event_at`), else when it was stored."""
+    flags: Ints
+    """Bits of `storage/text.py`: what the text holds (a number or time word, a question mark at its end)."""
+    base_importance: Floats
+    anchor: Ints
+    """Milliseconds since 1970: last access, else creation. With `base_importance` and `pinned` it gives the importance."""
+    pinned: Bools
+    content: Ints
+    """64-bit hash of the normalised content: equal contents are shown once."""
+
+
+def concatenate(parts: Sequence[Columns]) -> Columns:
+    """Columns of several pairs, at least one, as one scope: codes and neighbours are shifted, statistics are added."""
+    if len(parts) == 1:
+        return parts[0]
+    shifts = np.cumsum([0, *(len(p.rows) for p in parts)])
+    codes = np.cumsum([0, *(int(p.session.max(initial=-1)) + 1 for p in parts)])
+    count = sum(p.count for p in parts)
+    joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _PLAIN}
+    return Columns(
+        **joined,
+        hits=np.concatenate([p.hits for p in parts], axis=1),
+        df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
+        count=count,
+        mean_length=sum(p.mean_length * p.count for p in parts) / max(1, count),
+        previous=np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),
+        following=np.concatenate([_shifted(p.following, by) for p, by in zip(parts, shifts, strict=False)]),
+        session=np.concatenate([_shifted(p.session, by) for p, by in zip(parts, codes, strict=False)]),
+    )
+
+
+_PLAIN = "rows matched cosine has_vector length speaker time flags base_importance anchor pinned content".split()
+
+
+def _shifted(values: Ints, by: int) -> Ints:
+    return np.where(values < 0, values, values + by)

@@ -1,0 +1,290 @@
+"""One pair's searchable documents in memory, and the exact search over them; every exact engine uses it.
+
+Arrays grow by doubling. A changed document is overwritten where it stands if only its record changed, else it dies and
+is appended anew; a deleted one dies. Dead entries are left out of every answer; when they are many, the segment is `worn`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import simsimd
+from numpy.typing import NDArray
+
+from app.storage.collection import Searched
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range
+from app.storage.packed import FACET, TERM, Packed, facet_id, head_dtype, model_id, quantise, range_value
+from app.storage.postings import Postings
+from app.storage.search import Bools, Columns, Floats, Ints, SearchQuery
+
+MIN_DEAD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A document's packed record under its handle; None: it was deleted."""
+
+    id: int
+    packed: Packed | None
+
+
+class Segment:
+    def __init__(self, spec: Searched, dim: int) -> None:
+        self._spec, self._dim = spec, dim
+        self._size = 0
+        self._dead = 0
+        self._heads = np.empty(0, head_dtype(len(self._spec.ranges)))
+        self._vectors = np.empty((0, self._dim), np.int8)
+        self._ids = np.empty(0, np.int64)
+        self._alive = np.empty(0, np.bool_)
+        self._links = np.empty((2, 0), np.int64)
+        self._sessions = np.empty(0, np.int64)
+        self._index: dict[int, int] = {}
+        self._session_codes: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._terms = Postings(np.dtype("<u4"))
+        self._facets = Postings(FACET)
+        self._fixed: _Fixed | None = None
+
+    def __len__(self) -> int:
+        return self._size - self._dead
+
+    @property
+    def nbytes(self) -> int:
+        own = (self._heads, self._vectors, self._ids, self._alive, self._links, self._sessions)
+        return sum(a.nbytes for a in own) + self._terms.nbytes + self._facets.nbytes + 200 * len(self._index)
+
+    # --- Keeping up ---------------------------------------------------------------------------------------------------
+
+    def apply(self, rows: Sequence[Row]) -> None:
+        """Brings changed rows up to date; applying a row twice changes nothing."""
+        fresh = [row for row in rows if not self._settle(row)]
+        if fresh:
+            self._append(fresh)
+        self._fixed = None
+
+    @property
+    def worn(self) -> bool:
+        """So many entries are dead that it is better loaded anew."""
+        return self._dead > max(MIN_DEAD, self._size // 4)
+
+    def _settle(self, row: Row) -> bool:
+        """True when the row needs no new entry."""
+        at = self._index.get(row.id)
+        if row.packed is None or at is None:
+            if at is not None:
+                self._kill(row.id, at)
+            return row.packed is None
+        head = np.frombuffer(row.packed.head, self._heads.dtype)[0]
+        if head["rev"] == self._heads[at]["rev"]:
+            self._heads[at] = head
+            return True
+        self._kill(row.id, at)
+        return False
+
+    def _kill(self, row_id: int, at: int) -> None:
+        self._alive[at] = False
+        self._dead += 1
+        del self._index[row_id]
+        before, after = self._links[:, at]
+        if before >= 0:
+            self._links[1, before] = after
+        if after >= 0:
+            self._links[0, after] = before
+        code = int(self._sessions[at])
+        if self._last.get(code) == at:
+            self._last[code] = int(before)
+
+    def _append(self, rows: Sequence[Row]) -> None:
+        packed = [row.packed for row in rows if row.packed is not None]
+        start, stop = self._size, self._size + len(packed)
+        self._grow(stop)
+        self._size = stop
+        self._heads[start:stop] = np.frombuffer(b"".join(p.head for p in packed), self._heads.dtype)
+        self._vectors[start:stop] = self._int8(packed)
+        self._ids[start:stop] = [row.id for row in rows]
+        self._alive[start:stop] = True
+        self._index.update((row.id, start + i) for i, row in enumerate(rows))
+        self._post(packed, start)
+        self._link(start, stop)
+
+    def _grow(self, needed: int) -> None:
+        capacity = len(self._ids)
+        if needed <= capacity:
+            return
+        more = max(needed if not capacity else 2 * capacity, needed) - capacity
+        for name in ("_heads", "_vectors", "_ids", "_alive", "_sessions"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, np.empty((more, *old.shape[1:]), old.dtype))))
+        self._links = np.concatenate((self._links, np.empty((2, more), np.int64)), axis=1)
+
+    def _int8(self, packed: Sequence[Packed]) -> NDArray[np.int8]:
+        """(n, dim); vectors of another length (another model's) are zeros, which no query of ours matches."""
+        blank = bytes(self._dim)
+        joined = b"".join(p.vector if p.vector and len(p.vector) == self._dim else blank for p in packed)
+        return np.frombuffer(joined, np.int8).reshape(-1, self._dim)
+
+    def _post(self, packed: Sequence[Packed], start: int) -> None:
+        terms = np.frombuffer(b"".join(p.terms for p in packed), TERM)
+        facets = np.frombuffer(b"".join(p.facets for p in packed), FACET)
+        rows = np.arange(start, start + len(packed), dtype=np.int32)
+        held = np.repeat(rows, [len(p.terms) // TERM.itemsize for p in packed])
+        self._terms.append(np.ascontiguousarray(terms["id"]), held, np.ascontiguousarray(terms["count"]))
+        held = np.repeat(rows, [len(p.facets) // FACET.itemsize for p in packed])
+        self._facets.append(facets, held, np.ones(len(facets), np.uint8))
+
+    def _link(self, start: int, stop: int) -> None:
+        """Neighbours in the session, by ordinal: at the end where it continues, else all anew."""
+        self._links[:, start:stop] = -1
+        in_order = True
+        for at in range(start, stop):
+            key = int(self._heads[at]["session"])
+            code = self._session_codes.setdefault(key, len(self._session_codes)) if key else -1
+            self._sessions[at] = code
+            if code < 0:
+                continue
+            last = self._last.get(code, -1)
+            self._last[code] = at
+            if last >= 0:
+                self._links[1, last], self._links[0, at] = at, last
+                in_order &= bool(self._heads[last]["ordinal"] <= self._heads[at]["ordinal"])
+        if not in_order:
+            self._relink()
+
+    def _relink(self) -> None:
+        self._links[:, : self._size] = -1
+        live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
+        order = live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))]
+        same = self._sessions[order[:-1]] == self._sessions[order[1:]]
+        self._links[1, order[:-1][same]] = order[1:][same]
+        self._links[0, order[1:][same]] = order[:-1][same]
+        self._last = dict(zip(self._sessions[order].tolist(), order.tolist(), strict=True))
+
+    # --- Searching ----------------------------------------------------------------------------------------------------
+
+    def columns(self, query: SearchQuery) -> Columns:
+        fixed = self._fixed or self._describe()
+        self._fixed = fixed
+        hits = self._hits(query)
+        cosine, has_vector = self._cosine(query)
+        matched = self._mask(query.where)
+        if fixed.live is not None:
+            hits, cosine, has_vector, matched = (
+                hits[:, fixed.live],
+                cosine[fixed.live],
+                has_vector[fixed.live],
+                matched[fixed.live],
+            )
+        df = np.count_nonzero(hits, axis=1).astype(np.float32)
+        return replace(fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
+
+    def _describe(self) -> "_Fixed":
+        """What does not depend on the query; kept until the next change."""
+        heads, n = self._heads[: self._size], self._size
+        live = np.flatnonzero(self._alive[:n]) if self._dead else None
+        links, at = self._links[:, :n], slice(None) if live is None else live
+        if live is not None:
+            place = np.full(n + 1, -1, np.int64)
+            place[live] = np.arange(len(live))
+            links = place[links[:, live]]
+        length = heads["length"][at].astype(np.float32)
+        return _Fixed(
+            live,
+            Columns(
+                rows=self._ids[:n][at].copy(),
+                matched=_NONE,
+                cosine=_ZERO,
+                has_vector=_NONE,
+                hits=_ZERO,
+                df=_ZERO,
+                length=length,
+                count=len(length),
+                mean_length=float(length.sum(dtype=np.float64)) / max(1, len(length)),
+                previous=links[0].copy(),
+                following=links[1].copy(),
+                session=self._sessions[:n][at].copy(),
+                speaker=heads["speaker"][at].astype(np.int64),
+                time=heads["time"][at].copy(),
+                flags=heads["flags"][at].astype(np.int64),
+                base_importance=heads["importance"][at].copy(),
+                anchor=heads["anchor"][at].copy(),
+                pinned=heads["pinned"][at].astype(np.bool_),
+                content=heads["content"][at].copy(),
+            ),
+        )
+
+    def _hits(self, query: SearchQuery) -> Floats:
+        hits = np.zeros((len(query.terms), self._size), np.float32)
+        for line, term in zip(hits, query.terms.tolist(), strict=True):
+            rows, counts = self._terms.lookup(term)
+            line[rows] = counts
+        return hits
+
+    def _cosine(self, query: SearchQuery) -> tuple[Floats, Bools]:
+        n = self._size
+        has_vector = np.zeros(n, np.bool_)
+        if query.vector is None or not n:
+            return np.zeros(n, np.float32), has_vector
+        wanted = quantise(query.vector)
+        has_vector = self._heads["model"][:n] == model_id(query.model)
+        dots = np.asarray(simsimd.cdist(wanted[np.newaxis], self._vectors[:n], metric="dot"))[0]
+        norms = self._heads["norm"][:n] * np.linalg.norm(wanted.astype(np.float32))
+        cosine = np.divide(dots, norms, out=np.zeros(n), where=has_vector)
+        return np.clip(cosine, -1, 1).astype(np.float32), has_vector
+
+    def _mask(self, where: Filter) -> Bools:
+        match where:
+            case And(parts):
+                every = np.ones(self._size, np.bool_)
+                for part in parts:
+                    every &= self._mask(part)
+                return every
+            case Or(parts):
+                either: Bools = np.logical_or.reduce([self._mask(p) for p in parts])
+                return either
+            case Not(part):
+                return ~self._mask(part)
+            case Eq(field, value) | Has(field, value):
+                return self._holding(field, (value,))
+            case In(field, values):
+                return self._holding(field, values)
+            case Absent(field):
+                return np.isnan(self._range_column(field))
+            case Range():
+                return self._between(where)
+
+    def _holding(self, field: str, values: Sequence[Any]) -> Bools:
+        if field not in self._spec.facets:
+            raise KeyError(f"{field} is not declared as a facet")
+        mask = np.zeros(self._size, np.bool_)
+        for value in values:
+            mask[self._facets.lookup(facet_id(field, value))[0]] = True
+        return mask
+
+    def _range_column(self, field: str) -> NDArray[np.float64]:
+        column: NDArray[np.float64] = self._heads["ranges"][: self._size, self._spec.ranges.index(field)]
+        return column
+
+    def _between(self, where: Range) -> Bools:
+        column = self._range_column(where.field)
+        mask: Bools = ~np.isnan(column)
+        for bound, holds in (
+            (where.ge, np.greater_equal),
+            (where.gt, np.greater),
+            (where.le, np.less_equal),
+            (where.lt, np.less),
+        ):
+            if bound is not None:
+                mask &= holds(column, range_value(bound))
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    live: Ints | None
+    columns: Columns
+
+
+_NONE = np.empty(0, np.bool_)
+_ZERO = np.empty(0, np.float32)

@@ -1,0 +1,204 @@
+"""What text search keeps of a text: terms of any script, and two facts about its form.
+
+Pure, and the same for documents and queries: a word is treated by its script, never by a guess at the language, so
+that both always agree. Word boundaries follow Unicode's categories (a letter keeps its combining marks); scripts
+written without spaces become overlapping bigrams (Unicode UAX 29 leaves them to a dictionary; bigrams need none).
+"""
+
+import re
+import sys
+import threading
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TypeAlias
+from zlib import crc32
+
+import numpy as np
+import Stemmer
+from numpy.typing import NDArray
+
+TermIds: TypeAlias = NDArray[np.uint32]
+
+HAS_NUMBER_OR_TIME_WORD = 1
+IS_QUESTION = 2
+
+MAX_WORD = 64
+"""Longer tokens are data (base64, hashes): their beginning identifies them."""
+
+HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+KANA_HANGUL = "\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3"
+THAI_LAO_MYANMAR_KHMER = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
+UNSPACED = HAN + KANA_HANGUL + THAI_LAO_MYANMAR_KHMER
+"""Scripts indexed as bigrams. Korean has spaces, but its particles cling to the word, which bigrams see through."""
+
+
+def _marks() -> str:
+    """Combining marks outside `UNSPACED` (a character class body): Python's `\\w` leaves them out."""
+    spans = (range(0x300, 0x0E00), range(0x0F00, 0x2000), range(0xA600, 0xAC00))
+    return "".join(chr(c) for span in spans for c in span if unicodedata.category(chr(c)) in ("Mn", "Mc"))
+
+
+_LETTER = rf"[^\W_{UNSPACED}]"
+_TOKEN = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_marks()}]+{_LETTER}*)*")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_HAN = re.compile(f"[{HAN}]")
+_JOINERS = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+_ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
+
+STOP_WORDS = frozenset(
+    "a about am an and any are as at be been being but by can could d did do does doing don for from had has have "
+    "having he her here hers him his how i if in into is it its just ll m me my of off on or our ours re s she so "
+    "some such t than that the their theirs them then there these they this those to too up us ve very was we were "
+    "what when where which who whom whose why will with would you your yours".split()
+) | frozenset("的了是我你他她它们们在和吗呢么这那与")
+
+_STEMMERS = (
+    ("\u024f", "english"),
+    ("\u03ff", "greek"),
+    ("\u052f", "russian"),
+    ("\u058f", "armenian"),
+    ("\u05ff", None),
+    ("\u06ff", "arabic light"),
+    ("\u08ff", None),
+    ("\u097f", "hindi"),
+    ("\u0b7f", None),
+    ("\u0bff", "tamil"),
+)
+"""Last character of a script's block, in order, and the stemmer for its words: Snowball's (Latin: Porter2), but for
+Arabic, where Snowball leaves the article at short words: light10 (Larkey, Ballesteros & Connell 2007), one suffix."""
+
+_ARABIC_MARKS = re.compile("[\u0640\u064b-\u065f\u0670]")
+_ARABIC_LETTERS = str.maketrans("\u0623\u0625\u0622\u0649", "\u0627\u0627\u0627\u064a")
+_ARABIC_WORD = re.compile(
+    "(?:[\u0648\u0628\u0643\u0641]?\u0627\u0644(?=..)|\u0644\u0644(?=..)|\u0648(?=...))?(.{2,}?)"
+    "(?:\u0647\u0627|\u0627\u0646|\u0627\u062a|\u0648\u0646|\u064a\u0646|\u064a\u0647|\u064a\u0629|\u0647|\u0629|\u064a)?"
+)
+
+_snowball = {name: Stemmer.Stemmer(name, 0) for _, name in _STEMMERS if name and name != "arabic light"}
+_snowball_lock = threading.Lock()  # a Stemmer object is not re-entrant
+
+_TIME_WORD = re.compile(
+    r"\d|\b(?:(?:yester|to|mon|tues|wednes|thurs|fri|satur|sun|birth)day|tomorrow|tonight|weekend|ago|last|next|"
+    r"(?:day|week|month|year|hour|minute|decade)s?|morning|evening|recently|since|jan(?:uary)?|feb(?:ruary)?|march|"
+    r"april|may|june|july|aug(?:ust)?|sept(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|"
+    r"two|three|four|five|six|seven|eight|nine|ten|twice|couple|few|several|first|second|third)\b"
+)
+_MONTHS = "january february march april may june july august september october november december".split()
+_QUESTION_MARKS = "?\u061f\u037e\u2047\u2048\uff1f"
+_SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """One document as text search stores it: distinct term ids, ascending, and how often each occurs (at most 255)."""
+
+    ids: TermIds
+    counts: NDArray[np.uint8]
+    length: int
+    flags: int
+
+
+def terms(text: str) -> list[str]:
+    """Index terms in order, repeated as they occur. Without stop words, unless there is nothing else."""
+    words = _words(_fold(text))
+    return [term for word in words if word not in STOP_WORDS and (term := _term(word))] or [
+        term for word in words if (term := _term(word))
+    ]
+
+
+def term_ids(words: Sequence[str]) -> TermIds:
+    """crc32 of each term, in order."""
+    return np.fromiter((crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint32, len(words))
+
+
+def index_text(content: str, context: str | None = None, time: datetime | None = None) -> IndexedText:
+    """Terms of the content, of its context and of its date ("8", "may", "2023": a query's "May 2023" meets it)."""
+    words = terms(content) + (terms(context) if context else []) + (_date_terms(time) if time else [])
+    ids, counts = np.unique(term_ids(words), return_counts=True)
+    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), len(words), _flags(content))
+
+
+def normalise_content(text: str) -> str:
+    """Texts that differ in case, width or white space only are the same content."""
+    return " ".join(_fold(text).split())
+
+
+def content_hash(text: str) -> int:
+    """Signed 64-bit hash of the normalised content."""
+    digest = blake2b(normalise_content(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def name_id(name: str) -> int:
+    """A speaker's code in `Columns.speaker`; 0 is kept for none."""
+    folded = normalise_content(name)
+    return crc32(folded.encode("utf-8", "surrogatepass")) if folded else 0
+
+
+def _fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _words(folded: str) -> list[str]:
+    if folded.isascii():
+        return _TOKEN.findall(folded)
+    words: list[str] = []
+    for token in _TOKEN.findall(_JOINERS.sub("", folded)):
+        if _UNSPACED.match(token):
+            words += _bigrams(token)
+        else:
+            words.append(token)
+    return words
+
+
+def _bigrams(run: str) -> list[str]:
+    """Overlapping pairs; a Han character also by itself, for it is often a whole word."""
+    if len(run) == 1:
+        return [run]
+    return [run[i : i + 2] for i in range(len(run) - 1)] + _HAN.findall(run)
+
+
+@lru_cache(maxsize=1 << 16)
+def _term(word: str) -> str:
+    """The index form of one word: numbers by value, letters without accents (Latin only), stemmed by their script."""
+    word = word[:MAX_WORD]
+    if word.isdecimal():
+        return str(int(word))
+    if ordinal := _ORDINAL.fullmatch(word):
+        return str(int(ordinal[1]))
+    if word[0] <= "\u024f" and not word.isascii():
+        word = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+    return _stem(sys.intern(word))
+
+
+def _stem(word: str) -> str:
+    name = next((name for last, name in _STEMMERS if word[:1] <= last), None)
+    if name is None:
+        return word
+    if name == "arabic light":
+        word = _ARABIC_MARKS.sub("", word).translate(_ARABIC_LETTERS)
+        found = _ARABIC_WORD.fullmatch(word)
+        return found[1] if found else word
+    with _snowball_lock:
+        return str(_snowball[name].stemWord(word)) or word
+
+
+def _date_terms(time: datetime) -> list[str]:
+    return [str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]
+
+
+def _flags(content: str) -> int:
+    folded = _fold(content)
+    return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * _ends_in_question(folded)
+
+
+def _ends_in_question(text: str) -> bool:
+    """The last sentence that has an end, ends in a question mark: an emoji or a caption may follow."""
+    last_question = max(text.rfind(mark) for mark in _QUESTION_MARKS)
+    return last_question > max(text.rfind(mark) for mark in _SENTENCE_ENDS)

@@ -1,0 +1,153 @@
+"""Lifespan: one AsyncExitStack builds every resource and takes it down again in reverse."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
+
+from app import tokens
+from app.auth.keys import Keys
+from app.auth.models import API_KEYS
+from app.auth.rate_limit import RateLimiter
+from app.clock import Clock, SystemClock
+from app.embedding.embedder import Embedder
+from app.embedding.opening import open_embedder
+from app.errors import RecalldError
+from app.idempotency.models import IDEMPOTENCY
+from app.memories.access import AccessRecorder
+from app.memories.models import HISTORY, MEMORIES, PENDING
+from app.memories.pending import PendingEmbeddings
+from app.metrics import parts
+from app.sessions.models import MESSAGES, SESSIONS
+from app.settings import Settings
+from app.state import Resources, State
+from app.storage.collection import Collection, Store
+from app.storage.embedded.store import EmbeddedStore
+
+COLLECTIONS: tuple[Collection, ...] = (API_KEYS, IDEMPOTENCY, SESSIONS, MESSAGES, MEMORIES, HISTORY, PENDING)
+
+RESTART_SECONDS = 1.0
+MAX_RESTART_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class StartRefused(RecalldError):
+    """The service will not start like this."""
+
+
+class Openers(Protocol):
+    """The seams at which tests put other parts."""
+
+    async def store(self, settings: Settings, dim: int) -> Store: ...
+
+    async def embedder(self, settings: Settings) -> Embedder: ...
+
+    def clock(self) -> Clock: ...
+
+
+class RealParts:
+    """What the service runs on."""
+
+    async def store(self, settings: Settings, dim: int) -> Store:
+        return await open_store(settings, dim)
+
+    async def embedder(self, settings: Settings) -> Embedder:
+        chosen = settings.embedding
+        return await open_embedder(
+            chosen.model,
+            threads=chosen.threads,
+            batch_tokens=chosen.batch_tokens,
+            query_cache=chosen.query_cache,
+            observe_batch=_observe_batch,
+        )
+
+    def clock(self) -> Clock:
+        return SystemClock()
+
+
+async def open_store(settings: Settings, dim: int) -> EmbeddedStore:
+    return await EmbeddedStore.open(
+        settings.data_dir,
+        COLLECTIONS,
+        dim=dim,
+        cache_bytes=settings.cache_bytes,
+        busy_timeout_ms=settings.busy_timeout_ms,
+        observe_commit=_observe_commit,
+    )
+
+
+@asynccontextmanager
+async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]:
+    """Raises StartRefused, or what a part says that cannot be opened."""
+    async with AsyncExitStack() as stack:
+        try:
+            resources = await _build(stack, settings, openers)
+        except RecalldError as fault:
+            log.critical(fault.detail)
+            raise
+        yield {"resources": resources}
+
+
+async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
+    vocabulary = asyncio.create_task(asyncio.to_thread(tokens.warm))
+    embedder = await openers.embedder(settings)
+    stack.push_async_callback(embedder.close)
+    store = await openers.store(settings, embedder.dim)
+    stack.push_async_callback(store.close)
+    clock = openers.clock()
+    await _refuse_open_door(settings, Keys(store, clock))
+    await vocabulary
+    accesses = AccessRecorder(store, clock)
+    stack.push_async_callback(accesses.flush)
+    pending = PendingEmbeddings(store, embedder, settings.embedding.retry_seconds)
+    for name, run in (("accesses", accesses.run), ("pending embeddings", pending.run)):
+        await stack.enter_async_context(_running(name, run))
+    return Resources(settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second))
+
+
+async def _refuse_open_door(settings: Settings, keys: Keys) -> None:
+    if settings.auth == "off":
+        log.warning("authentication is off: everybody who reaches this address is tenant default")
+        return
+    if await keys.any_made():
+        return
+    if not settings.loopback:
+        raise StartRefused(
+            f"No API key was ever made, so {settings.host} is not served: make one with `recalld keys create`, "
+            "serve a loopback address, or set RECALLD_AUTH=off on purpose."
+        )
+    log.warning("no API key was ever made: this machine is served as tenant default, without authentication")
+
+
+@asynccontextmanager
+async def _running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    task = asyncio.create_task(_supervised(name, run), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _supervised(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """A background task that fails is started again, ever more slowly."""
+    pause = RESTART_SECONDS
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("background task failed", extra={"task": name})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_RESTART_SECONDS)
+
+
+def _observe_batch(texts: int, seconds: float) -> None:
+    parts.EMBEDDING_BATCH.observe(texts)
+    parts.EMBEDDING_SECONDS.observe(seconds)
+
+
+def _observe_commit(writes: int, seconds: float) -> None:
+    parts.COMMIT_WRITES.observe(writes)
+    parts.COMMIT_SECONDS.observe(seconds)

@@ -1,0 +1,133 @@
+"""The real service on the real embedded store and the real model; only the clock is ours to turn."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from app.auth.keys import Keys, NewKey
+from app.embedding.batching import BatchQueue
+from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.onnx import OnnxModel
+from app.embedding.opening import load_model
+from app.main import create_app
+from app.settings import Settings
+from app.state import Resources
+from app.wiring import RealParts
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def model() -> OnnxModel:
+    return load_model("minilm-int8")
+
+
+class TurnedClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        self.time += timedelta(milliseconds=1)  # so that creation orders lists
+        return self.time
+
+    def move(self, **by: float) -> None:
+        self.time += timedelta(**by)
+
+
+class TestParts(RealParts):
+    """Real parts but for the clock; `wrap` may put something around the embedder."""
+
+    __test__ = False
+
+    def __init__(self, model: OnnxModel, clock: TurnedClock) -> None:
+        self._model, self._clock = model, clock
+        self.wrap: Callable[[Embedder], Embedder] = lambda embedder: embedder
+
+    async def embedder(self, settings: Settings) -> Embedder:
+        return self.wrap(BatchingEmbedder(BatchQueue(self._model)))
+
+    def clock(self) -> TurnedClock:
+        return self._clock
+
+
+class Service:
+    """A running service: `client` calls it as anybody on this machine does, `resources` are its own."""
+
+    def __init__(self, app: FastAPI, client: httpx.AsyncClient, resources: Resources, clock: TurnedClock) -> None:
+        self.app, self.client, self.resources, self.clock = app, client, resources, clock
+
+    async def key(self, tenant: str = "default", verbs: str = "read,write", **bindings: Any) -> dict[str, str]:
+        """Headers of a new key. From the first one on, nobody is served without."""
+        keys = Keys(self.resources.store, self.resources.clock)
+        key, _ = await keys.create(NewKey(tenant, "test", verbs.split(","), **bindings))
+        return {"Authorization": f"Bearer {key}"}
+
+
+@asynccontextmanager
+async def running(settings: Settings, parts: TestParts) -> AsyncIterator[Service]:
+    app = create_app(settings, parts)
+    async with app.router.lifespan_context(app) as state:
+        assert state is not None
+        transport = httpx.ASGITransport(_with_state(app, state), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
+            yield Service(app, client, state["resources"], parts.clock())
+
+
+def _with_state(app: FastAPI, state: Any) -> Any:
+    """What a server does with lifespan's state, which the transport leaves out."""
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "state": dict(state)}, receive, send)
+
+    return call
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(data_dir=tmp_path / "data", _env_file=None)  # type: ignore[call-arg]
+
+
+@pytest.fixture
+def parts(model: OnnxModel, clock: TurnedClock) -> TestParts:
+    return TestParts(model, clock)
+
+
+@pytest.fixture
+async def service(settings: Settings, parts: TestParts, anyio_backend: str) -> AsyncIterator[Service]:
+    async with running(settings, parts) as made:
+        yield made
+
+
+@pytest.fixture
+def api(service: Service) -> httpx.AsyncClient:
+    return service.client
+
+
+Starter = Callable[[Settings], AbstractAsyncContextManager[Service]]
+
+
+@pytest.fixture
+def start(parts: TestParts) -> Starter:
+    """Starts services by hand: with other settings, twice on one store, or again after a stop."""
+    return lambda settings: running(settings, parts)
+
+
+def body_of(response: httpx.Response) -> Any:
+    return json.loads(response.content)

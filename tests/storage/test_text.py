@@ -1,0 +1,138 @@
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.storage.text import (
+    HAS_NUMBER_OR_TIME_WORD,
+    IS_QUESTION,
+    content_hash,
+    index_text,
+    name_id,
+    normalise_content,
+    term_ids,
+    terms,
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "query"),
+    [
+        ("Sie hat zwei Hunde und wohnt in der Straße am Zürichsee", "Wie heißt ihr HUND?"),
+        ("Die STRASSE am Zürichsee", "straße"),
+        ("Она любит чёрных кошек", "Какая кошка черная?"),
+        ("我有一只叫小黑的猫", "小黑是什么"),
+        ("我有一只叫小黑的猫", "猫"),
+        ("うちの猫は五歳です", "猫は何歳ですか"),
+        ("東京タワーに行きました", "タワー"),
+        ("우리 강아지는 귀엽다", "강아지가 몇 살이야?"),
+        ("القطة تحب الحليب", "من يشرب حليب؟"),
+        ("اشترى مُحَمَّد قهوة", "أين القهوة"),
+        ("ฉันชอบกินข้าวผัด", "ข้าวผัด"),
+        ("मुझे हिन्दी में लिखना पसंद है", "हिन्दी"),
+        ("Η γάτα μου τρώει ψάρι", "γάτες"),
+        ("She adopted two puppies", "adopting a puppy"),
+        ("Crème brûlée in the café", "cafe creme"),
+        ("Paid 1250 on 2023-05-08", "8 May: 1250?"),
+        ("٣ قطط", "3"),
+        ("ＡＢＣ１２３", "abc123"),
+        ("set max_context_tokens", "tokens of the context"),
+        ("Caroline’s dog", "dogs"),
+    ],
+)
+def test_a_document_is_found_in_its_own_script(document: str, query: str) -> None:
+    assert set(terms(document)) & set(terms(query))
+
+
+def test_stop_words_are_dropped_unless_there_is_nothing_else() -> None:
+    assert terms("What is the name of the dog?") == ["name", "dog"]
+    assert terms("Who are you?") == ["who", "are", "you"]
+    assert terms("") == terms("?! …") == []
+
+
+def test_a_single_character_is_a_term_and_a_run_is_bigrams() -> None:
+    assert terms("犬") == ["犬"]
+    assert terms("タワー") == ["タワ", "ワー"]
+    assert terms("東京B") == ["東京", "東", "京", "b"]
+
+
+def test_the_date_is_indexed_so_that_a_query_meets_it() -> None:
+    dated = index_text("We went hiking", None, datetime(2023, 5, 8, tzinfo=UTC))
+    for query in ("8 May 2023", "may", "2023", "on the 8th", "08"):
+        assert np.isin(term_ids(terms(query)), dated.ids).all(), query
+    assert not np.isin(term_ids(terms("2023")), index_text("We went hiking").ids).any()
+
+
+def test_context_is_indexed_with_the_content() -> None:
+    text = index_text("Prefers tea", "when at breakfast")
+    assert np.isin(term_ids(terms("breakfast tea")), text.ids).all()
+
+
+def test_counts_saturate_and_length_does_not() -> None:
+    text = index_text("tea " * 1000 + "cake")
+    assert sorted(text.counts.tolist()) == [1, 255]
+    assert text.length == 1001
+    assert text.ids.dtype == np.uint32
+    assert text.counts.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    "text", ["Are you there?", "元気ですか？", "كيف حالك؟", "Really? 😀", "And you? a photo of a dog"]
+)
+def test_questions_are_recognised(text: str) -> None:
+    assert index_text(text).flags & IS_QUESTION
+
+
+@pytest.mark.parametrize("text", ["Yes.", "Why? Because.", "Ok", ""])
+def test_what_ends_otherwise_is_no_question(text: str) -> None:
+    assert not index_text(text).flags & IS_QUESTION
+
+
+@pytest.mark.parametrize(("text", "expected"), [("I have 2 kids", 1), ("I left Yesterday", 1), ("I like tea", 0)])
+def test_numbers_and_time_words_are_flagged(text: str, expected: int) -> None:
+    assert index_text(text).flags & HAS_NUMBER_OR_TIME_WORD == expected
+
+
+def test_a_date_of_the_record_is_no_number_in_its_text() -> None:
+    assert index_text("I like tea", None, datetime(2023, 5, 8, tzinfo=UTC)).flags == 0
+
+
+def test_equal_contents_have_equal_hashes() -> None:
+    assert content_hash("  Prefers\n TEA ") == content_hash("prefers tea") != content_hash("prefers coffee")
+    assert normalise_content("Ｔｅａ\u00a0 time") == "tea time"
+
+
+def test_hashes_are_signed_64_bit_and_do_not_change() -> None:
+    hashes = [content_hash(str(i)) for i in range(50)]
+    assert min(hashes) < 0 < max(hashes)
+    assert np.array(hashes, np.int64).tolist() == hashes
+    assert content_hash("tea") == -5015453343862700912
+    assert term_ids(["tea"]).tolist() == [2391201714]
+
+
+def test_a_name_has_one_code_however_it_is_written() -> None:
+    assert name_id("Caroline ") == name_id("CAROLINE") != name_id("Melanie")
+    assert name_id(" ") == 0
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_indexed_and_finds_itself(text: str) -> None:
+    indexed = index_text(text)
+    assert np.array_equal(np.unique(term_ids(terms(text))), indexed.ids)
+    assert int(indexed.counts.sum()) == indexed.length
+    assert isinstance(content_hash(text), int)
+
+
+@given(st.text(alphabet=st.characters(), max_size=200))
+def test_case_and_width_do_not_matter(text: str) -> None:
+    folded = normalise_content(text)
+    assert normalise_content(folded) == folded
+    assert set(terms(text)) == set(terms(folded))
+
+
+@pytest.mark.parametrize("unit", ["word ", "我的猫", "é", "' ", "u\u0301", "1", "x"])
+def test_cost_is_linear(unit: str) -> None:
+    text = (unit * 32_000)[:32_000]
+    assert index_text(text).length < 64_001
