@@ -8,10 +8,10 @@ from fastapi.routing import APIRoute
 
 from app.schemas import Problem
 
-DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back the few things that matter.
+DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
 
 Authentication: `Authorization: Bearer rk_…` or `X-API-Key`. While no key was ever made the service answers its own
-machine without one. Errors are `application/problem+json` (RFC 9457). Every POST that writes takes an `Idempotency-Key`."""
+machine without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
 
 
 def operation_id(route: APIRoute) -> str:

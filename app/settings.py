@@ -1,4 +1,4 @@
-"""Every setting, described once; read from the environment (`RECALLD_…`) or `.env`. The CLI's help and the docs are made from this."""
+"""Every setting, described once: the CLI's help and the docs are made from this. Read from `RECALLD_…` or `.env`."""
 
 from ipaddress import ip_address
 from pathlib import Path

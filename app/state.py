@@ -21,6 +21,11 @@ class Limiter(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Lifecycle:
+    draining: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     settings: Settings
@@ -29,12 +34,7 @@ class Resources:
     clock: Clock
     accesses: AccessLog
     limiter: Limiter
-    lifecycle: "Lifecycle" = field(default_factory=lambda: Lifecycle())
-
-
-@dataclass(slots=True)
-class Lifecycle:
-    draining: bool = False
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 
 class State(TypedDict):

@@ -66,7 +66,7 @@ class DrainingServer(uvicorn.Server):
             host = f"[{address[0]}]" if ":" in address[0] else address[0]
             print(CURL.format(address=f"{host}:{address[1]}"), flush=True)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's shape)
         state = getattr(self.lifespan, "state", {}).get("resources")
         if sig == signal.SIGTERM and state is not None and not state.lifecycle.draining:
             state.lifecycle.draining = True

@@ -1,4 +1,4 @@
-"""The route class of every endpoint under /v1: who is calling and what they may do is settled before the body is read."""
+"""The route class of every endpoint under /v1: who calls and what they may do is settled before the body is read."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -43,24 +43,23 @@ def _too_deep(limits: LimitSettings) -> Invalid:
 
 
 def _faults(value: Any, pointer: str, limits: LimitSettings, depth: int) -> Iterator[FieldError]:
-    match value:
-        case str():
-            if fault := _text_fault(value, limits):
-                yield FieldError(pointer, fault)
-        case bool() | None:
-            return
-        case int():
-            if not -INT64 <= value < INT64:
-                yield FieldError(pointer, "must fit into 64 bits")
-        case float():
-            if not isfinite(value):
-                yield FieldError(pointer, "must be a finite number")
-        case list() | dict() if depth > limits.json_depth:
+    if isinstance(value, list | dict):
+        if depth > limits.json_depth:
             yield FieldError(pointer, f"must not be nested deeper than {limits.json_depth} levels")
-        case list():
+        elif isinstance(value, list):
             yield from _array_faults(value, pointer, limits, depth)
-        case dict():
+        else:
             yield from _object_faults(value, pointer, limits, depth)
+    elif fault := _scalar_fault(value, limits):
+        yield FieldError(pointer, fault)
+
+
+def _scalar_fault(value: str | float | bool | None, limits: LimitSettings) -> str | None:
+    if isinstance(value, str):
+        return _text_fault(value, limits)
+    if isinstance(value, float):
+        return None if isfinite(value) else "must be a finite number"
+    return "must fit into 64 bits" if isinstance(value, int) and not -INT64 <= value < INT64 else None
 
 
 def _array_faults(value: list[Any], pointer: str, limits: LimitSettings, depth: int) -> Iterator[FieldError]:

@@ -1,4 +1,4 @@
-"""The one write path: claim the idempotency key, plan, render, commit effect and answer together, plan again on conflict.
+"""The one write path: claim the idempotency key, plan, commit effect and answer together, plan again on conflict.
 
 A service's method is the plan: it reads, decides and returns an `Outcome`, and commits nothing itself.
 """
@@ -49,7 +49,7 @@ class Conflicted(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an idempotency key is bound to: `tenant`, `key_id` and `key` name it, `fingerprint` is what it was sent with."""
+    """What an idempotency key is bound to: the first three name it, `fingerprint` is what it was sent with."""
 
     tenant: str
     key_id: str

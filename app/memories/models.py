@@ -39,8 +39,8 @@ MEMORIES = Collection(
         anchor=("anchored_at",),
     ),
 )
-"""`anchored_at` is where decay starts (creation, access, a new importance); `dedupe_key` makes two equal memories posted
-at once one; `metadata_terms` holds a digest of each metadata entry, so that callers' keys are never names of fields."""
+"""`anchored_at` is where decay starts (creation, access, a new importance); `dedupe_key` makes two equal memories that
+are posted at once one; `metadata_terms` holds a digest of each metadata entry: callers' keys never name a field."""
 
 HISTORY = Collection(
     name="memory_history",

@@ -6,7 +6,6 @@ import logging
 from app.auth.models import SYSTEM
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
-from app.memories.documents import entry_of
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES, PENDING
 from app.memories.repository import MemoryRepository
@@ -47,10 +46,10 @@ class PendingEmbeddings:
             await self._forget(note)
             return True
         embeddings = Embeddings(self._embedder)
-        (vector,) = await embeddings.of([doc])
-        if vector is None:
+        (entry,) = await embeddings.entries([doc])
+        if entry.vector is None:
             return False
-        changes = memories.embedded(doc, embeddings.info(vector), entry_of(doc, vector, embeddings.model), note)
+        changes = memories.embedded(doc, embeddings.info(entry), entry, note)
         try:
             await self._store.commit(changes)
         except CommitConflict:

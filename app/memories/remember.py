@@ -12,12 +12,12 @@ import numpy as np
 from app.clock import rfc3339, to_ms
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.idempotency.precondition import Precondition
-from app.memories.documents import entry_of, needs_new_entry, new_memory, revision
+from app.memories.documents import needs_new_entry, new_memory, revision
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository, expired, unexpired
 from app.memories.schemas import MemoryCreate, render
-from app.storage.collection import Change, Doc
+from app.storage.collection import Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
 from app.storage.scope import Pair
 from app.storage.search import SearchQuery
@@ -48,13 +48,12 @@ class Remember:
         if self._precondition.header is not None:
             self._precondition.check(known[0] if len(known) == 1 else None)
         fresh = [self._draft(body, old) for body, old in zip(bodies, known, strict=True)]
-        vectors = await self._embeddings.of([doc for doc in fresh if doc is not None])
-        supply = iter(vectors)
+        entries = iter(await self._embeddings.entries([doc for doc in fresh if doc is not None]))
         answers, created = [], []
         for index, (body, old, draft) in enumerate(zip(bodies, known, fresh, strict=True)):
             pointer = f"{at}/{index}" if at else ""
-            vector = next(supply) if draft is not None else None
-            answer, new = await self._one(body, old, draft, vector, pointer)
+            entry = None if draft is None else next(entries)
+            answer, new = await self._one(body, old, draft, entry, pointer)
             answers.append(answer)
             created.append(new)
         return answers, self._changes, created
@@ -88,18 +87,18 @@ class Remember:
         return revision(old, fields, self._now)
 
     async def _one(
-        self, body: MemoryCreate, old: Doc | None, draft: Doc | None, vector: Any, pointer: str
+        self, body: MemoryCreate, old: Doc | None, draft: Doc | None, entry: SearchEntry | None, pointer: str
     ) -> tuple[Doc, bool]:
         similar: list[Doc] = []
         replaced: list[Doc] = []
         known = old if old is not None else self._twin(body)
         if known is not None:
-            doc = self._update(body, known, vector, new_text=draft is not None and old is not None)
+            doc = self._update(body, known, None if old is None else entry)
         else:
-            assert draft is not None
-            similar = await self._similar(draft, vector)
+            assert draft is not None and entry is not None
+            similar = await self._similar(draft, entry)
             replaced = [s for s in similar if body.on_similar == "supersede" and _replaceable(s, draft)]
-            doc = self._add(body, draft, vector, [other["memory_id"] for other in replaced])
+            doc = self._add(body, draft, entry, [other["memory_id"] for other in replaced])
         for other in [*replaced, *await self._named_by_caller(body, doc, pointer)]:
             self._retire(other, doc)
         shown = [_similar(other, other in replaced) for other in similar]
@@ -109,28 +108,26 @@ class Remember:
         """An equal memory that an earlier item of this batch adds."""
         return self._equal.get(_equality(body)) if body.deduplicate and body.key is None else None
 
-    def _add(self, body: MemoryCreate, draft: Doc, vector: Any, replaced: list[str]) -> Doc:
+    def _add(self, body: MemoryCreate, draft: Doc, entry: SearchEntry, replaced: list[str]) -> Doc:
         supersedes = list(dict.fromkeys([*body.supersedes, *replaced]))
-        doc = draft | {"embedding": self._embeddings.info(vector), "supersedes": supersedes}
-        self._changes += self._memories.add(doc, entry_of(doc, vector, self._embeddings.model))
+        doc = draft | {"embedding": self._embeddings.info(entry), "supersedes": supersedes}
+        self._changes += self._memories.add(doc, entry)
         if body.key is None:
             self._equal.setdefault(_equality(body), doc)
         return doc
 
-    def _update(self, body: MemoryCreate, old: Doc, vector: Any, *, new_text: bool) -> Doc:
+    def _update(self, body: MemoryCreate, old: Doc, entry: SearchEntry | None) -> Doc:
         changed = self._revision(body, old)
         added = [i for i in dict.fromkeys(body.supersedes) if i not in old["supersedes"] and i != old["memory_id"]]
         if added:
             changed["supersedes"] = old["supersedes"] + added
         if not changed:
             return old
-        entry = None
-        if new_text:
-            changed["embedding"] = self._embeddings.info(vector)
-            entry = entry_of(old | changed, vector, self._embeddings.model)
+        if entry is not None:
+            changed["embedding"] = self._embeddings.info(entry)
         doc = old | changed | {"version": old["version"] + 1, "updated_at": self._now}
         self._changes += self._memories.revise(old, changed, self._now, entry)
-        if new_text:
+        if entry is not None:
             self._changes += self._memories.note_pending(doc)
         return doc
 
@@ -139,9 +136,9 @@ class Remember:
         wanted = [i for i in dict.fromkeys(body.supersedes) if i != doc["memory_id"]]
         found = await self._memories.get_many(wanted)
         named: list[Doc] = []
-        for index, memory_id in enumerate(wanted):
+        for memory_id in wanted:
             if memory_id not in found:
-                raise invalid(f"{pointer}/supersedes/{index}", "there is no such memory")
+                raise invalid(f"{pointer}/supersedes/{body.supersedes.index(memory_id)}", "there is no such memory")
             other = found[memory_id]
             if other["superseded_by"] == doc["memory_id"] or memory_id in self._retired:
                 continue
@@ -155,14 +152,14 @@ class Remember:
             self._retired.add(other["memory_id"])
             self._changes += self._memories.retire(other, doc["memory_id"], self._now)
 
-    async def _similar(self, draft: Doc, vector: Any) -> list[Doc]:
+    async def _similar(self, draft: Doc, entry: SearchEntry) -> list[Doc]:
         """Near-duplicates that the caller may see, nearest first, as `{…, "cosine"}`."""
-        if vector is None:
+        if entry.vector is None:
             return []
         scope = self._memories.scope
         pairs = scope.pairs(draft["agent_id"], draft["user_id"], include_shared=True)
         where = both(Eq("status", "active"), unexpired(self._now))
-        query = SearchQuery(scope.tenant, pairs, where, vector, self._embeddings.model, _NO_TERMS)
+        query = SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS)
         columns = await self._memories.store.search(MEMORIES, query)
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][:MAX_SIMILAR]

@@ -8,7 +8,7 @@ from app.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
-from app.memories.documents import entry_of, needs_new_entry, revision
+from app.memories.documents import needs_new_entry, revision
 from app.memories.embeddings import Embeddings
 from app.memories.remember import Remember
 from app.memories.repository import MemoryRepository, expired, listed, unexpired
@@ -61,9 +61,8 @@ class MemoryService:
     async def _revised(self, doc: Doc, changed: Doc, now: str) -> Outcome:
         entry, pending = None, []
         if needs_new_entry(changed):
-            vectors = await self._embeddings.of([doc | changed])
-            changed = changed | {"embedding": self._embeddings.info(vectors[0])}
-            entry = entry_of(doc | changed, vectors[0], self._embeddings.model)
+            (entry,) = await self._embeddings.entries([doc | changed])
+            changed = changed | {"embedding": self._embeddings.info(entry)}
             pending = self._memories.note_pending(doc | changed | {"updated_at": now})
         new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
         changes = [*self._memories.revise(doc, changed, now, entry), *pending]

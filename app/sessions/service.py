@@ -7,14 +7,14 @@ from app.clock import Clock, rfc3339
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
-from app.memories.documents import entry_of
 from app.memories.embeddings import Embeddings
 from app.memories.repository import MemoryRepository
+from app.offload import off_loop
 from app.sessions import documents
 from app.sessions.models import counter
 from app.sessions.repository import SessionRepository, expired, unexpired
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
-from app.storage.collection import Allocate, Change, Doc
+from app.storage.collection import Allocate, Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing
 
@@ -83,13 +83,14 @@ class SessionService:
         """All messages in order, or none; the session is made where it is new."""
         now = self._now()
         session, changes = await self._open(session_id, body, precondition, now)
-        messages = documents.new_messages(session, body.messages, now)
+        long = sum(len(message.text()) for message in body.messages)
+        messages = await off_loop(long, documents.new_messages, session, body.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(doc) for doc in messages]
         changes.append(self._sessions.count_in(session, messages))
         memories = await self._memorize(session, messages, now)
-        for memory, vector in memories:
-            changes += self._memories.add(memory, entry_of(memory, vector, self._embeddings.model))
+        for memory, entry in memories:
+            changes += self._memories.add(memory, entry)
         answer = {
             "session_id": session_id,
             "items": [render_message(doc) for doc in messages],
@@ -133,16 +134,15 @@ class SessionService:
             raise AlreadyExists("That session_id is taken.")
         return []
 
-    async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, Any]]:
+    async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, SearchEntry]]:
         """Memories with their vectors, for a session that remembers its messages."""
         if session["memorize"] != "messages":
             return []
         key_id = self._sessions.scope.key_id
         made = [documents.memory_of(doc, session, key_id, now) for doc in messages if documents.leaves_memory(doc)]
-        vectors = await self._embeddings.of(made)
+        entries = await self._embeddings.entries(made)
         return [
-            (doc | {"embedding": self._embeddings.info(vector)}, vector)
-            for doc, vector in zip(made, vectors, strict=True)
+            (doc | {"embedding": self._embeddings.info(entry)}, entry) for doc, entry in zip(made, entries, strict=True)
         ]
 
     async def stats(self, session_id: str) -> Doc:

@@ -6,6 +6,7 @@ import orjson
 
 from app import tokens
 from app.clock import Clock, rfc3339
+from app.offload import off_loop
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import render_message
 from app.storage.collection import Doc
@@ -16,7 +17,7 @@ MAX_LAST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`last` and `max_tokens` look back from the end (or from `before_seq`); without them messages are paged onwards."""
+    """`last` and `max_tokens` look back from the end (or `before_seq`); without them messages are paged onwards."""
 
     last: int | None = None
     max_tokens: int | None = None
@@ -50,7 +51,7 @@ class Windows:
         found = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
         lines = [_line(doc) for doc in reversed(found[:max_messages])]
         summary = [f"summary: {session['summary']}"] if session["summary"] else []
-        kept = fit(summary, lines, max_tokens)
+        kept = await off_loop(sum(map(len, lines)), fit, summary, lines, max_tokens)
         shown = [] if kept.count == 0 else found[: kept.count][::-1]
         return {
             "text": kept.text,
@@ -84,7 +85,7 @@ def fit(head: list[str], lines: list[str], max_tokens: int | None) -> Fitted:
 
 
 def _last_that_fit(head: list[str], lines: list[str], max_tokens: int) -> tuple[str, int, int]:
-    """Counts grow with the lines but for a token at a seam, so the sum of the parts is nearly right, and then checked."""
+    """Counts grow with the lines but for a token at a seam: the sum of the parts is nearly right, then checked."""
     left = max_tokens - tokens.count("\n".join(head))
     count = 0
     while count < len(lines) and (left := left - tokens.count(lines[-1 - count])) >= 0:

@@ -1,7 +1,7 @@
 """The storage protocol: how a collection is declared, what a change is, and what an engine can do.
 
 Documents are plain JSON objects, the same in every engine: they carry `tenant_id`, an id under the collection's
-`id_field`, `version`, `created_at` and `updated_at`; times are RFC 3339 strings (`clock.rfc3339`), which sort as they are.
+`id_field`, `version`, `created_at`, `updated_at`; times are RFC 3339 strings (`clock.rfc3339`), which sort as they are.
 Writes are data: a service computes a list of changes and `Store.commit` makes all of them or none.
 """
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.clock import to_ms
-from app.storage.collection import SearchEntry, Searched
+from app.storage.collection import Searched, SearchEntry
 from app.storage.filters import value_at
 from app.storage.search import Floats
 from app.storage.text import name_id

@@ -75,7 +75,7 @@ class Repository:
     def update(
         self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: SearchEntry | None = None
     ) -> Update:
-        """A change that the caller asked for: the version moves. Expects the version that was read, if not told otherwise."""
+        """A change that a caller asked for: the version moves. Expects the version read, if not told otherwise."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
         return Update(
             self.collection,

@@ -43,7 +43,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The documents of a scope, one entry each, n in all; `hits` and `df` have one row for each query term, in order."""
+    """The documents of a scope, one entry each, n in all; `hits` and `df` have one row for each query term."""
 
     rows: Ints
     """Engine handles, for `Store.fetch`."""
@@ -75,7 +75,7 @@ class Columns:
     """Bits of `storage/text.py`: what the text holds (a number or time word, a question mark at its end)."""
     base_importance: Floats
     anchor: Ints
-    """Milliseconds since 1970: last access, else creation. With `base_importance` and `pinned` it gives the importance."""
+    """Milliseconds since 1970, where fading starts. With `base_importance` and `pinned` it gives the importance."""
     pinned: Bools
     content: Ints
     """64-bit hash of the normalised content: equal contents are shown once."""

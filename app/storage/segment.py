@@ -1,7 +1,7 @@
 """One pair's searchable documents in memory, and the exact search over them; every exact engine uses it.
 
 Arrays grow by doubling. A changed document is overwritten where it stands if only its record changed, else it dies and
-is appended anew; a deleted one dies. Dead entries are left out of every answer; when they are many, the segment is `worn`.
+is appended anew; a deleted one dies. Dead entries are left out of every answer; a segment with many of them is `worn`.
 """
 
 from collections.abc import Sequence

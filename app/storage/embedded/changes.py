@@ -61,7 +61,10 @@ class _Work:
         return resolved
 
     def _allocate(self, change: Allocate) -> None:
-        statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
+        statement = (
+            "INSERT INTO counters VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
+        )
         last: Any
         ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
         self.allocated[change.name] = int(last) - change.count + 1
@@ -70,7 +73,7 @@ class _Work:
         doc_id = str(doc[collection.id_field])
         values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
         statement = (
-            f"INSERT INTO {sql.quoted(collection.name)} (tenant, id, {_column_list(collection)}, doc) "  # noqa: S608
+            f"INSERT INTO {sql.quoted(collection.name)} (tenant, id, {_column_list(collection)}, doc) "
             f"VALUES ({', '.join('?' * len(values))})"
         )
         self._run(collection, doc_id, statement, values)
@@ -78,7 +81,7 @@ class _Work:
             self.pairs.put(collection, doc, self._connection.last_insert_rowid(), entry)
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
-        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"  # noqa: S608
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if found is None:
             raise CommitConflict(collection.name, doc_id, "missing")
@@ -94,7 +97,7 @@ class _Work:
         for name, by in change.inc.items():
             doc[name] = (doc.get(name) or 0) + by
         assignments = ", ".join(f"{sql.quoted(name)} = ?" for name in sql.columns(collection))
-        statement = f"UPDATE {sql.quoted(collection.name)} SET {assignments}, doc = ? WHERE row = ?"  # noqa: S608
+        statement = f"UPDATE {sql.quoted(collection.name)} SET {assignments}, doc = ? WHERE row = ?"
         self._run(collection, change.id, statement, (*sql.row_values(collection, doc), orjson.dumps(doc).decode(), row))
         if collection.searched:
             self.pairs.put(collection, doc, row, change.entry)
@@ -106,14 +109,14 @@ class _Work:
             raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
-        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))  # noqa: S608
+        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
         if collection.searched:
             self.pairs.remove(collection, doc, row)
 
     def _delete_where(self, change: DeleteWhere) -> None:
         condition, values = sql.where(change.collection, change.where)
-        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"  # noqa: S608
+        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
         rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
         for row, doc in rows:
             self._delete(change.collection, int(row), orjson.loads(doc))

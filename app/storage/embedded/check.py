@@ -35,7 +35,7 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Documents that cannot be read, or whose columns say something else than they do."""
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *sql.columns(collection)))
-    statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"  # noqa: S608
+    statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
         try:
             doc = orjson.loads(text)
@@ -54,16 +54,16 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
     size = head_dtype(len(collection.searched.ranges)).itemsize
     checks: dict[str, Callable[[], str]] = {
         "search rows without a document": lambda: (
-            f"SELECT s.row FROM {table} s LEFT JOIN {documents} d ON d.row = s.row "  # noqa: S608
+            f"SELECT s.row FROM {table} s LEFT JOIN {documents} d ON d.row = s.row "
             "WHERE s.head IS NOT NULL AND d.row IS NULL"
         ),
         "documents without a search row": lambda: (
-            f"SELECT d.id FROM {documents} d WHERE NOT EXISTS (SELECT 1 FROM pairs p JOIN {table} s "  # noqa: S608
+            f"SELECT d.id FROM {documents} d WHERE NOT EXISTS (SELECT 1 FROM pairs p JOIN {table} s "
             "ON s.pair = p.pair AND s.row = d.row WHERE s.head IS NOT NULL AND p.tenant = d.tenant "
             "AND p.collection = ? AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, ''))"
         ),
         "search rows of a wrong size": lambda: (
-            f"SELECT row FROM {table} WHERE head IS NOT NULL AND "  # noqa: S608
+            f"SELECT row FROM {table} WHERE head IS NOT NULL AND "
             f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
         ),
     }
@@ -76,7 +76,7 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
 def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     table = sql.search_table(collection)
     statement = (
-        "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "  # noqa: S608
+        "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "
         f"LEFT JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? GROUP BY p.pair"
     )
     for pair, count, there, version, newest in connection.execute(statement, (collection.name,)):

@@ -39,7 +39,7 @@ def read(connection: apsw.Connection, collection: Collection, tenant: str, wante
     conditions = " OR ".join("user = ?" if pair.agent is ANY else "(user = ? AND agent = ?)" for pair in wanted)
     values: list[Any] = [v for pair in wanted for v in ((pair.user,) if pair.agent is ANY else (pair.user, pair.agent))]
     statement = (
-        "SELECT pair, version, floor, count, tombstones, speakers FROM pairs "  # noqa: S608 (only "?" is put in)
+        "SELECT pair, version, floor, count, tombstones, speakers FROM pairs "
         f"WHERE collection = ? AND tenant = ? AND ({conditions}) ORDER BY pair"
     )
     found: list[Any] = list(connection.execute(statement, (collection.name, tenant, *(v or "" for v in values))))
@@ -50,7 +50,7 @@ def changed_rows(connection: apsw.Connection, collection: Collection, pair: int,
     """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
     newer, values = ("rev > ?", (pair, since)) if since else ("head IS NOT NULL", (pair,))
     statement = (
-        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "  # noqa: S608
+        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
         f"WHERE pair = ? AND {newer} ORDER BY row"
     )
     return [
@@ -82,7 +82,7 @@ class Writing:
             state.count += 1
         self._note_speaker(collection, state, doc)
         self._connection.execute(
-            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
             (state.pair, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
         )
 
@@ -95,7 +95,7 @@ class Writing:
         if not state.count:
             state.speakers = []
         self._connection.execute(
-            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",  # noqa: S608
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
             (state.pair, row, state.version),
         )
 
@@ -117,7 +117,7 @@ class Writing:
 
     def _bury(self, collection: Collection, state: PairState) -> None:
         """Drops the tombstones; copies older than this version must be read anew."""
-        statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"  # noqa: S608
+        statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
         self._connection.execute(statement, (state.pair,))
         state.floor, state.tombstones = state.version, 0
 
@@ -138,7 +138,7 @@ class Writing:
         return PairState(self._connection.last_insert_rowid(), 0, 0, 0, 0, [])
 
     def _packed(self, collection: Collection, pair: int, row: int) -> Packed | None:
-        statement = f"SELECT head, vector, terms, facets FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"  # noqa: S608
+        statement = f"SELECT head, vector, terms, facets FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
         found = self._connection.execute(statement, (pair, row)).fetchone()
         return None if found is None or found[0] is None else Packed(*found)
 

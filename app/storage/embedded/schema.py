@@ -93,7 +93,7 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
 def _refill(connection: apsw.Connection, collection: Collection) -> None:
     name = sql.quoted(collection.name)
     fields = ", ".join(f"{sql.quoted(field)} = ?" for field in sql.columns(collection))
-    rows: list[Any] = connection.execute(f"SELECT row, doc FROM {name}").fetchall()  # noqa: S608 (names are declared)
+    rows: list[Any] = connection.execute(f"SELECT row, doc FROM {name}").fetchall()
     for row, doc in rows:
         values = sql.row_values(collection, orjson.loads(doc))
-        connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))  # noqa: S608
+        connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))

@@ -1,4 +1,4 @@
-"""SQL for declared collections: tables, indexes, filters. Field names come from declarations, values are always bound."""
+"""SQL for declared collections: tables, indexes, filters. Names come from declarations, values are always bound."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

@@ -93,7 +93,7 @@ class EmbeddedStore:
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
-        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"  # noqa: S608
+        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with guarded():
             found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
         return None if found is None else orjson.loads(found[0])
@@ -114,7 +114,7 @@ class EmbeddedStore:
             condition += f" AND ({by}, id) {sign} (?, ?)"
             values += [after.value, after.id]
         statement = (
-            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition} "  # noqa: S608
+            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition} "
             f"ORDER BY {by} {order}, id {order} LIMIT ?"
         )
         with guarded():
@@ -122,7 +122,7 @@ class EmbeddedStore:
 
     async def count(self, collection: Collection, tenant: str, where: Filter = EVERYTHING) -> int:
         condition, values = sql.where(collection, where)
-        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition}"  # noqa: S608
+        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition}"
         with guarded():
             number: Any
             ((number,),) = self._reader.execute(statement, (tenant, *values)).fetchall()
@@ -148,7 +148,7 @@ class EmbeddedStore:
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
         wanted = rows.tolist()
         marks = ", ".join("?" * len(wanted))
-        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND tenant = ?"  # noqa: S608
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND tenant = ?"
         with guarded():
             found: dict[Any, Any] = dict(cast(Any, self._reader.execute(statement, (*wanted, tenant))))
         return [orjson.loads(found[row]) if row in found else None for row in wanted]

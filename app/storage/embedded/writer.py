@@ -94,7 +94,7 @@ class Writer:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 (every waiting caller is told)
             log.warning("group not committed", extra={"error": type(fault).__name__, "writes": len(group)})
             failure = fault if isinstance(fault, StoreUnavailable) else StoreUnavailable("The store refused the write.")
             for waiting in group:
@@ -106,7 +106,7 @@ class Writer:
             committed = self._execute(self._connection, changes)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 (handed to its caller)
             self._connection.execute("ROLLBACK TO one")
             self._connection.execute("RELEASE one")
             return fault
