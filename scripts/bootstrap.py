@@ -42,7 +42,7 @@ def install(root: Path, wanted: str) -> None:
         (venv / ".abi").write_text(f"{sys.implementation.cache_tag}\n")
     locked = ("--quiet", "--require-hashes", "--no-deps", "-r", locks / f"{wanted}.txt")
     if uv:
-        run(uv, "pip", "install", "--python", python, *locked)
+        run(uv, "pip", "install", "--compile-bytecode", "--python", python, *locked)
     else:
         run(python, "-m", "pip", "install", "--disable-pip-version-check", *locked)
     for name in {"runtime", wanted}:  # the dev lock holds all of the runtime lock

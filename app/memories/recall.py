@@ -3,6 +3,8 @@
 import time
 from datetime import datetime
 
+import numpy as np
+
 from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
@@ -72,10 +74,15 @@ class Recall:
 
 
 def _item(memory: Doc, ranked: Ranked, index: int, *, explain: bool) -> Doc:
-    item = {"memory": memory, "score": round(float(ranked.score[index]), 6)}
+    item = {"memory": memory, "score": _short(ranked.score[index])}
     if explain:
-        item["scores"] = {name: round(float(values[index]), 6) for name, values in ranked.parts.items()}
+        item["scores"] = {name: _short(values[index]) for name, values in ranked.parts.items()}
     return item
+
+
+def _short(value: np.float32) -> float:
+    """As many digits as a float32 has: scores of poor matches are small, and still differ."""
+    return float(f"{value:.7g}")
 
 
 def _filter(body: SearchRequest, now: str) -> Filter:

@@ -95,7 +95,8 @@ class Remember:
         if known is not None:
             doc = self._update(body, known, None if old is None else entry)
         else:
-            assert draft is not None and entry is not None
+            assert draft is not None
+            assert entry is not None
             similar = await self._similar(draft, entry)
             replaced = [s for s in similar if body.on_similar == "supersede" and _replaceable(s, draft)]
             doc = self._add(body, draft, entry, [other["memory_id"] for other in replaced])

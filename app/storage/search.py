@@ -50,7 +50,7 @@ class Columns:
     matched: Bools
     """Passed the filter. The others are neighbours: features of those that matched, never results."""
     cosine: Floats
-    """-1..1; 0 where `has_vector` is false."""
+    """-1..1; 0 where `has_vector` is false. Equal documents have equal cosines wherever they stand."""
     has_vector: Bools
     """A vector of the query's model is there."""
     hits: Floats
@@ -63,10 +63,10 @@ class Columns:
     """Documents of the scope: n, or more where the engine returned candidates only."""
     mean_length: float
     previous: Ints
-    """Index of the document before this one in its session, -1 where there is none."""
+    """Index, among these entries, of the document before this one in its session; -1 where there is none."""
     following: Ints
     session: Ints
-    """Code of the session, -1 for none; equal codes are the same session."""
+    """Code of the session, 0, 1, 2 …, without large gaps; -1 for none."""
     speaker: Ints
     """crc32 of the casefolded speaker's name, 0 for none."""
     time: Ints
