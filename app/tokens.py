@@ -6,6 +6,7 @@ cut, since tiktoken's regex overflows its stack on them: such a text may count a
 
 import re
 import zlib
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -36,6 +37,21 @@ _LONG_RUN = re.compile(r"\s{256,}+")  # possessive: each run is read once
 def count(text: str) -> int:
     """Tokens of any str. Linear in its length: about 0.1–1 s a million characters, so keep huge texts off the loop."""
     return len(_encode(text))
+
+
+def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int | None) -> tuple[str, int, int]:
+    """Text, tokens and how many of `parts` are in: the most, from the first on, whose `render(count)` has at most
+    `limit` tokens. Counts nearly add up but for a token at a seam, so their sum is a guess that is then checked."""
+    taken = len(parts)
+    if limit is not None:
+        totals = accumulate(count(part) for part in parts)
+        taken = next((at for at, total in enumerate(totals) if total > limit), len(parts))
+    while True:
+        text = render(taken)
+        size = count(text)
+        if limit is None or size <= limit or taken == 0:
+            return text, size, taken
+        taken -= 1
 
 
 def truncate(text: str, limit: int) -> str:

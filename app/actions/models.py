@@ -1,0 +1,31 @@
+"""Episodic memory as it is stored: what an agent did, and what came of it."""
+
+from app.storage.collection import Collection, Searched
+
+ACTIONS = Collection(
+    name="action_logs",
+    id_field="action_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "session_id": "text",
+        "task_id": "text",
+        "event_type": "text",
+        "action_type": "text",
+        "outcome": "text",
+        "entities": "list",
+        "tags": "list",
+        "timestamp": "time",
+        "created_at": "time",
+    },
+    order="timestamp",
+    indexes=(("agent_id", "user_id"), ("agent_id", "action_type"), ("agent_id",), ("user_id",), ("session_id",), ("task_id",)),
+    opaque=("action", "context", "metadata"),
+    searched=Searched(
+        facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),
+        ranges=("timestamp",),
+        time=("timestamp",),
+        anchor=("timestamp",),
+    ),
+)
+INTERNAL = frozenset({"tenant_id", "content_hash"})

@@ -1,0 +1,163 @@
+"""Actions on the wire."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from app.actions.models import INTERNAL
+from app.memories.schemas import TookMs
+from app.schemas import Count, Flag, Identifier, Object, Schema, Timestamp
+from app.storage.collection import Doc
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
+Words = Annotated[list[Word], Field(max_length=64)]
+Outcome = Literal["success", "failure", "partial"]
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+GroupBy = Literal["action_type", "tool", "day"]
+
+
+class Call(Schema):
+    """What was called."""
+
+    tool: Word | None = None
+    input: JsonValue = None
+    output: JsonValue = None
+    duration_ms: Annotated[float, Field(strict=True, ge=0)] | None = None
+
+
+class Feedback(Schema):
+    user_rating: Annotated[int, Field(strict=True, ge=1, le=5)] | None = None
+    was_helpful: Flag | None = None
+    correction: str | None = None
+
+
+class ActionCreate(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {
+                    "agent_id": "support",
+                    "action_type": "refund",
+                    "outcome": "success",
+                    "content": "Refunded order 17 after the parcel was lost",
+                    "action": {"tool": "payments.refund", "input": {"order": 17}, "duration_ms": 150},
+                    "entities": ["order-17"],
+                }
+            ]
+        }
+    }
+
+    agent_id: Identifier
+    user_id: Identifier | None = None
+    session_id: Identifier | None = None
+    task_id: Identifier | None = None
+    event_type: Word = "tool_call"
+    action_type: Word
+    actor: Literal["user", "agent", "system"] = "agent"
+    action: Call = Call()
+    content: Text | None = Field(None, description="What happened, one line; made from the action when absent.")
+    context: Object = {}
+    outcome: Outcome | None = None
+    entities: Words = []
+    tags: Words = []
+    feedback: Feedback = Feedback()
+    timestamp: Timestamp | None = Field(None, description="Default: now.")
+    metadata: Object = {}
+
+
+class ActionBatch(Schema):
+    items: Annotated[list[ActionCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
+
+
+class Action(Schema):
+    action_id: str
+    agent_id: str
+    user_id: str | None
+    session_id: str | None
+    task_id: str | None
+    event_type: str
+    action_type: str
+    actor: str
+    action: Call
+    content: str
+    context: Object
+    outcome: Outcome | None
+    entities: list[str]
+    tags: list[str]
+    feedback: Feedback
+    timestamp: str
+    metadata: Object
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class ActionBatchCreated(Schema):
+    items: list[Action]
+
+
+class ActionSearch(Schema):
+    model_config = {"json_schema_extra": {"examples": [{"query": "parcel lost", "agent_id": "support", "only_successful": True}]}}
+
+    query: Text
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    include_shared: Flag = True
+    action_type: Word | None = None
+    event_type: Word | None = None
+    outcome: Outcome | None = None
+    only_successful: Flag = False
+    entity: Word | None = None
+    tag: Word | None = None
+    session_id: Identifier | None = None
+    task_id: Identifier | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
+    now: Timestamp | None = None
+    top_k: int = Field(10, strict=True, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class Found(Schema):
+    action: Action
+    score: float
+
+
+class ActionSearchResult(Schema):
+    items: list[Found]
+    took_ms: TookMs
+
+
+class Rate(Schema):
+    value: float
+    low: float = Field(description="Lower end of the 95 % Wilson interval.")
+    high: float
+
+
+class Figures(Schema):
+    total_actions: Count
+    counts: dict[str, int] = Field(description="By outcome; `unknown` where none was given.")
+    success_rate: Rate | None = Field(description="Of the actions with an outcome; null where there is none.")
+    failure_rate: Rate | None
+    partial_rate: Rate | None
+    mean_duration_ms: float | None
+    p95_duration_ms: float | None
+    mean_rating: float | None
+
+
+class Group(Figures):
+    key: str
+
+
+class Stats(Figures):
+    window_days: int
+    groups: list[Group] | None = Field(None, description="With `group_by`, the largest first; days in order.")
+
+
+def render(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name not in INTERNAL}

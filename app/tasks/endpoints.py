@@ -1,0 +1,143 @@
+"""Working memory over HTTP: tasks, their plan, context, scratchpad, evidence and checkpoints."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from app.http.listing import InListing, answer
+from app.http.responses import BODY, problems
+from app.http.route import StrictRoute
+from app.idempotency.dependencies import InPrecondition, InWrite
+from app.idempotency.precondition import etag
+from app.schemas import Identifier, Object, Page
+from app.tasks import schemas
+from app.tasks.dependencies import Tasks
+
+router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=StrictRoute)
+
+TaskId = Annotated[Identifier, Path(examples=["task_01a2003d395076f9a13acea58faaf745"])]
+Index = Annotated[int, Path(ge=0, le=10_000, description="From 0.")]
+WRITES = problems(404, 409, 412, *BODY)
+
+
+@router.post("", status_code=201, response_model=schemas.Task, responses=problems(409, 412, *BODY))
+async def create_task(body: schemas.TaskCreate, tasks: Tasks, write: InWrite, if_match: InPrecondition) -> Response:
+    """Begin a task."""
+    return await write(lambda: tasks.create(body, if_match))
+
+
+@router.get("", response_model=Page[schemas.Task], responses=problems())
+async def list_tasks(
+    tasks: Tasks,
+    listing: InListing,
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    session_id: Annotated[Identifier | None, Query()] = None,
+    status: Annotated[schemas.Status | None, Query()] = None,
+) -> Response:
+    """Tasks, newest first."""
+    asked = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
+    return answer(await tasks.page(asked, listing))
+
+
+@router.get("/{task_id}", response_model=schemas.Task, responses=problems(404))
+async def get_task(task_id: TaskId, tasks: Tasks) -> Response:
+    """A task with all its state."""
+    task = await tasks.get(task_id)
+    return answer(task, {"ETag": etag(task)})
+
+
+@router.patch("/{task_id}", response_model=schemas.Task, responses=WRITES)
+async def update_task(
+    task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Change a task. Status goes pending → in_progress → completed, failed or cancelled, and failed → in_progress."""
+    return await write(lambda: tasks.patch(task_id, body, if_match))
+
+
+@router.delete("/{task_id}", status_code=204, response_class=Response, responses=problems(404, 412))
+async def delete_task(task_id: TaskId, tasks: Tasks, write: InWrite, if_match: InPrecondition) -> Response:
+    """Delete a task and its checkpoints."""
+    return await write(lambda: tasks.delete(task_id, if_match))
+
+
+@router.patch("/{task_id}/context", response_model=schemas.Task, responses=WRITES)
+async def update_task_context(
+    task_id: TaskId,
+    body: Annotated[Object, Body(examples=[{"current_focus": "performance", "draft": None}])],
+    tasks: Tasks,
+    write: InWrite,
+    if_match: InPrecondition,
+) -> Response:
+    """Merge into the context (JSON merge patch, RFC 7396): null removes a key. Keys are data, never paths."""
+    return await write(lambda: tasks.patch_context(task_id, body, if_match))
+
+
+@router.put("/{task_id}/plan", response_model=schemas.Task, responses=WRITES)
+async def put_task_plan(
+    task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Replace the plan."""
+    return await write(lambda: tasks.put_plan(task_id, body.plan, if_match))
+
+
+@router.patch("/{task_id}/plan/{index}", response_model=schemas.Task, responses=WRITES)
+async def update_task_step(
+    task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Set a step's status and result. With `checkpoint_every`, a checkpoint is kept on the way."""
+    return await write(lambda: tasks.patch_step(task_id, index, body, if_match))
+
+
+@router.post("/{task_id}/scratchpad", status_code=201, response_model=schemas.Jotted, responses=WRITES)
+async def add_task_note(
+    task_id: TaskId, body: schemas.NoteIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Jot down a note. Past `max_tokens` the notes of lowest priority go, then the oldest; the answer says which."""
+    return await write(lambda: tasks.jot(task_id, body, if_match))
+
+
+@router.post("/{task_id}/evidence", status_code=201, response_model=schemas.Task, responses=WRITES)
+async def add_task_evidence(
+    task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Add a piece of evidence."""
+    return await write(lambda: tasks.add_evidence(task_id, body, if_match))
+
+
+@router.get("/{task_id}/working-memory", response_model=schemas.WorkingMemory, responses=problems(404))
+async def get_working_memory(
+    task_id: TaskId, tasks: Tasks, max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None
+) -> Response:
+    """Plan, notes and evidence as text for a prompt, within a token budget."""
+    return answer(await tasks.working_memory(task_id, max_tokens))
+
+
+@router.post("/{task_id}/checkpoints", status_code=201, response_model=schemas.Checkpoint, responses=WRITES)
+async def create_checkpoint(
+    task_id: TaskId, body: schemas.CheckpointIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Keep the task's state as it is now."""
+    return await write(lambda: tasks.checkpoint(task_id, body.label, if_match))
+
+
+@router.get("/{task_id}/checkpoints", response_model=Page[schemas.Checkpoint], responses=problems(404))
+async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) -> Response:
+    """Checkpoints, newest first."""
+    return answer(await tasks.checkpoints(task_id, listing))
+
+
+@router.get("/{task_id}/checkpoints/{seq}", response_model=schemas.Checkpoint, responses=problems(404))
+async def get_checkpoint(
+    task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=2**62, description="-1: the latest.")], tasks: Tasks
+) -> Response:
+    """One checkpoint."""
+    return answer(await tasks.get_checkpoint(task_id, seq))
+
+
+@router.post("/{task_id}/restore", response_model=schemas.Task, responses=WRITES)
+async def restore_task(
+    task_id: TaskId, body: schemas.Restore, tasks: Tasks, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
+    return await write(lambda: tasks.restore(task_id, body.seq, if_match))

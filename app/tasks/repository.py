@@ -1,0 +1,72 @@
+"""Queries over tasks and their checkpoints."""
+
+from app.errors import NotFound
+from app.ids import new_id
+from app.storage.collection import Allocate, Change, DeleteWhere, Doc, Insert, Ref, Store, Update
+from app.storage.filters import Eq, Filter, both
+from app.storage.repository import Repository
+from app.storage.scope import Scope
+from app.tasks.models import CHECKPOINTS, STATE, TASKS, counter
+
+
+class TaskRepository(Repository):
+    def __init__(self, store: Store, scope: Scope) -> None:
+        super().__init__(store, scope, TASKS)
+        self.checkpoints = Repository(store, scope, CHECKPOINTS)
+
+    async def live(self, task_id: str, now: str) -> Doc:
+        """Raises NotFound, for an expired task too."""
+        doc = await self.get(task_id)
+        if expired(doc, now):
+            raise NotFound()
+        return doc
+
+    async def taken(self, task_id: str) -> bool:
+        """Whether the id is in use in the tenant, by whomever."""
+        return await self.store.get(TASKS, self.scope.tenant, task_id) is not None
+
+    def within(self, task: Doc) -> Filter:
+        return Eq("task_id", task["task_id"])
+
+    async def checkpoint(self, task: Doc, seq: int) -> Doc:
+        """-1 is the latest. Raises NotFound."""
+        where = self.within(task) if seq == -1 else both(self.within(task), Eq("seq", seq))
+        found = await self.checkpoints.find(where, order="desc", limit=1)
+        if not found:
+            raise NotFound("There is no such checkpoint.")
+        return found[0]
+
+    # --- Changes ------------------------------------------------------------------------------------------------------
+
+    def keep(self, task: Doc, now: str, *snapshots: Doc) -> list[Change]:
+        """Checkpoints, numbered in order; each of `snapshots` says why, and may bring a state of its own."""
+        name = counter(task["task_id"])
+        changes: list[Change] = [Allocate(name, self.scope.tenant, len(snapshots))]
+        for index, snapshot in enumerate(snapshots):
+            doc = {
+                "tenant_id": self.scope.tenant,
+                "checkpoint_id": new_id("ckpt"),
+                "task_id": task["task_id"],
+                "agent_id": task["agent_id"],
+                "user_id": task["user_id"],
+                "seq": Ref(name, index),
+                "label": None,
+                "restored_seq": None,
+                "state": {part: task[part] for part in STATE},
+                "created_at": now,
+                **snapshot,
+            }
+            changes.append(Insert(CHECKPOINTS, doc))
+        return changes
+
+    def unchanged(self, task: Doc) -> Update:
+        """Expects the version that was read, and lets it be: what is kept was the task's state at the commit."""
+        self.scope.require_write(task["agent_id"], task["user_id"])
+        return Update(TASKS, self.scope.tenant, task["task_id"], expect={"version": task["version"]})
+
+    def remove(self, task: Doc) -> list[Change]:
+        return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
+
+
+def expired(doc: Doc, now: str) -> bool:
+    return doc["expires_at"] is not None and doc["expires_at"] <= now

@@ -1,0 +1,157 @@
+"""Tasks on the wire."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp
+from app.storage.collection import Doc
+
+Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+MaxTokens = Annotated[int, Field(strict=True, ge=1, le=1_000_000, description="Of the scratchpad, in o200k tokens.")]
+Every = Annotated[
+    int, Field(strict=True, ge=0, le=1000, description="A checkpoint after each so many completed steps.")
+]
+Priority = Annotated[float, Field(strict=True, ge=-1e9, le=1e9, description="The lowest goes first.")]
+
+
+class StepIn(Schema):
+    action: Text
+    step: int | None = Field(None, strict=True, description="Its number, as you count; default: its place from 1.")
+    params: Object = {}
+    status: StepStatus = "pending"
+    result: JsonValue = None
+
+
+class Step(Schema):
+    step: int
+    action: str
+    params: Object
+    status: StepStatus
+    result: JsonValue
+
+
+class StepPatch(Schema):
+    status: Annotated[StepStatus | None, NotNull] = None
+    result: JsonValue = None
+
+
+class Plan(Schema):
+    plan: list[StepIn]
+
+
+class TaskCreate(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {
+                    "agent_id": "research",
+                    "user_id": "ada",
+                    "goal": "Compare vector stores",
+                    "plan": [{"action": "search"}],
+                }
+            ]
+        }
+    }
+
+    task_id: Identifier | None = None
+    agent_id: Identifier
+    user_id: Identifier | None = None
+    session_id: Identifier | None = None
+    goal: Text
+    status: Literal["pending", "in_progress"] = "pending"
+    plan: list[StepIn] = []
+    context: Object = {}
+    max_tokens: MaxTokens = 8000
+    checkpoint_every: Every = 0
+    metadata: Object = {}
+    expires_at: Timestamp | None = Field(None, description="Default: 30 days after the task has ended.")
+
+
+class TaskPatch(Schema):
+    goal: Annotated[Text | None, NotNull] = None
+    status: Annotated[Status | None, NotNull] = None
+    session_id: Identifier | None = None
+    max_tokens: Annotated[MaxTokens | None, NotNull] = None
+    checkpoint_every: Annotated[Every | None, NotNull] = None
+    metadata: Annotated[Object | None, NotNull] = None
+    expires_at: Timestamp | None = None
+
+
+class NoteIn(Schema):
+    content: Text
+    priority: Priority = 0.0
+
+
+class Note(Schema):
+    id: str
+    content: str
+    priority: float
+    tokens: Count
+
+
+class EvidenceIn(Schema):
+    source: Text
+    content: Text
+
+
+class Task(Schema):
+    task_id: str
+    agent_id: str
+    user_id: str | None
+    session_id: str | None
+    goal: str
+    status: Status
+    plan: list[Step]
+    context: Object
+    scratchpad: list[Note]
+    evidence: list[EvidenceIn]
+    max_tokens: int
+    checkpoint_every: int
+    metadata: Object
+    expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class Jotted(Schema):
+    note: Note | None = Field(description="Null where it was evicted itself.")
+    evicted: list[Note]
+    scratchpad: list[Note]
+
+
+class WorkingMemory(Schema):
+    text: str
+    tokens: Count = Field(description="o200k tokens of `text`.")
+
+
+class CheckpointIn(Schema):
+    label: Annotated[str, StringConstraints(max_length=256)] | None = None
+
+
+class Checkpoint(Schema):
+    task_id: str
+    seq: int
+    label: str | None
+    reason: Literal["asked", "steps", "before_restore", "restore"]
+    restored_seq: int | None
+    state: Object
+    created_at: str
+
+
+class Restore(Schema):
+    seq: int = Field(-1, strict=True, ge=-1, le=2**62, description="-1: the latest.")
+
+
+def render(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name != "tenant_id"}
+
+
+_CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "created_at")
+
+
+def render_checkpoint(doc: Doc) -> Doc:
+    return {name: doc[name] for name in _CHECKPOINT}

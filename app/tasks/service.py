@@ -1,0 +1,182 @@
+"""The rules of tasks. Methods that write return an `Outcome` and commit nothing."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from app import tokens
+from app.clock import Clock, rfc3339
+from app.errors import AlreadyExists, Conflict, NotFound, invalid
+from app.idempotency.precondition import Precondition, etag
+from app.idempotency.write import Outcome
+from app.ids import new_id
+from app.settings import LimitSettings
+from app.storage.collection import Change, Doc
+from app.storage.filters import Absent, Eq, Or, Range, both
+from app.storage.repository import Listing
+from app.tasks import state
+from app.tasks.models import STATE
+from app.tasks.repository import TaskRepository, expired
+from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate, TaskPatch, render, render_checkpoint
+
+KEPT_AFTER_END = timedelta(days=30)
+MAX_STEPS = 500
+MAX_EVIDENCE = 500
+
+
+class TaskService:
+    def __init__(self, tasks: TaskRepository, limits: LimitSettings, clock: Clock) -> None:
+        self._tasks, self._limits, self._clock = tasks, limits, clock
+
+    async def create(self, body: TaskCreate, precondition: Precondition) -> Outcome:
+        precondition.check(None)
+        now = self._now()
+        fields = body.model_dump()
+        doc = {
+            **fields,
+            "task_id": body.task_id or new_id("task"),
+            "plan": _plan(body.plan),
+            "scratchpad": [],
+            "evidence": [],
+            "version": 1,
+            "created_at": now,
+            "updated_at": now,
+        }
+        room = await self._make_room(doc["task_id"], now)
+        return Outcome(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
+
+    async def _make_room(self, task_id: str, now: str) -> list[Change]:
+        """An expired task gives its id free. Raises AlreadyExists, which names nobody."""
+        old = await self._tasks.find_one(task_id)
+        if old is not None and expired(old, now):
+            return self._tasks.remove(old)
+        if await self._tasks.taken(task_id):
+            raise AlreadyExists("That task_id is taken.")
+        return []
+
+    async def get(self, task_id: str) -> Doc:
+        return render(await self._live(task_id))
+
+    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+        named = [Eq(field, value) for field, value in sorted(asked.items()) if value is not None]
+        unexpired = Or((Absent("expires_at"), Range("expires_at", gt=self._now())))
+        docs, cursor = await self._tasks.page(both(*named, unexpired), listing, mark=repr(named))
+        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+
+    async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        fields = {name: value for name, value in body.model_dump(exclude_unset=True).items() if task[name] != value}
+        if "status" in fields:
+            fields = self._moved(task, fields["status"]) | fields
+        if "max_tokens" in fields:
+            fields["scratchpad"], _ = state.bound(task["scratchpad"], fields["max_tokens"])
+        return self._changed(task, fields)
+
+    def _moved(self, task: Doc, status: str) -> Doc:
+        """What a change of status brings. Raises Conflict where the table has no such move."""
+        if not state.may_move(task["status"], status):
+            raise Conflict(f"A task cannot go from {task['status']} to {status}.")
+        if status in state.ENDED:
+            return {"expires_at": task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)}
+        return {"expires_at": None} if task["status"] in state.ENDED else {}
+
+    async def delete(self, task_id: str, precondition: Precondition) -> Outcome:
+        return Outcome(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
+
+    # --- What the agent works with ------------------------------------------------------------------------------------
+
+    async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        merged = state.merge_patch(task["context"], patch)
+        if state.most_keys(merged) > self._limits.object_keys:
+            raise invalid("", f"the context would have an object of more than {self._limits.object_keys} keys")
+        return self._changed(task, {"context": merged} if merged != task["context"] else {})
+
+    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        return self._changed(task, {"plan": _plan(plan)})
+
+    async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        if index >= len(task["plan"]):
+            raise NotFound("The plan has no such step.")
+        plan = [dict(step) for step in task["plan"]]
+        plan[index] |= body.model_dump(exclude_unset=True)
+        outcome = self._changed(task, {"plan": plan} if plan != task["plan"] else {})
+        before, after = state.completed_steps(task["plan"]), state.completed_steps(plan)
+        every = task["checkpoint_every"]
+        if every and after > before and after % every == 0:
+            kept = self._tasks.keep(task | {"plan": plan}, self._now(), {"reason": "steps"})
+            return Outcome(outcome.body, [*outcome.changes, *kept], outcome.status, outcome.headers)
+        return outcome
+
+    async def jot(self, task_id: str, body: NoteIn, precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        entry = {"id": new_id("note"), **body.model_dump(), "tokens": tokens.count(body.content)}
+        kept, evicted = state.bound([*task["scratchpad"], entry], task["max_tokens"])
+        outcome = self._changed(task, {"scratchpad": kept})
+        answer = {"note": entry if entry in kept else None, "evicted": evicted, "scratchpad": kept}
+        return Outcome(answer, outcome.changes, 201, outcome.headers)
+
+    async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        if len(task["evidence"]) >= MAX_EVIDENCE:
+            raise Conflict(f"A task holds at most {MAX_EVIDENCE} pieces of evidence.")
+        outcome = self._changed(task, {"evidence": [*task["evidence"], body.model_dump()]})
+        return Outcome(outcome.body, outcome.changes, 201, outcome.headers)
+
+    async def working_memory(self, task_id: str, max_tokens: int | None) -> Doc:
+        text, size = state.describe(await self._live(task_id), max_tokens)
+        return {"text": text, "tokens": size}
+
+    # --- Checkpoints --------------------------------------------------------------------------------------------------
+
+    async def checkpoint(self, task_id: str, label: str | None, precondition: Precondition) -> Outcome:
+        task = await self._read(task_id, precondition)
+        changes = self._tasks.keep(task, self._now(), {"reason": "asked", "label": label})
+        made = next(change.doc for change in changes if hasattr(change, "doc"))
+        return Outcome(render_checkpoint(made), [*changes, self._tasks.unchanged(task)], 201)
+
+    async def checkpoints(self, task_id: str, listing: Listing) -> Doc:
+        task = await self._live(task_id)
+        docs, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
+        return {"items": [render_checkpoint(doc) for doc in docs], "next_cursor": cursor}
+
+    async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
+        return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
+
+    async def restore(self, task_id: str, seq: int, precondition: Precondition) -> Outcome:
+        """The state comes back in one write. What was there before, and the restore itself, are kept as checkpoints."""
+        task = await self._read(task_id, precondition)
+        found = await self._tasks.checkpoint(task, seq)
+        back = {part: found["state"][part] for part in STATE}
+        fields = back | {"expires_at": None} if back["status"] not in state.ENDED else back
+        before = {"reason": "before_restore"}
+        after = {"reason": "restore", "restored_seq": found["seq"], "state": found["state"]}
+        outcome = self._changed(task, fields)
+        changes = [*outcome.changes, *self._tasks.keep(task, self._now(), before, after)]
+        return Outcome(outcome.body, changes, headers=outcome.headers)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _changed(self, task: Doc, fields: Doc) -> Outcome:
+        if not fields:
+            return Outcome(render(task), headers={"ETag": etag(task)})
+        now = self._now()
+        new = task | fields | {"version": task["version"] + 1, "updated_at": now}
+        return Outcome(render(new), [self._tasks.update(task, fields, now=now)], headers={"ETag": etag(new)})
+
+    async def _read(self, task_id: str, precondition: Precondition) -> Doc:
+        task = await self._live(task_id)
+        precondition.check(task)
+        return task
+
+    async def _live(self, task_id: str) -> Doc:
+        return await self._tasks.live(task_id, self._now())
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+
+def _plan(steps: Sequence[StepIn]) -> list[Doc]:
+    return [{**step.model_dump(), "step": step.step or at} for at, step in enumerate(steps, 1)]

@@ -1,0 +1,79 @@
+"""The rules of a task's state, pure: status moves, merge patch, the bounded scratchpad, the working-memory text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+from app import tokens
+from app.storage.collection import Doc
+
+Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+
+MOVES: Mapping[str, frozenset[str]] = {
+    "pending": frozenset({"in_progress", "completed", "failed", "cancelled"}),
+    "in_progress": frozenset({"completed", "failed", "cancelled"}),
+    "failed": frozenset({"in_progress"}),
+    "completed": frozenset(),
+    "cancelled": frozenset(),
+}
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+def may_move(old: str, new: str) -> bool:
+    return old == new or new in MOVES[old]
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396: objects merge key by key, null removes a key, anything else replaces. Keys are data, never paths."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def most_keys(value: Any) -> int:
+    """Keys of its largest object."""
+    if isinstance(value, dict):
+        return max(len(value), *(most_keys(inner) for inner in value.values()), 0)
+    return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
+
+
+def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
+    """The notes that stay within `max_tokens`, and those that go: lowest priority first, then oldest."""
+    kept, evicted = list(scratchpad), []
+    while sum(one["tokens"] for one in kept) > max_tokens:
+        worst = min(range(len(kept)), key=lambda at: (kept[at]["priority"], at))
+        evicted.append(kept.pop(worst))
+    return kept, evicted
+
+
+def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:
+    return sum(step["status"] == "completed" for step in plan)
+
+
+def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
+    """The task as prompt text and its tokens, never more than `max_tokens`: goal and open steps first, then notes by
+    priority, then evidence, the newest first."""
+    lines = [f"goal: {task['goal']}", f"status: {task['status']}"]
+    lines += [_step(index, step) for index, step in enumerate(task["plan"])]
+    notes = sorted(enumerate(task["scratchpad"]), key=lambda at: (-at[1]["priority"], -at[0]))
+    lines += [f"note ({note['priority']:g}): {note['content']}" for _, note in notes]
+    lines += [f"evidence ({one['source']}): {one['content']}" for one in reversed(task["evidence"])]
+    text, size, _ = tokens.most_that_fit(lines, lambda count: "\n".join(lines[:count]), max_tokens)
+    return text, size
+
+
+def _step(index: int, step: Mapping[str, Any]) -> str:
+    params = orjson.dumps(step["params"]).decode() if step["params"] else ""
+    result = "" if step["result"] is None else f" → {_plain(step['result'])}"
+    return f"step {index} [{step['status']}]: {step['action']} {params}".rstrip() + result
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
