@@ -19,7 +19,14 @@ ACTIONS = Collection(
         "created_at": "time",
     },
     order="timestamp",
-    indexes=(("agent_id", "user_id"), ("agent_id", "action_type"), ("agent_id",), ("user_id",), ("session_id",), ("task_id",)),
+    indexes=(
+        ("agent_id", "user_id"),
+        ("agent_id", "action_type"),
+        ("agent_id",),
+        ("user_id",),
+        ("session_id",),
+        ("task_id",),
+    ),
     opaque=("action", "context", "metadata"),
     searched=Searched(
         facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),

@@ -97,7 +97,9 @@ class ActionBatchCreated(Schema):
 
 
 class ActionSearch(Schema):
-    model_config = {"json_schema_extra": {"examples": [{"query": "parcel lost", "agent_id": "support", "only_successful": True}]}}
+    model_config = {
+        "json_schema_extra": {"examples": [{"query": "parcel lost", "agent_id": "support", "only_successful": True}]}
+    }
 
     query: Text
     agent_id: Identifier | None = None

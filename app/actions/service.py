@@ -1,6 +1,6 @@
 """The rules of episodic memory. Methods that write return an `Outcome` and commit nothing."""
 
-import time
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta, tzinfo
@@ -15,9 +15,9 @@ from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
-from app.memories.embeddings import Embeddings
-from app.memories.lookup import Lookup
-from app.storage.collection import Doc, Update
+from app.memories.embeddings import Embeddings, Passage
+from app.memories.lookup import Lookup, Wanted
+from app.storage.collection import Doc
 from app.storage.filters import Eq, Filter, Has, Range, both
 from app.storage.repository import Listing, Repository
 from app.storage.text import content_hash
@@ -30,6 +30,11 @@ class ActionService:
     def __init__(self, actions: Repository, embeddings: Embeddings, lookup: Lookup, clock: Clock) -> None:
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
 
+    async def log_one(self, body: ActionCreate, precondition: Precondition) -> Outcome:
+        outcome = await self.log([body], precondition)
+        (action,) = outcome.body["items"]
+        return Outcome(action, outcome.changes, 201, {"ETag": etag(action)})
+
     async def log(self, bodies: Sequence[ActionCreate], precondition: Precondition) -> Outcome:
         """All of them, or none."""
         precondition.check(None)
@@ -37,6 +42,103 @@ class ActionService:
         docs = [_document(body, now) for body in bodies]
         for doc in docs:
             self._actions.scope.require_write(doc["agent_id"], doc["user_id"])
-        entries = await self._embeddings.entries(docs)
+        entries = await self._embeddings.entries(
+            [Passage(doc["content"], time=parse_rfc3339(doc["timestamp"])) for doc in docs]
+        )
         changes = [self._actions.insert(doc, entry) for doc, entry in zip(docs, entries, strict=True)]
         return Outcome({"items": [render(doc) for doc in docs]}, changes, 201)
+
+    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+        docs, cursor = await self._actions.page(_listed(asked), listing, mark=repr(sorted(asked.items())))
+        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+
+    async def get(self, action_id: str) -> Doc:
+        return render(await self._actions.get(action_id))
+
+    async def feedback(self, action_id: str, body: Feedback, precondition: Precondition) -> Outcome:
+        """What is absent stays, null clears."""
+        doc = await self._actions.get(action_id)
+        precondition.check(doc)
+        feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
+        if feedback == doc["feedback"]:
+            return Outcome(render(doc), headers={"ETag": etag(doc)})
+        now = rfc3339(self._clock.now())
+        new = doc | {"feedback": feedback, "version": doc["version"] + 1, "updated_at": now}
+        change = self._actions.update(doc, {"feedback": feedback}, now=now)
+        return Outcome(render(new), [change], headers={"ETag": etag(new)})
+
+    async def search(self, body: ActionSearch) -> Doc:
+        """Similar past actions by meaning and words; of equal ones the best placed stays."""
+        now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
+        pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
+        looked = await self._lookup.find(Wanted(body.query, pairs, _searched(body), to_ms(now), body.top_k))
+        items = [{"action": render(hit.doc), "score": hit.score} for hit in looked.hits]
+        return {"items": items, "took_ms": looked.took_ms}
+
+    async def stats(self, asked: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
+        """Figures over the actions of the last days, read in batches."""
+        since = rfc3339(self._clock.now() - timedelta(days=window_days))
+        where = both(_listed(asked), Range("timestamp", ge=since))
+        group = grouping(group_by, zone) if group_by else None
+        total, groups = Tally(), defaultdict[str, Tally](Tally)
+        after = None
+        while docs := await self._actions.find(where, order="asc", after=after, limit=BATCH):
+            for doc in docs:
+                total.add(doc)
+                if group:
+                    groups[group(doc)].add(doc)
+            after = ACTIONS.after(docs[-1])
+            await asyncio.sleep(0)  # others have their turn between batches
+        return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
+
+
+def _document(body: ActionCreate, now: str) -> Doc:
+    fields = body.model_dump(exclude={"content", "timestamp"})
+    content = body.content or _one_line(body)
+    return {
+        "action_id": new_id("act"),
+        **fields,
+        "action": body.action.model_dump(exclude_none=True),
+        "feedback": body.feedback.model_dump(exclude_none=True),
+        "content": content,
+        "content_hash": content_hash(content),
+        "timestamp": body.timestamp or now,
+        "version": 1,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _one_line(body: ActionCreate) -> str:
+    """What happened, from the call itself."""
+    parts = [body.action_type, body.action.tool or ""]
+    parts += [orjson.dumps(value).decode() for value in (body.action.input, body.action.output) if value is not None]
+    line = " ".join(part for part in parts if part)
+    return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
+
+
+def _listed(asked: Mapping[str, Any]) -> Filter:
+    """The filter of a list: each named field as it is, nothing widened."""
+    plain = ("agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome")
+    since, until = asked.get("since"), asked.get("until")
+    return both(
+        *(Eq(field, asked[field]) for field in plain if asked.get(field) is not None),
+        None if asked.get("entity") is None else Has("entities", asked["entity"]),
+        None if asked.get("tag") is None else Has("tags", asked["tag"]),
+        None if since is None and until is None else Range("timestamp", ge=since, lt=until),
+    )
+
+
+def _searched(body: ActionSearch) -> Filter:
+    asked = body.model_dump(include={"session_id", "task_id", "event_type", "action_type", "outcome", "entity", "tag"})
+    return both(
+        _listed({**asked, "since": body.since, "until": body.until}),
+        Eq("outcome", "success") if body.only_successful else None,
+    )
+
+
+def _groups(groups: Mapping[str, Tally], group_by: str | None) -> list[Doc] | None:
+    if group_by is None:
+        return None
+    figures = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
+    return figures if group_by == "day" else sorted(figures, key=lambda one: -one["total_actions"])

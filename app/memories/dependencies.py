@@ -6,6 +6,8 @@ from fastapi import Depends
 
 from app.auth.dependencies import Caller, InResources
 from app.memories.embeddings import Embeddings
+from app.memories.lookup import Lookup
+from app.memories.models import MEMORIES
 from app.memories.recall import Recall
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
@@ -16,7 +18,8 @@ def memory_service(held: InResources, caller: Caller) -> MemoryService:
 
 
 def recall(held: InResources, caller: Caller) -> Recall:
-    return Recall(held.store, caller.scope, held.embedder, held.accesses, held.clock)
+    lookup = Lookup(held.store, caller.scope, held.embedder, MEMORIES)
+    return Recall(lookup, caller.scope, held.accesses, held.clock)
 
 
 Memories = Annotated[MemoryService, Depends(memory_service)]

@@ -1,17 +1,16 @@
 """Memory documents, built and revised by pure functions."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from app.clock import parse_rfc3339
-from app.embedding.model import Vectors
 from app.ids import new_id
-from app.storage.collection import Doc, SearchEntry
-from app.storage.text import content_hash, index_text
+from app.memories.embeddings import Passage
+from app.storage.collection import Doc
+from app.storage.text import content_hash
 
 SOURCE: Mapping[str, Any] = {
     "origin": "api",
@@ -79,11 +78,10 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     return changed
 
 
-def entry_of(doc: Doc, vector: Vectors | None, model: str) -> SearchEntry:
-    """What search keeps of it; sets `embedding.status` accordingly."""
+def passage(doc: Doc) -> Passage:
+    """What is found by."""
     happened: str | None = doc["event_at"]
-    time: datetime | None = parse_rfc3339(happened) if happened else None
-    return SearchEntry(index_text(doc["content"], doc["context"], time), vector, model)
+    return Passage(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None)
 
 
 def needs_new_entry(changed: Doc) -> bool:

@@ -2,15 +2,26 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
-from app.memories.documents import entry_of
 from app.offload import off_loop
 from app.storage.collection import Doc, SearchEntry
+from app.storage.text import index_text
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text to be found: its words and those of its context and time are indexed, its meaning is embedded."""
+
+    content: str
+    context: str | None = None
+    time: datetime | None = None
 
 
 class Embeddings:
@@ -20,23 +31,26 @@ class Embeddings:
         self._embedder = embedder
         self._made: dict[str, Vectors] = {}
 
-    async def entries(self, docs: Sequence[Doc]) -> list[SearchEntry]:
-        """What search keeps of each memory; without a vector where the embedder failed."""
-        vectors = await self._vectors(docs)
-        return await off_loop(sum(len(doc["content"]) for doc in docs), self._entries, docs, vectors)
+    async def entries(self, passages: Sequence[Passage]) -> list[SearchEntry]:
+        """What search keeps of each passage; without a vector where the embedder failed."""
+        vectors = await self._vectors(passages)
+        return await off_loop(sum(len(passage.content) for passage in passages), self._entries, passages, vectors)
 
-    def _entries(self, docs: Sequence[Doc], vectors: Sequence[Vectors | None]) -> list[SearchEntry]:
-        return [entry_of(doc, vector, self._embedder.name) for doc, vector in zip(docs, vectors, strict=True)]
+    def _entries(self, passages: Sequence[Passage], vectors: Sequence[Vectors | None]) -> list[SearchEntry]:
+        return [
+            SearchEntry(index_text(passage.content, passage.context, passage.time), vector, self._embedder.name)
+            for passage, vector in zip(passages, vectors, strict=True)
+        ]
 
-    async def _vectors(self, docs: Sequence[Doc]) -> list[Vectors | None]:
-        missing = list(dict.fromkeys(doc["content"] for doc in docs if doc["content"] not in self._made))
+    async def _vectors(self, passages: Sequence[Passage]) -> list[Vectors | None]:
+        missing = list(dict.fromkeys(one.content for one in passages if one.content not in self._made))
         try:
             vectors = await self._embedder.embed_texts(missing)
         except EmbeddingUnavailable as fault:
             log.warning("embedding failed", extra={"error": fault.detail, "texts": len(missing)})
         else:
             self._made.update(zip(missing, vectors, strict=True))
-        return [self._made.get(doc["content"]) for doc in docs]
+        return [self._made.get(passage.content) for passage in passages]
 
     def info(self, entry: SearchEntry) -> Doc:
         """`embedding` of a memory."""

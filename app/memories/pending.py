@@ -6,6 +6,7 @@ import logging
 from app.auth.models import SYSTEM
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
+from app.memories.documents import passage
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES, PENDING
 from app.memories.repository import MemoryRepository
@@ -46,7 +47,7 @@ class PendingEmbeddings:
             await self._forget(note)
             return True
         embeddings = Embeddings(self._embedder)
-        (entry,) = await embeddings.entries([doc])
+        (entry,) = await embeddings.entries([passage(doc)])
         if entry.vector is None:
             return False
         changes = memories.embedded(doc, embeddings.info(entry), entry, note)

@@ -12,7 +12,7 @@ import numpy as np
 from app.clock import rfc3339, to_ms
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.idempotency.precondition import Precondition
-from app.memories.documents import needs_new_entry, new_memory, revision
+from app.memories.documents import needs_new_entry, new_memory, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository, expired, unexpired
@@ -48,7 +48,7 @@ class Remember:
         if self._precondition.header is not None:
             self._precondition.check(known[0] if len(known) == 1 else None)
         fresh = [self._draft(body, old) for body, old in zip(bodies, known, strict=True)]
-        entries = iter(await self._embeddings.entries([doc for doc in fresh if doc is not None]))
+        entries = iter(await self._embeddings.entries([passage(doc) for doc in fresh if doc is not None]))
         answers, created = [], []
         for index, (body, old, draft) in enumerate(zip(bodies, known, fresh, strict=True)):
             pointer = f"{at}/{index}" if at else ""

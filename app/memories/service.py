@@ -8,7 +8,7 @@ from app.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
-from app.memories.documents import needs_new_entry, revision
+from app.memories.documents import needs_new_entry, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.remember import Remember
 from app.memories.repository import MemoryRepository, expired, listed, unexpired
@@ -61,7 +61,7 @@ class MemoryService:
     async def _revised(self, doc: Doc, changed: Doc, now: str) -> Outcome:
         entry, pending = None, []
         if needs_new_entry(changed):
-            (entry,) = await self._embeddings.entries([doc | changed])
+            (entry,) = await self._embeddings.entries([passage(doc | changed)])
             changed = changed | {"embedding": self._embeddings.info(entry)}
             pending = self._memories.note_pending(doc | changed | {"updated_at": now})
         new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}

@@ -7,6 +7,7 @@ from app.clock import Clock, rfc3339
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
+from app.memories.documents import passage
 from app.memories.embeddings import Embeddings
 from app.memories.repository import MemoryRepository
 from app.offload import off_loop
@@ -140,7 +141,7 @@ class SessionService:
             return []
         key_id = self._sessions.scope.key_id
         made = [documents.memory_of(doc, session, key_id, now) for doc in messages if documents.leaves_memory(doc)]
-        entries = await self._embeddings.entries(made)
+        entries = await self._embeddings.entries([passage(doc) for doc in made])
         return [
             (doc | {"embedding": self._embeddings.info(entry)}, entry) for doc, entry in zip(made, entries, strict=True)
         ]

@@ -1,0 +1,21 @@
+"""What action endpoints ask for."""
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from app.actions.models import ACTIONS
+from app.actions.service import ActionService
+from app.auth.dependencies import Caller, InResources
+from app.memories.embeddings import Embeddings
+from app.memories.lookup import Lookup
+from app.storage.repository import Repository
+
+
+def action_service(held: InResources, caller: Caller) -> ActionService:
+    actions = Repository(held.store, caller.scope, ACTIONS)
+    lookup = Lookup(held.store, caller.scope, held.embedder, ACTIONS)
+    return ActionService(actions, Embeddings(held.embedder), lookup, held.clock)
+
+
+Actions = Annotated[ActionService, Depends(action_service)]

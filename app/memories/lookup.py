@@ -1,0 +1,91 @@
+"""Finding documents of any searched collection by a query: one search machinery, whatever is searched."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.embedding.embedder import Embedder
+from app.embedding.model import Vectors
+from app.memories.query import QueryText, analyse
+from app.memories.ranking import Mode, Ranked, rank, top
+from app.metrics.parts import SEARCH_SECONDS
+from app.storage.collection import Collection, Doc, Store
+from app.storage.filters import Filter
+from app.storage.scope import Pair, Scope
+from app.storage.search import Bools, Columns, SearchQuery
+
+Mask = Callable[[Columns], Bools]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to find. `mask` narrows what the filter let through, before anything is cut."""
+
+    query: str
+    pairs: tuple[Pair, ...]
+    where: Filter
+    now_ms: int
+    k: int
+    mode: Mode = "hybrid"
+    mask: Mask | None = None
+    needs_vector: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    doc: Doc
+    score: float
+    parts: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    hits: list[Hit]
+    took_ms: Doc
+
+
+class Lookup:
+    def __init__(self, store: Store, scope: Scope, embedder: Embedder, collection: Collection) -> None:
+        self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
+
+    async def find(self, wanted: Wanted) -> Looked:
+        """Hits best first, and where the time went."""
+        started = time.perf_counter()
+        facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
+        hits: list[Hit] = []
+        embedded = time.perf_counter()
+        if facts.count:
+            query = analyse(wanted.query, facts.speakers)
+            vector = await self._embedder.embed_query(query.stripped) if wanted.needs_vector else None
+            embedded = time.perf_counter()
+            hits = await self._hits(wanted, query, vector)
+        ended = time.perf_counter()
+        SEARCH_SECONDS.observe(ended - embedded)
+        took = {"embed": embedded - started, "search": ended - embedded, "total": ended - started}
+        return Looked(hits, {name: round(seconds * 1000, 3) for name, seconds in took.items()})
+
+    async def _hits(self, wanted: Wanted, query: QueryText, vector: Vectors | None) -> list[Hit]:
+        tenant = self._scope.tenant
+        asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
+        columns = await self._store.search(self._collection, asked)
+        if wanted.mask is not None:
+            columns.matched[:] &= wanted.mask(columns)
+        ranked = rank(columns, query, wanted.mode, wanted.now_ms)
+        best = top(ranked, columns, wanted.k)
+        docs = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
+        return [
+            Hit(doc, _short(ranked.score[index]), _parts(ranked, index))
+            for index, doc in zip(best, docs, strict=True)
+            if doc is not None and self._scope.sees(doc)
+        ]
+
+
+def _parts(ranked: Ranked, index: int) -> dict[str, float]:
+    return {name: _short(values[index]) for name, values in ranked.parts.items()}
+
+
+def _short(value: np.float32) -> float:
+    """As many digits as a float32 has: scores of poor matches are small, and still differ."""
+    return float(f"{value:.7g}")
