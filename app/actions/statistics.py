@@ -1,4 +1,4 @@
-"""Figures over actions, pure. Rates are kept as counts; intervals are Wilson's (1927), which hold for few actions too."""
+"""Figures over actions, pure. Rates come from counts; intervals are Wilson's (1927), which hold for few actions too."""
 
 from collections import Counter
 from collections.abc import Callable

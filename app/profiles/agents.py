@@ -1,0 +1,107 @@
+"""The rules of agents: settings, experience, and the prompt made of it."""
+
+from app.clock import Clock, rfc3339, to_ms
+from app.errors import AlreadyExists
+from app.idempotency.precondition import Precondition, etag
+from app.idempotency.write import Outcome
+from app.ids import new_id
+from app.memories.documents import SOURCE
+from app.memories.repository import MemoryRepository, unexpired
+from app.memories.schemas import importance_at
+from app.profiles import merge, prompt
+from app.profiles.models import AGENTS
+from app.profiles.schemas import AgentCreate, AgentPatch, ExperiencePatch, render_agent
+from app.storage.collection import Doc
+from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, both
+from app.storage.repository import Listing, Repository
+
+PROMPT_MEMORIES = 100
+
+
+class AgentService:
+    def __init__(self, agents: Repository, users: Repository, memories: MemoryRepository, clock: Clock) -> None:
+        self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
+
+    async def create(self, body: AgentCreate, precondition: Precondition) -> Outcome:
+        precondition.check(None)
+        now = rfc3339(self._clock.now())
+        doc = {
+            **body.model_dump(),
+            "agent_id": body.agent_id or new_id("agent"),
+            "user_id": None,
+            "experience": dict(merge.EMPTY_EXPERIENCE),
+            "version": 1,
+            "created_at": now,
+            "updated_at": now,
+        }
+        if await self._agents.store.get(AGENTS, self._agents.scope.tenant, doc["agent_id"]) is not None:
+            raise AlreadyExists("That agent_id is taken.")
+        await self._check_name(doc)
+        return Outcome(render_agent(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
+
+    async def _check_name(self, doc: Doc) -> None:
+        found = await self._agents.store.find(AGENTS, self._agents.scope.tenant, Eq("name", doc["name"]), limit=1)
+        if found and found[0]["agent_id"] != doc["agent_id"]:
+            raise AlreadyExists("That name is taken.")
+
+    async def get(self, agent_id: str) -> Doc:
+        return render_agent(await self._agents.get(agent_id))
+
+    async def page(self, listing: Listing) -> Doc:
+        docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
+        return {"items": [render_agent(doc) for doc in docs], "next_cursor": cursor}
+
+    async def patch(self, agent_id: str, body: AgentPatch, precondition: Precondition) -> Outcome:
+        doc = await self._agents.get(agent_id)
+        precondition.check(doc)
+        fields = {name: value for name, value in body.model_dump(exclude_unset=True).items() if doc[name] != value}
+        if "name" in fields:
+            await self._check_name(doc | fields)
+        return self._changed(doc, fields)
+
+    async def delete(self, agent_id: str, precondition: Precondition) -> Outcome:
+        """The agent's settings and experience go; memories made under its id stay."""
+        doc = await self._agents.get(agent_id)
+        precondition.check(doc)
+        return Outcome(None, [self._agents.delete(doc)], 204)
+
+    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: Precondition) -> Outcome:
+        doc = await self._agents.get(agent_id)
+        precondition.check(doc)
+        source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
+        experience = merge.merge_experience(doc["experience"], body.model_dump(exclude_unset=True), source)
+        outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
+        return Outcome(experience, outcome.changes, headers=outcome.headers)
+
+    async def experience(self, agent_id: str) -> tuple[Doc, Doc]:
+        """The experience, and the agent that it is of."""
+        doc = await self._agents.get(agent_id)
+        return doc["experience"], doc
+
+    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None) -> Doc:
+        agent = await self._agents.get(agent_id)
+        user = None if user_id is None else await self._users.find_one(user_id)
+        memories = [] if user_id is None else await self._known_of(agent, user_id)
+        text, size = prompt.compose(agent["experience"], user and user["profile"], memories, max_tokens)
+        return {"text": text, "tokens": size}
+
+    async def _known_of(self, agent: Doc, user_id: str) -> list[Doc]:
+        """What the agent may know of the user beside single messages, most important first."""
+        now = self._clock.now()
+        where = both(
+            Eq("user_id", user_id),
+            Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),
+            And((Eq("status", "active"), Not(Eq("memory_type", "message")))),
+            unexpired(rfc3339(now)),
+        )
+        docs = await self._memories.find(where, limit=PROMPT_MEMORIES)
+        scored = [(importance_at(doc, to_ms(now)), doc) for doc in docs]
+        least = agent["settings"]["min_importance"]
+        return [doc for value, doc in sorted(scored, key=lambda one: -one[0]) if value >= least]
+
+    def _changed(self, doc: Doc, fields: Doc) -> Outcome:
+        if not fields:
+            return Outcome(render_agent(doc), headers={"ETag": etag(doc)})
+        now = rfc3339(self._clock.now())
+        new = doc | fields | {"version": doc["version"] + 1, "updated_at": now}
+        return Outcome(render_agent(new), [self._agents.update(doc, fields, now=now)], headers={"ETag": etag(new)})

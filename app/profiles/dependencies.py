@@ -1,0 +1,30 @@
+"""What user and agent endpoints ask for."""
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from app.auth.dependencies import Caller, InResources
+from app.memories.dependencies import Memories
+from app.memories.repository import MemoryRepository
+from app.profiles.agents import AgentService
+from app.profiles.models import AGENTS, USERS
+from app.profiles.users import UserService
+from app.storage.repository import Repository
+
+
+def user_service(held: InResources, caller: Caller, memories: Memories) -> UserService:
+    return UserService(Repository(held.store, caller.scope, USERS), memories, held.clock)
+
+
+def agent_service(held: InResources, caller: Caller) -> AgentService:
+    return AgentService(
+        Repository(held.store, caller.scope, AGENTS),
+        Repository(held.store, caller.scope, USERS),
+        MemoryRepository(held.store, caller.scope),
+        held.clock,
+    )
+
+
+Users = Annotated[UserService, Depends(user_service)]
+Agents = Annotated[AgentService, Depends(agent_service)]

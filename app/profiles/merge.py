@@ -1,0 +1,80 @@
+"""How profiles and experience grow, pure: what is not named stays."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app.storage.collection import Doc
+from app.storage.text import normalise_content
+
+EMPTY_PROFILE: Mapping[str, Any] = {
+    "name": None,
+    "age": None,
+    "home": None,
+    "occupation": None,
+    "interests": [],
+    "conversation_preferences": [],
+    "preferences": {},
+    "custom": {},
+}
+LESSONS = (
+    "common_scenarios",
+    "effective_strategies",
+    "known_pitfalls",
+    "tool_patterns",
+    "heuristics",
+    "user_feedback",
+    "improvement_areas",
+)
+EMPTY_EXPERIENCE: Mapping[str, Any] = {"procedural_knowledge": "", **{name: [] for name in LESSONS}}
+MAX_LESSONS = 50
+MAX_INTERACTIONS = 50
+MAX_LISTED = 200
+
+
+def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
+    """Lists are added to, objects merged key by key (null takes a key away), scalars overwritten (null clears)."""
+    merged = dict(profile)
+    for name, value in patch.items():
+        if isinstance(value, list):
+            merged[name] = add_to(profile[name], value)[-MAX_LISTED:]
+        elif isinstance(value, dict):
+            both = profile[name] | value
+            merged[name] = {key: inner for key, inner in both.items() if inner is not None}
+        else:
+            merged[name] = value
+    return merged
+
+
+def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
+    """Both, each text once, however it is written."""
+    found = {normalise_content(text): text for text in reversed([*old, *new])}
+    return list(reversed(found.values()))
+
+
+def merge_experience(experience: Doc, patch: Mapping[str, Any], source: Doc, names: Sequence[str] = ()) -> Doc:
+    """Adds lessons: one that is there already is seen once more; past `MAX_LESSONS` the least seen leave, then the
+    oldest. Lessons that name one of `names` (a session's user) are not learned: experience is about no user."""
+    merged = dict(experience)
+    if patch.get("procedural_knowledge") is not None:
+        merged["procedural_knowledge"] = patch["procedural_knowledge"]
+    for name in LESSONS:
+        texts = [text for text in patch.get(name) or () if not _names_one(text, names)]
+        if texts:
+            merged[name] = _learn(experience[name], texts, source)
+    return merged
+
+
+def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc) -> list[Doc]:
+    known = {normalise_content(lesson["text"]): dict(lesson) for lesson in lessons}
+    for text in texts:
+        lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
+        lesson["seen"] += 1
+    kept = list(known.values())
+    while len(kept) > MAX_LESSONS:
+        kept.pop(min(range(len(kept)), key=lambda at: (kept[at]["seen"], at)))
+    return kept
+
+
+def _names_one(text: str, names: Sequence[str]) -> bool:
+    words = set(normalise_content(text).replace("'s", "").split())
+    return any(set(normalise_content(name).split()) & words for name in names if name.strip())

@@ -1,0 +1,78 @@
+"""The experience prompt: seed blocks of what an agent has learned and of what it knows of a user.
+
+What is remembered is data: our delimiters inside it are escaped, so that no text can close its block.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from app import tokens
+from app.profiles.merge import LESSONS
+from app.storage.collection import Doc
+
+_TAG = re.compile(
+    r"<(?=/?\s*(?:agent_experience|user_specific_experience|user_profile|memories|memory)\b)", re.IGNORECASE
+)
+
+
+def compose(
+    experience: Doc | None, profile: Doc | None, memories: Sequence[Doc], max_tokens: int | None
+) -> tuple[str, int]:
+    """Text and tokens. Memories come most important first, and are what is left out where the budget is short, then
+    lessons, the least seen first; `max_tokens` is a wall."""
+    lessons = _lessons(experience)
+    parts = [_profile(profile), *lessons, *(_memory(memory) for memory in memories)]
+
+    def render(count: int) -> str:
+        taken = parts[:count]
+        if not any(taken):
+            return ""
+        return _blocks(taken[:1], taken[1 : 1 + len(lessons)], taken[1 + len(lessons) :])
+
+    text, size, _ = tokens.most_that_fit(parts, render, max_tokens)
+    return text, size
+
+
+def _blocks(profile: Sequence[str], lessons: Sequence[str], memories: Sequence[str]) -> str:
+    blocks = []
+    if lessons:
+        blocks.append(_block("agent_experience", "\n".join(lessons)))
+    inner = [*(_block("user_profile", text) for text in profile if text)]
+    if memories:
+        inner.append(_block("memories", "\n".join(memories)))
+    if inner:
+        blocks.append(_block("user_specific_experience", "\n".join(inner)))
+    return "\n\n".join(blocks)
+
+
+def _block(name: str, text: str) -> str:
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _lessons(experience: Doc | None) -> list[str]:
+    if experience is None:
+        return []
+    known = experience["procedural_knowledge"]
+    lines = [f"procedural_knowledge: {escape(known)}"] if known else []
+    found = [(lesson["seen"], name, lesson["text"]) for name in LESSONS for lesson in experience[name]]
+    return lines + [f"{name}: {escape(text)}" for _, name, text in sorted(found, key=lambda one: -one[0])]
+
+
+def _profile(profile: Doc | None) -> str:
+    filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
+    return escape(orjson.dumps(filled).decode()) if filled else ""
+
+
+def _memory(memory: Doc) -> str:
+    shown: dict[str, Any] = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
+    if memory["context"]:
+        shown["context"] = memory["context"]
+    return escape(orjson.dumps(shown).decode())
+
+
+def escape(text: str) -> str:
+    """No delimiter of ours can be read in it."""
+    return _TAG.sub("&lt;", text)

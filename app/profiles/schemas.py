@@ -1,0 +1,216 @@
+"""People and agents on the wire."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from app.memories.schemas import Source
+from app.schemas import Count, Identifier, NotNull, Object, Schema, Share, Timestamp
+from app.storage.collection import Doc
+
+Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+Lines = Annotated[list[Line], Field(max_length=200)]
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+IssueStatus = Literal["open", "in_progress", "resolved", "closed"]
+
+
+class Profile(Schema):
+    name: Line | None = None
+    age: Annotated[int, Field(strict=True, ge=0, le=150)] | None = None
+    home: Line | None = Field(None, description="Town, neighbourhood.")
+    occupation: Line | None = None
+    interests: Lines = []
+    conversation_preferences: Lines = Field([], description="How they like to be talked to, what to leave out.")
+    preferences: Object = {}
+    custom: Object = {}
+
+
+class ProfilePatch(Schema):
+    """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
+
+    model_config = {"json_schema_extra": {"examples": [{"home": "Boston", "interests": ["climbing"]}]}}
+
+    name: Line | None = None
+    age: Annotated[int, Field(strict=True, ge=0, le=150)] | None = None
+    home: Line | None = None
+    occupation: Line | None = None
+    interests: Annotated[Lines | None, NotNull] = None
+    conversation_preferences: Annotated[Lines | None, NotNull] = None
+    preferences: Annotated[Object | None, NotNull] = None
+    custom: Annotated[Object | None, NotNull] = None
+
+
+class StoredProfile(Profile):
+    user_id: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class InteractionIn(Schema):
+    summary: Line
+    outcome: Line | None = None
+    timestamp: Timestamp | None = Field(None, description="Default: now.")
+
+
+class Interaction(Schema):
+    timestamp: str
+    summary: str
+    outcome: str | None
+
+
+class Interactions(Schema):
+    items: list[Interaction] = Field(description="The last 50, newest first.")
+    next_cursor: None = None
+
+
+class IssueIn(Schema):
+    description: Text
+    status: IssueStatus = "open"
+    agent_id: Identifier | None = Field(None, description="Null: every agent of the user may know.")
+
+
+class IssuePatch(Schema):
+    status: IssueStatus
+
+
+class Issue(Schema):
+    issue_id: str = Field(description="It is a memory of type `issue` with this id.")
+    user_id: str
+    agent_id: str | None
+    description: str
+    status: IssueStatus
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SolutionIn(Schema):
+    problem: Text
+    fix: Text
+    agent_id: Identifier | None = None
+
+
+class Solution(Schema):
+    solution_id: str = Field(description="It is a memory of type `solution` with this id.")
+    user_id: str
+    agent_id: str | None
+    problem: str
+    fix: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class Decay(Schema):
+    """How what this agent remembers fades (docs/retrieval.md)."""
+
+    factor: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.95
+    grace_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 30.0
+    floor: Share = 0.1
+
+
+class AgentSettings(Schema):
+    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 8000
+    min_importance: Share = 0.0
+    decay: Decay = Decay()
+    extraction_instructions: Text | None = None
+
+
+class AgentCreate(Schema):
+    model_config = {"json_schema_extra": {"examples": [{"agent_id": "support", "name": "Support", "model": "gpt-5"}]}}
+
+    agent_id: Identifier | None = None
+    name: Line
+    description: str = ""
+    model: str = ""
+    system_prompt: str = ""
+    settings: AgentSettings = AgentSettings()
+
+
+class AgentPatch(Schema):
+    name: Annotated[Line | None, NotNull] = None
+    description: Annotated[str | None, NotNull] = None
+    model: Annotated[str | None, NotNull] = None
+    system_prompt: Annotated[str | None, NotNull] = None
+    settings: Annotated[AgentSettings | None, NotNull] = Field(None, description="Replaced as a whole.")
+
+
+class Lesson(Schema):
+    text: str
+    seen: Count = Field(description="How often it was learned.")
+    source: Source
+
+
+class Experience(Schema):
+    procedural_knowledge: str
+    common_scenarios: list[Lesson]
+    effective_strategies: list[Lesson]
+    known_pitfalls: list[Lesson]
+    tool_patterns: list[Lesson]
+    heuristics: list[Lesson]
+    user_feedback: list[Lesson]
+    improvement_areas: list[Lesson]
+
+
+class ExperiencePatch(Schema):
+    """Lessons are added; one that is known is seen once more. At most 50 a list: the least seen leave."""
+
+    procedural_knowledge: Annotated[str | None, NotNull] = None
+    common_scenarios: Annotated[Lines | None, NotNull] = None
+    effective_strategies: Annotated[Lines | None, NotNull] = None
+    known_pitfalls: Annotated[Lines | None, NotNull] = None
+    tool_patterns: Annotated[Lines | None, NotNull] = None
+    heuristics: Annotated[Lines | None, NotNull] = None
+    user_feedback: Annotated[Lines | None, NotNull] = None
+    improvement_areas: Annotated[Lines | None, NotNull] = None
+
+
+class Agent(Schema):
+    agent_id: str
+    name: str
+    description: str
+    model: str
+    system_prompt: str
+    settings: AgentSettings
+    experience: Experience
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class Prompt(Schema):
+    text: str
+    tokens: Count
+
+
+def render_profile(doc: Doc) -> Doc:
+    plain = {name: doc[name] for name in ("user_id", "version", "created_at", "updated_at")}
+    return {**doc["profile"], **plain}
+
+
+def render_agent(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
+
+
+def render_issue(memory: Doc) -> Doc:
+    return {
+        "issue_id": memory["memory_id"],
+        "description": memory["content"],
+        "status": memory["metadata"].get("status", "open"),
+        **_shared(memory),
+    }
+
+
+def render_solution(memory: Doc) -> Doc:
+    metadata = memory["metadata"]
+    return {
+        "solution_id": memory["memory_id"],
+        "problem": metadata.get("problem", memory["context"] or ""),
+        "fix": metadata.get("fix", memory["content"]),
+        **_shared(memory),
+    }
+
+
+def _shared(memory: Doc) -> Doc:
+    return {name: memory[name] for name in ("user_id", "agent_id", "version", "created_at", "updated_at")}

@@ -1,0 +1,133 @@
+"""The rules of people: profile, interactions, issues and solutions. The last two are memories of those types."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.clock import Clock, rfc3339
+from app.errors import NotFound
+from app.idempotency.precondition import Precondition, etag
+from app.idempotency.write import Outcome
+from app.memories.schemas import MemoryCreate, MemoryPatch
+from app.memories.service import MemoryService
+from app.profiles import merge
+from app.profiles.models import USERS
+from app.profiles.schemas import (
+    InteractionIn,
+    IssueIn,
+    Profile,
+    ProfilePatch,
+    SolutionIn,
+    render_issue,
+    render_profile,
+    render_solution,
+)
+from app.storage.collection import Doc
+from app.storage.filters import EVERYTHING
+from app.storage.repository import Listing, Repository
+
+ISSUE_IMPORTANCE = 0.6
+
+
+class UserService:
+    def __init__(self, users: Repository, memories: MemoryService, clock: Clock) -> None:
+        self._users, self._memories, self._clock = users, memories, clock
+
+    async def page(self, listing: Listing) -> Doc:
+        docs, cursor = await self._users.page(EVERYTHING, listing, mark=USERS.name)
+        return {"items": [render_profile(doc) for doc in docs], "next_cursor": cursor}
+
+    async def profile(self, user_id: str) -> Doc:
+        return render_profile(await self._users.get(user_id))
+
+    async def put_profile(self, user_id: str, body: Profile, precondition: Precondition) -> Outcome:
+        """Replaces the whole profile."""
+        return await self._change(user_id, precondition, lambda _: {"profile": body.model_dump()})
+
+    async def patch_profile(self, user_id: str, body: ProfilePatch, precondition: Precondition) -> Outcome:
+        patch = body.model_dump(exclude_unset=True)
+        return await self._change(
+            user_id, precondition, lambda doc: {"profile": merge.merge_profile(doc["profile"], patch)}
+        )
+
+    async def interact(self, user_id: str, body: InteractionIn, precondition: Precondition) -> Outcome:
+        """Only the last ones are kept."""
+        entry = body.model_dump() | {"timestamp": body.timestamp or rfc3339(self._clock.now())}
+        outcome = await self._change(
+            user_id,
+            precondition,
+            lambda doc: {"interactions": [*doc["interactions"], entry][-merge.MAX_INTERACTIONS :]},
+        )
+        return Outcome(entry, outcome.changes, 201)
+
+    async def interactions(self, user_id: str) -> Doc:
+        doc = await self._users.get(user_id)
+        return {"items": doc["interactions"][::-1], "next_cursor": None}
+
+    async def _change(self, user_id: str, precondition: Precondition, fields_of: Callable[[Doc], Doc]) -> Outcome:
+        """A user is there from the first thing that is said of them."""
+        now = rfc3339(self._clock.now())
+        old = await self._users.find_one(user_id)
+        precondition.check(old)
+        if old is None:
+            doc: Doc = {
+                "user_id": user_id,
+                "agent_id": None,
+                "profile": dict(merge.EMPTY_PROFILE),
+                "interactions": [],
+                "version": 1,
+                "created_at": now,
+                "updated_at": now,
+            }
+            doc |= fields_of(doc)
+            return Outcome(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
+        fields = fields_of(old)
+        if all(old[name] == value for name, value in fields.items()):
+            return Outcome(render_profile(old), headers={"ETag": etag(old)})
+        new = old | fields | {"version": old["version"] + 1, "updated_at": now}
+        return Outcome(render_profile(new), [self._users.update(old, fields, now=now)], headers={"ETag": etag(new)})
+
+    # --- Issues and solutions -----------------------------------------------------------------------------------------
+
+    async def add_issue(self, user_id: str, body: IssueIn, precondition: Precondition) -> Outcome:
+        memory = MemoryCreate(
+            agent_id=body.agent_id,
+            user_id=user_id,
+            memory_type="issue",
+            content=body.description,
+            importance=ISSUE_IMPORTANCE,
+            metadata={"status": body.status},
+        )
+        return _as(await self._memories.create(memory, precondition), render_issue)
+
+    async def add_solution(self, user_id: str, body: SolutionIn, precondition: Precondition) -> Outcome:
+        memory = MemoryCreate(
+            agent_id=body.agent_id,
+            user_id=user_id,
+            memory_type="solution",
+            content=f"{body.problem}\n{body.fix}",
+            importance=ISSUE_IMPORTANCE,
+            metadata={"problem": body.problem, "fix": body.fix},
+        )
+        return _as(await self._memories.create(memory, precondition), render_solution)
+
+    async def set_issue(self, user_id: str, issue_id: str, status: str, precondition: Precondition) -> Outcome:
+        memory = await self._memories.get(issue_id)
+        if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
+            raise NotFound()
+        patch = MemoryPatch(metadata=memory["metadata"] | {"status": status})
+        return _as(await self._memories.patch(issue_id, patch, precondition), render_issue)
+
+    async def issues(self, user_id: str, listing: Listing) -> Doc:
+        return await self._page(user_id, "issue", render_issue, listing)
+
+    async def solutions(self, user_id: str, listing: Listing) -> Doc:
+        return await self._page(user_id, "solution", render_solution, listing)
+
+    async def _page(self, user_id: str, kind: str, render: Callable[[Doc], Doc], listing: Listing) -> Doc:
+        asked = {"user_id": user_id, "memory_type": kind, "status": "active"}
+        page = await self._memories.page(asked, listing)
+        return page | {"items": [render(memory) for memory in page["items"]]}
+
+
+def _as(outcome: Outcome, render: Callable[[Doc], Doc]) -> Outcome:
+    return replace(outcome, body=render(outcome.body))
