@@ -1,0 +1,22 @@
+"""Background work as it is stored: the queue, the schedules, and the operations that callers can ask for."""
+
+from app.storage.collection import Collection
+
+JOBS = Collection(
+    name="jobs",
+    id_field="job_id",
+    fields={"status": "text", "kind": "text", "run_at": "time", "leased_until": "time"},
+    order="run_at",
+    indexes=(("status",),),
+    opaque=("payload",),
+)
+"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good stays, with its reason."""
+SCHEDULES = Collection(name="schedules", id_field="name", fields={})
+"""What runs by the clock, under the tenant `SYSTEM`."""
+OPERATIONS = Collection(
+    name="operations",
+    id_field="operation_id",
+    fields={"agent_id": "text", "user_id": "text", "kind": "text", "status": "text", "created_at": "time"},
+    opaque=("result", "undo"),
+)
+"""Work that somebody asked for, in their tenant: its progress, its outcome, and what an undo needs."""

@@ -1,0 +1,40 @@
+"""Work that somebody asked for and can ask about: `queued → running → succeeded | partial | failed`, then maybe `undone`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.clock import rfc3339
+from app.ids import new_id
+from app.jobs.models import OPERATIONS
+from app.storage.collection import Doc, Insert, Update
+from app.storage.scope import Scope
+
+
+def begin(scope: Scope, kind: str, now: Any, **owner: str | None) -> tuple[Doc, Insert]:
+    """A queued operation and the change that notes it."""
+    doc: Doc = {
+        "tenant_id": scope.tenant,
+        "operation_id": new_id("op"),
+        "agent_id": owner.get("agent_id"),
+        "user_id": owner.get("user_id"),
+        "kind": kind,
+        "status": "queued",
+        "progress": {"done": 0, "total": None},
+        "result": None,
+        "error": None,
+        "undo": None,
+        "version": 1,
+        "created_at": rfc3339(now),
+        "updated_at": rfc3339(now),
+    }
+    return doc, Insert(OPERATIONS, doc)
+
+
+def report(tenant: str, operation_id: str, now: Any, fields: Mapping[str, Any]) -> Update:
+    """A change of its status, progress or outcome."""
+    return Update(OPERATIONS, tenant, operation_id, set={**fields, "updated_at": rfc3339(now)})
+
+
+def render(doc: Doc) -> Doc:
+    hidden = ("tenant_id", "undo")
+    return {name: value for name, value in doc.items() if name not in hidden} | {"can_undo": doc["undo"] is not None}

@@ -1,0 +1,139 @@
+"""A durable queue on the storage protocol: whatever is put in is done, by one worker at a time.
+
+A worker leases a job: the lease has a token, one more each time the job is taken. Whatever the worker writes expects
+its token, so that one who was stopped past its lease writes nothing more (a fencing token: Kleppmann, "How to do
+distributed locking", 2016). A crash loses nothing: the lease lapses and another takes the job.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from app.auth.models import SYSTEM
+from app.clock import Clock, rfc3339
+from app.errors import RecalldError
+from app.ids import new_id
+from app.jobs.models import JOBS
+from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update
+from app.storage.filters import Eq, Range, both
+
+LEASE = timedelta(seconds=30)
+MAX_ATTEMPTS = 6
+FIRST_BACKOFF = timedelta(seconds=2)
+CANDIDATES = 8
+
+
+class LeaseLost(RecalldError):
+    """Another worker has the job now: nothing of this one's was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`tenant` is whose data it works on; `operation_id` the operation that waits for it."""
+
+    kind: str
+    tenant: str
+    payload: Doc = field(default_factory=dict)
+    operation_id: str | None = None
+
+    def enqueue(self, run_at: datetime) -> Insert:
+        """The change that puts it into the queue, to be committed with whatever it follows from."""
+        doc = {
+            "tenant_id": SYSTEM,
+            "job_id": new_id("job"),
+            "kind": self.kind,
+            "tenant": self.tenant,
+            "payload": self.payload,
+            "operation_id": self.operation_id,
+            "status": "queued",
+            "run_at": rfc3339(run_at),
+            "leased_until": None,
+            "token": 0,
+            "attempts": 0,
+            "error": None,
+            "created_at": rfc3339(run_at),
+        }
+        return Insert(JOBS, doc)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A job that is ours until `leased_until`, as long as its token stands."""
+
+    store: Store
+    clock: Clock
+    doc: Doc
+
+    @property
+    def job(self) -> Job:
+        return Job(self.doc["kind"], self.doc["tenant"], self.doc["payload"], self.doc["operation_id"])
+
+    async def commit(self, changes: list[Change]) -> Committed:
+        """Changes of the job, made only while the lease is ours. Raises LeaseLost, or CommitConflict of `changes`."""
+        return await self._commit([*changes, self._touch()])
+
+    async def renew(self) -> None:
+        await self._commit([self._touch({"leased_until": rfc3339(self.clock.now() + LEASE)})])
+
+    async def done(self, changes: list[Change]) -> None:
+        """The job is over, and with it come its last changes."""
+        await self._commit([*changes, Delete(JOBS, SYSTEM, self.doc["job_id"], self._ours())])
+
+    async def failed(self, error: str, changes: list[Change]) -> bool:
+        """Tried again later, ever more slowly; True when that was the last attempt, and `changes` were made."""
+        attempts = self.doc["attempts"] + 1
+        if attempts >= MAX_ATTEMPTS:
+            await self._commit([*changes, self._touch({"status": "failed", "attempts": attempts, "error": error})])
+            return True
+        later = rfc3339(self.clock.now() + FIRST_BACKOFF * 2 ** (2 * attempts - 2))
+        back = {"status": "queued", "attempts": attempts, "error": error, "run_at": later, "leased_until": None}
+        await self._commit([self._touch(back)])
+        return False
+
+    async def release(self) -> None:
+        """Back into the queue at once: this worker stops."""
+        await self._commit([self._touch({"status": "queued", "leased_until": None})])
+
+    def _ours(self) -> Doc:
+        return {"status": "running", "token": self.doc["token"]}
+
+    def _touch(self, fields: Doc | None = None) -> Update:
+        return Update(JOBS, SYSTEM, self.doc["job_id"], set=fields or {}, expect=self._ours())
+
+    async def _commit(self, changes: list[Change]) -> Committed:
+        try:
+            return await self.store.commit(changes)
+        except CommitConflict as conflict:
+            if conflict.collection == JOBS.name:
+                raise LeaseLost(f"job {self.doc['job_id']} was taken over") from conflict
+            raise
+
+
+class Queue:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    async def take(self) -> Lease | None:
+        """The next job that is due, or whose worker let its lease lapse. None: there is nothing to do."""
+        now = rfc3339(self._clock.now())
+        due = both(Eq("status", "queued"), Range("run_at", le=now))
+        lapsed = both(Eq("status", "running"), Range("leased_until", le=now))
+        for where in (due, lapsed):
+            for doc in await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES):
+                lease = await self._lease(doc)
+                if lease is not None:
+                    return lease
+        return None
+
+    async def _lease(self, doc: Doc) -> Lease | None:
+        until = rfc3339(self._clock.now() + LEASE)
+        taken: dict[str, Any] = {"status": "running", "leased_until": until, "token": doc["token"] + 1}
+        expect = {"status": doc["status"], "token": doc["token"]}
+        try:
+            await self._store.commit([Update(JOBS, SYSTEM, doc["job_id"], set=taken, expect=expect)])
+        except CommitConflict:
+            return None  # another worker was quicker
+        return Lease(self._store, self._clock, doc | taken)
+
+    async def failed(self, limit: int = 100) -> list[Doc]:
+        return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)

@@ -1,0 +1,144 @@
+"""Runs jobs, inside the server or as a process of its own: take, run, renew the lease, note the outcome."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.clock import Clock
+from app.errors import RecalldError, StoreUnavailable
+from app.jobs import operations
+from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
+from app.jobs.schedule import Schedules
+from app.metrics.jobs import JOB_RUNS, JOB_SECONDS
+from app.storage.collection import Change, CommitConflict, Doc, Store
+
+POLL_SECONDS = 0.5
+FAULT_PAUSE_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a handler is given. Everything that it writes goes through `commit`, which checks the lease."""
+
+    store: Store
+    clock: Clock
+    lease: Lease
+
+    @property
+    def tenant(self) -> str:
+        return self.lease.job.tenant
+
+    @property
+    def payload(self) -> Doc:
+        return self.lease.job.payload
+
+    async def commit(self, changes: list[Change]) -> None:
+        await self.lease.commit(changes)
+
+    async def progress(self, done: int, total: int | None) -> None:
+        """Shown by the operation that waits for this job."""
+        operation_id = self.lease.job.operation_id
+        if operation_id is not None:
+            fields = {"status": "running", "progress": {"done": done, "total": total}}
+            await self.commit([operations.report(self.tenant, operation_id, self.clock.now(), fields)])
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a job. `undo`: what a later undo of its operation needs."""
+
+    result: Doc
+    undo: Doc | None = None
+    status: str = "succeeded"
+
+
+Handler = Callable[[Run], Awaitable[Done]]
+
+
+class Runner:
+    def __init__(self, store: Store, clock: Clock, handlers: Mapping[str, Handler], schedules: Schedules) -> None:
+        self._store, self._clock, self._handlers, self._schedules = store, clock, handlers, schedules
+        self._queue = Queue(store, clock)
+
+    async def run(self) -> None:
+        """Until cancelled. A store that is away is waited for."""
+        while True:
+            try:
+                await self._schedules.tick()
+                busy = await self.step()
+            except StoreUnavailable as fault:
+                log.warning("jobs wait for the store", extra={"error": fault.detail})
+                await asyncio.sleep(FAULT_PAUSE_SECONDS)
+                continue
+            if not busy:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def step(self) -> bool:
+        """Takes and runs one job; False when none is due."""
+        lease = await self._queue.take()
+        if lease is None:
+            return False
+        kind = lease.doc["kind"]
+        renewing = asyncio.create_task(_renew(lease))
+        try:
+            with JOB_SECONDS.labels(kind).time():
+                outcome = await self._attempt(lease)
+        except LeaseLost as fault:
+            outcome = "lease_lost"
+            log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": fault.detail})
+        except asyncio.CancelledError:
+            with suppress(RecalldError):
+                await asyncio.shield(lease.release())
+            raise
+        finally:
+            renewing.cancel()
+        JOB_RUNS.labels(kind, outcome).inc()
+        return True
+
+    async def _attempt(self, lease: Lease) -> str:
+        handler = self._handlers.get(lease.doc["kind"])
+        try:
+            if handler is None:
+                raise _UnknownKind(f"nothing here runs jobs of the kind {lease.doc['kind']}")
+            done = await handler(Run(self._store, self._clock, lease))
+        except (LeaseLost, StoreUnavailable):
+            raise
+        except Exception as fault:
+            return await self._failed(lease, fault)
+        outcome = {"status": done.status, "result": done.result, "undo": done.undo}
+        await lease.done(self._noted(lease, outcome, done.status))
+        return done.status
+
+    async def _failed(self, lease: Lease, fault: Exception) -> str:
+        reason = fault.detail if isinstance(fault, RecalldError) else type(fault).__name__
+        if not isinstance(fault, CommitConflict):
+            log.error("job failed", exc_info=fault, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
+        last = await lease.failed(reason, self._noted(lease, {"status": "failed", "error": reason}, "failed"))
+        return "failed" if last else "retried"
+
+    def _noted(self, lease: Lease, outcome: Doc, word: str) -> list[Change]:
+        """What the outcome is noted in: the operation that waits for it, the schedule it came from."""
+        changes: list[Change] = []
+        job = lease.job
+        if job.operation_id is not None:
+            changes.append(operations.report(job.tenant, job.operation_id, self._clock.now(), outcome))
+        else:
+            ran = self._schedules.ran(job.kind, word)
+            changes += [ran] if ran is not None else []
+        return changes
+
+
+class _UnknownKind(RecalldError):
+    pass
+
+
+async def _renew(lease: Lease) -> None:
+    """Long jobs keep their lease; one that was lost is found out by the job's next commit."""
+    while True:
+        await asyncio.sleep(LEASE.total_seconds() / 3)
+        with suppress(RecalldError):
+            await lease.renew()
