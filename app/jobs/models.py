@@ -10,7 +10,7 @@ JOBS = Collection(
     indexes=(("status",),),
     opaque=("payload",),
 )
-"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good stays, with its reason."""
+"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good stays and says why."""
 SCHEDULES = Collection(name="schedules", id_field="name", fields={})
 """What runs by the clock, under the tenant `SYSTEM`."""
 OPERATIONS = Collection(

@@ -1,4 +1,4 @@
-"""Work that somebody asked for and can ask about: `queued → running → succeeded | partial | failed`, then maybe `undone`."""
+"""Work that somebody asked for: `queued → running → succeeded | partial | failed`, then maybe `undone`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -107,7 +107,7 @@ class Runner:
             done = await handler(Run(self._store, self._clock, lease))
         except (LeaseLost, StoreUnavailable):
             raise
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 (noted, and tried again)
             return await self._failed(lease, fault)
         outcome = {"status": done.status, "result": done.result, "undo": done.undo}
         await lease.done(self._noted(lease, outcome, done.status))

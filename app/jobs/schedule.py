@@ -1,4 +1,4 @@
-"""What runs by the clock. A tick and the job that it makes are one commit: however many workers look, one tick, one job.
+"""What runs by the clock. A tick and the job that it makes are one commit: one tick, one job, however many look.
 
 A service that was away catches up with one run, not with one for each that it missed.
 """

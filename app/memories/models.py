@@ -16,6 +16,8 @@ MEMORIES = Collection(
         "metadata_terms": "list",
         "pinned": "flag",
         "importance": "number",
+        "base_importance": "number",
+        "anchored_at": "time",
         "trust": "number",
         "content_hash": "number",
         "dedupe_key": "text",

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.errors import Conflict
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Floats, Ints, ScopeFacts, SearchQuery
 from app.storage.text import IndexedText
@@ -209,14 +210,14 @@ class Store(Protocol):
     async def find(
         self,
         collection: Collection,
-        tenant: str,
+        tenant: str | None,
         where: Filter = EVERYTHING,
         *,
         order: Order = "desc",
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        """Documents by `collection.order`, then id; keyset paging by `after`."""
+        """Documents by `collection.order`, then id; keyset paging by `after`. Tenant None is every tenant: for jobs."""
         ...
 
     async def count(self, collection: Collection, tenant: str, where: Filter = EVERYTHING) -> int: ...
@@ -233,6 +234,13 @@ class Store(Protocol):
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         """All changes, durably, or none. Raises CommitConflict."""
+        ...
+
+    async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
+        """Applies a rule to what matches, in steps that let others write between them; how many were changed.
+
+        Nothing that a caller asked for: versions stay, and so do the pairs'. Tenant None is every tenant.
+        """
         ...
 
     async def check(self, *, deep: bool = False) -> list[Finding]:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from app.storage.collection import Collection, Unique
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, value_at
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, both, value_at
 
 Value: TypeAlias = str | int | float | bytes | None
 Where: TypeAlias = tuple[str, list[Value]]
@@ -115,7 +115,14 @@ def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: s
     return f"({word.join(sql for sql, _ in made) or empty})", [value for _, values in made for value in values]
 
 
+def of_tenant(tenant: str | None, part: Filter) -> Filter:
+    """The filter, of one tenant; None is every tenant."""
+    return part if tenant is None else both(Eq("tenant_id", tenant), part)
+
+
 def _column(collection: Collection, field: str) -> str:
+    if field == "tenant_id":
+        return "tenant"
     if field not in collection.fields and field != collection.order:
         raise KeyError(f"{collection.name} declares no field {field}")
     return quoted(field)

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,11 +16,13 @@ import apsw
 import orjson
 
 from app.storage.collection import After, Change, Collection, Committed, Doc, Finding, Order
-from app.storage.embedded import changes, check, pairs, sql
+from app.storage.embedded import check, fade, pairs, sql
 from app.storage.embedded.cache import SegmentCache
+from app.storage.embedded.changes import execute
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.segment import Segment
@@ -56,7 +59,7 @@ class EmbeddedStore:
         self.writer = self._start_writer()
 
     def _start_writer(self) -> Writer:
-        return Writer(connect(self._path, self._busy_timeout_ms), changes.execute, self._observe_commit)
+        return Writer(connect(self._path, self._busy_timeout_ms), self._observe_commit)
 
     @classmethod
     async def open(
@@ -101,24 +104,23 @@ class EmbeddedStore:
     async def find(
         self,
         collection: Collection,
-        tenant: str,
+        tenant: str | None,
         where: Filter = EVERYTHING,
         *,
         order: Order = "desc",
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        condition, values = sql.where(collection, where)
+        condition, values = sql.where(collection, sql.of_tenant(tenant, where))
         by, sign = sql.quoted(collection.order), "<" if order == "desc" else ">"
         if after is not None:
             condition += f" AND ({by}, id) {sign} (?, ?)"
             values += [after.value, after.id]
         statement = (
-            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition} "
-            f"ORDER BY {by} {order}, id {order} LIMIT ?"
+            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} LIMIT ?"
         )
         with guarded():
-            return [orjson.loads(doc) for (doc,) in self._reader.execute(statement, (tenant, *values, limit))]
+            return [orjson.loads(doc) for (doc,) in self._reader.execute(statement, (*values, limit))]
 
     async def count(self, collection: Collection, tenant: str, where: Filter = EVERYTHING) -> int:
         condition, values = sql.where(collection, where)
@@ -129,7 +131,13 @@ class EmbeddedStore:
         return int(number)
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        return await self.writer.commit(changes)
+        return await self.writer.commit(partial(execute, changes=changes))
+
+    async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
+        step, changed = fade.Step(collection, tenant, rule, where, 0), 0
+        while step.last is not None:
+            changed += (await self.writer.commit(step.run)).deleted
+        return changed
 
     # --- Search -------------------------------------------------------------------------------------------------------
 

@@ -15,9 +15,11 @@ from queue import SimpleQueue
 import apsw
 
 from app.errors import StoreUnavailable
-from app.storage.collection import Change, Committed
+from app.storage.collection import Committed
 from app.storage.embedded.schema import guarded
 
+Work = Callable[[apsw.Connection], Committed]
+"""One list of changes, as done in the writer's thread."""
 Observe = Callable[[int, float], None]
 """Told of each group: how many writes, how many seconds."""
 
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Waiting:
-    changes: Sequence[Change]
+    work: Work
     future: "asyncio.Future[Committed]"
     outcome: Committed | Exception | None = None
 
@@ -37,20 +39,20 @@ class Writer:
     def __init__(
         self,
         connection: apsw.Connection,
-        execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
         observe: Observe,
     ) -> None:
-        self._connection, self._execute, self._observe = connection, execute, observe
+        self._connection, self._observe = connection, observe
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
         self._thread.start()
 
-    async def commit(self, changes: Sequence[Change]) -> Committed:
+    async def commit(self, work: Work) -> Committed:
+        """What `work` writes, durably, or nothing of it and what it raised."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        waiting = Waiting(changes, self._loop.create_future())
+        waiting = Waiting(work, self._loop.create_future())
         self._queue.put(waiting)
         return await waiting.future
 
@@ -88,7 +90,7 @@ class Writer:
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     for waiting in group:
-                        waiting.outcome = self._attempt(waiting.changes)
+                        waiting.outcome = self._attempt(waiting.work)
                     self._connection.execute("COMMIT")
                 except BaseException:
                     if self._connection.in_transaction:
@@ -100,10 +102,10 @@ class Writer:
             for waiting in group:
                 waiting.outcome = failure
 
-    def _attempt(self, changes: Sequence[Change]) -> Committed | Exception:
+    def _attempt(self, work: Work) -> Committed | Exception:
         self._connection.execute("SAVEPOINT one")
         try:
-            committed = self._execute(self._connection, changes)
+            committed = work(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
         except Exception as fault:  # noqa: BLE001 (handed to its caller)
