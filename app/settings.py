@@ -28,7 +28,20 @@ class EmbeddingSettings(_Group):
     threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
     batch_tokens: int = Field(2048, ge=64, description="Most tokens in one batch, padding included.")
     query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
-    retry_seconds: float = Field(5.0, gt=0, description="Pause between attempts to embed what is pending.")
+
+
+class JobSettings(_Group):
+    enabled: bool = Field(True, description="Run background work in the server; off where `recalld worker` does it.")
+    decay_seconds: int = Field(3600, ge=1, description="How often faded importance is written down.")
+    expiry_seconds: int = Field(600, ge=1, description="How often what has passed its time is deleted.")
+    retention_seconds: int = Field(3600, ge=1, description="How often old action logs are rolled up.")
+    embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
+
+
+class RetentionSettings(_Group):
+    action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
+    message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
+    archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
 
 
 class Settings(BaseSettings):
@@ -54,6 +67,8 @@ class Settings(BaseSettings):
     )
     limits: LimitSettings = LimitSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
+    jobs: JobSettings = JobSettings()
+    retention: RetentionSettings = RetentionSettings()
 
     @property
     def loopback(self) -> bool:

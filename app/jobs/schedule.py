@@ -10,6 +10,7 @@ from app.auth.models import SYSTEM
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.jobs.models import SCHEDULES
 from app.jobs.queue import Job
+from app.settings import JobSettings
 from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
 
 
@@ -18,6 +19,10 @@ class Schedules:
 
     def __init__(self, store: Store, clock: Clock, every: Mapping[str, timedelta]) -> None:
         self._store, self._clock, self._every = store, clock, every
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(self._every)
 
     async def tick(self) -> int:
         """Queues what is due; how many."""
@@ -52,6 +57,16 @@ class Schedules:
         docs = await self._store.find(SCHEDULES, SYSTEM, order="asc")
         by_name = {doc["name"]: doc for doc in docs}
         return [_shown(kind, period, by_name.get(kind)) for kind, period in self._every.items()]
+
+
+def periods(settings: JobSettings) -> dict[str, timedelta]:
+    """Each scheduled kind and its period."""
+    return {
+        "decay": timedelta(seconds=settings.decay_seconds),
+        "expiry": timedelta(seconds=settings.expiry_seconds),
+        "retention": timedelta(seconds=settings.retention_seconds),
+        "embed_pending": timedelta(seconds=settings.embed_seconds),
+    }
 
 
 def _after(now: datetime, period: timedelta, doc: Doc | None) -> datetime:

@@ -21,6 +21,8 @@ MEMORIES = Collection(
         "trust": "number",
         "content_hash": "number",
         "dedupe_key": "text",
+        "archived_by": "text",
+        "archived_at": "time",
         "event_at": "time",
         "expires_at": "time",
         "created_at": "time",
@@ -57,5 +59,7 @@ HISTORY = Collection(
 PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={})
 """Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`."""
 
-INTERNAL = frozenset({"tenant_id", "content_hash", "dedupe_key", "metadata_terms", "anchored_at"})
+INTERNAL = frozenset(
+    {"tenant_id", "content_hash", "dedupe_key", "metadata_terms", "anchored_at", "archived_by", "archived_at"}
+)
 """Fields that never leave the service."""

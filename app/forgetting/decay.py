@@ -1,0 +1,96 @@
+"""The decay job: writes down for the indexes what reads compute anyway, and shows what it would change."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from app.auth.models import SYSTEM
+from app.clock import Clock, rfc3339, to_ms
+from app.jobs.runner import Done, Run
+from app.memories.models import MEMORIES
+from app.memories.strength import DEFAULT_DECAY, Decay, importance
+from app.profiles.models import AGENTS
+from app.storage.collection import Doc, Store
+from app.storage.filters import EVERYTHING, And, Eq, Filter, Not, Or
+from app.storage.rules import Fade
+
+BATCH = 500
+BARS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the memories that fades alike: an agent's with settings of its own, or all the others."""
+
+    decay: Decay
+    where: Filter
+
+
+class DecayJob:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    async def handle(self, run: Run) -> Done:
+        tenant = None if run.tenant == SYSTEM else run.tenant
+        if run.payload.get("dry_run"):
+            return Done(await self.dry_run(tenant))
+        return Done({"changed": await self.apply(tenant)})
+
+    async def apply(self, tenant: str | None) -> int:
+        """How many memories have another importance now. Tenant None is every tenant."""
+        now = rfc3339(self._clock.now())
+        return sum(
+            [
+                await self._store.apply(
+                    MEMORIES,
+                    tenant,
+                    Fade(now, share.decay.factor, share.decay.grace_days, share.decay.floor),
+                    share.where,
+                )
+                for share in await self._shares(tenant)
+            ]
+        )
+
+    async def dry_run(self, tenant: str | None, step: Any = lambda seen: None) -> Doc:
+        """Histograms of importance as it was written down and as it is now; `step` is told how many were seen."""
+        now_ms = to_ms(self._clock.now())
+        before, after, seen = [0] * BARS, [0] * BARS, 0
+        for share in await self._shares(tenant):
+            place = None
+            while docs := await self._store.find(MEMORIES, tenant, share.where, order="asc", after=place, limit=BATCH):
+                place = MEMORIES.after(docs[-1])
+                for doc in docs:
+                    faded = importance(
+                        doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], share.decay
+                    )
+                    before[_bar(doc["importance"])] += 1
+                    after[_bar(faded)] += 1
+                seen += len(docs)
+                step(seen)
+        return {"memories": seen, "before": before, "after": after}
+
+    async def _shares(self, tenant: str | None) -> list[Share]:
+        own = [doc async for doc in self._agents(tenant) if decay_of(doc) != DEFAULT_DECAY]
+        named = [And((Eq("tenant_id", doc["tenant_id"]), Eq("agent_id", doc["agent_id"]))) for doc in own]
+        rest = Share(DEFAULT_DECAY, Not(Or(tuple(named))) if named else EVERYTHING)
+        return [rest, *(Share(decay_of(doc), where) for doc, where in zip(own, named, strict=True))]
+
+    async def _agents(self, tenant: str | None) -> Any:
+        place = None
+        while docs := await self._store.find(AGENTS, tenant, order="asc", after=place, limit=BATCH):
+            place = AGENTS.after(docs[-1])
+            for doc in docs:
+                yield doc
+
+
+def decay_of(agent: Doc) -> Decay:
+    return Decay(**agent["settings"]["decay"])
+
+
+def histogram(counts: Iterable[int]) -> list[str]:
+    """Names of the bars: `0.0–0.1` and so on."""
+    return [f"{at / BARS:.1f}–{(at + 1) / BARS:.1f}" for at, _ in enumerate(counts)]
+
+
+def _bar(value: float) -> int:
+    return min(int(value * BARS), BARS - 1)

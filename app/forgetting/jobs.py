@@ -1,0 +1,200 @@
+"""The jobs of forgetting: what was asked for, its undo, time limits, retention."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from app.actions.models import ACTIONS
+from app.auth.models import SYSTEM
+from app.clock import Clock, rfc3339
+from app.embedding.embedder import Embedder
+from app.forgetting import rollup
+from app.forgetting.policy import Policy
+from app.forgetting.service import Forgetting
+from app.idempotency.models import IDEMPOTENCY
+from app.jobs import operations
+from app.jobs.runner import Done, Run
+from app.memories.documents import new_memory, passage, revision
+from app.memories.embeddings import Embeddings
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository, of_pair
+from app.sessions.models import SESSIONS
+from app.sessions.repository import SessionRepository
+from app.settings import RetentionSettings
+from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Store
+from app.storage.filters import Absent, Eq, Filter, Not, Range, both
+from app.storage.scope import Scope
+from app.tasks.models import TASKS
+from app.tasks.repository import TaskRepository
+
+BATCH = 200
+RETENTION = "retention"
+
+
+class ForgettingJobs:
+    def __init__(self, store: Store, embedder: Embedder, clock: Clock, retention: RetentionSettings) -> None:
+        self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
+
+    # --- Asked for ----------------------------------------------------------------------------------------------------
+
+    async def forget(self, run: Run) -> Done:
+        """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
+        asked = run.payload
+        forgetting = Forgetting(MemoryRepository(self._store, _scope(run.tenant, asked)), self._clock)
+        policy = Policy(**{**asked["policy"], "types": _tuple(asked, "types"), "tags": _tuple(asked, "tags")})
+        by = str(run.lease.job.operation_id)
+        done = 0
+        async for docs in forgetting.batches(policy, owner_filter(asked["agent_id"], asked["user_id"])):
+            done += await self._each(run, [forgetting.archive([doc], by) for doc in docs])
+            await run.progress(done, None)
+        archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
+        return Done({"archived": archived}, undo={"by": by} if archived else None)
+
+    async def undo(self, run: Run) -> Done:
+        payload = run.payload
+        forgetting = Forgetting(MemoryRepository(self._store, Scope(run.tenant)), self._clock)
+        back, kept = await forgetting.bring_back(payload["undo"]["by"])
+        fields = {"status": "undone", "undo": None}
+        await run.commit([operations.report(run.tenant, payload["operation_id"], self._clock.now(), fields)])
+        return Done({"restored": back, "not_restored": kept}, status="partial" if kept else "succeeded")
+
+    async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
+        """Each of its own, for one that has just changed is no reason to leave the others."""
+        done = 0
+        for changes in wanted:
+            try:
+                await run.commit(changes)
+                done += 1
+            except CommitConflict:
+                continue
+        return done
+
+    # --- By the clock -------------------------------------------------------------------------------------------------
+
+    async def expire(self, run: Run) -> Done:
+        """Deletes what has passed its time, which reads have hidden since; and archives past their grace time."""
+        now = rfc3339(self._clock.now())
+        past = Range("expires_at", le=now)
+        grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
+        gone = both(Not(Absent("archived_by")), Range("archived_at", le=grace))
+        result = {
+            "memories": await self._sweep(run, MEMORIES, past),
+            "archived": await self._sweep(run, MEMORIES, gone),
+            "sessions": await self._sweep(run, SESSIONS, past),
+            "tasks": await self._sweep(run, TASKS, past),
+            "idempotency_keys": await self._sweep(run, IDEMPOTENCY, past),
+        }
+        return Done(result)
+
+    async def _sweep(self, run: Run, collection: Collection, where: Filter) -> int:
+        tenant = None if run.tenant == SYSTEM else run.tenant
+        swept, place = 0, None
+        while docs := await self._store.find(collection, tenant, where, order="asc", after=place, limit=BATCH):
+            place = collection.after(docs[-1])
+            swept += await self._each(run, [self._removal(collection, doc) for doc in docs])
+        return swept
+
+    def _removal(self, collection: Collection, doc: Doc) -> list[Change]:
+        scope = Scope(doc["tenant_id"])
+        if collection is MEMORIES:
+            return MemoryRepository(self._store, scope).remove([doc])
+        if collection is SESSIONS:
+            return SessionRepository(self._store, scope).remove(doc)
+        if collection is TASKS:
+            return TaskRepository(self._store, scope).remove(doc)
+        return [Delete(collection, doc["tenant_id"], doc[collection.id_field], {"expires_at": doc["expires_at"]})]
+
+    async def retain(self, run: Run) -> Done:
+        """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year."""
+        return Done({"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)})
+
+    async def _roll_up(self, run: Run) -> int:
+        tenant = None if run.tenant == SYSTEM else run.tenant
+        old = Range("timestamp", lt=rfc3339(self._clock.now() - timedelta(days=self._retention.action_days)))
+        done = 0
+        while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=BATCH):
+            for day, actions in rollup.by_day(docs).items():
+                await self._roll_up_day(run, day, actions)
+            done += len(docs)
+        return done
+
+    async def _roll_up_day(self, run: Run, day: rollup.Day, actions: list[Doc]) -> None:
+        """The summary and the deletion of what it sums up are one commit. Late actions are added to the day's one."""
+        tenant, agent, user, date = day
+        memories = MemoryRepository(self._store, Scope(tenant))
+        found = await memories.find(
+            both(of_pair(agent, user), Eq("key", f"actions:{date}"), Eq("status", "active")), limit=1
+        )
+        counts = rollup.count(actions, found[0]["metadata"] if found else None)
+        ids = [action["action_id"] for action in actions]
+        deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
+        if found:
+            summary = await self._added(memories, found[0], rollup.sentence(date, counts), counts, ids)
+        else:
+            summary = await self._summed_up(memories, day, counts, ids)
+        await run.commit([*summary, *deletes])
+
+    async def _added(
+        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str]
+    ) -> list[Change]:
+        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
+        source = old["source"] | {"action_ids": [*old["source"]["action_ids"], *ids][: rollup.MAX_IDS]}
+        changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
+        (entry,) = await embeddings.entries([passage(old | changed)])
+        changed["embedding"] = embeddings.info(entry)
+        return memories.revise(old, changed, now, entry)
+
+    async def _summed_up(
+        self, memories: MemoryRepository, day: rollup.Day, counts: Doc, ids: list[str]
+    ) -> list[Change]:
+        _, agent, user, date = day
+        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
+        fields: dict[str, Any] = {
+            "agent_id": agent,
+            "user_id": user,
+            "key": f"actions:{date}",
+            "memory_type": "summary",
+            "content": rollup.sentence(date, counts),
+            "importance": rollup.IMPORTANCE,
+            "metadata": counts,
+            "event_at": f"{date}T00:00:00.000Z",
+        }
+        source = {"origin": "consolidation", "action_ids": ids[: rollup.MAX_IDS]}
+        doc = new_memory(fields, source, now, unique=False)
+        (entry,) = await embeddings.entries([passage(doc)])
+        return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)
+
+    async def _archive_unused(self, run: Run) -> int:
+        tenant = None if run.tenant == SYSTEM else run.tenant
+        unused = both(
+            Eq("memory_type", "message"),
+            Eq("status", "active"),
+            Not(Eq("pinned", True)),
+            Range("anchored_at", lt=rfc3339(self._clock.now() - timedelta(days=self._retention.message_days))),
+        )
+        done, place = 0, None
+        while docs := await self._store.find(MEMORIES, tenant, unused, order="asc", after=place, limit=BATCH):
+            place = MEMORIES.after(docs[-1])
+            done += await self._each(run, [self._archive(doc) for doc in docs])
+        return done
+
+    def _archive(self, doc: Doc) -> list[Change]:
+        forgetting = Forgetting(MemoryRepository(self._store, Scope(doc["tenant_id"])), self._clock)
+        return forgetting.archive([doc], RETENTION)
+
+
+def owner_filter(agent_id: str | None, user_id: str | None) -> Filter:
+    return both(
+        None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
+    )
+
+
+def _scope(tenant: str, asked: Doc) -> Scope:
+    """The bindings of the key that asked."""
+    agents, users = asked.get("agents"), asked.get("users")
+    return Scope(tenant, frozenset(agents) if agents else None, frozenset(users) if users else None)
+
+
+def _tuple(asked: Doc, name: str) -> tuple[str, ...] | None:
+    values = asked["policy"].get(name)
+    return None if values is None else tuple(values)

@@ -1,0 +1,40 @@
+"""Rolling up action logs, pure: what a day of an agent with a user comes to."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from app.storage.collection import Doc
+
+Day = tuple[str, str, str | None, str]
+"""Tenant, agent, user, date (UTC)."""
+MAX_IDS = 10_000
+IMPORTANCE = 0.4
+
+
+def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
+    days: dict[Day, list[Doc]] = {}
+    for action in actions:
+        key = (action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
+        days.setdefault(key, []).append(action)
+    return days
+
+
+def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
+    """Counts by outcome and by type, added to those of an earlier roll-up of the same day."""
+    old = earlier or {"outcomes": {}, "types": {}}
+    outcomes, types = Counter(old["outcomes"]), Counter(old["types"])
+    for action in actions:
+        outcomes[action["outcome"] or "unknown"] += 1
+        types[action["action_type"]] += 1
+    return {"outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
+
+
+def sentence(day: str, counts: Doc) -> str:
+    """The roll-up as a text that can be found."""
+    total = sum(counts["outcomes"].values())
+    return f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda one: (-one[1], one[0])))

@@ -1,0 +1,61 @@
+"""Forgetting on the wire."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.memories.schemas import MemoryType, Tags
+from app.schemas import Count, Flag, Identifier, Schema, Share
+
+
+class PolicyIn(Schema):
+    older_than_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 365
+    max_importance: Share | None = Field(None, description="Only what has faded to this or less.")
+    max_score: Annotated[float, Field(strict=True, ge=0, le=1000)] | None = Field(
+        None,
+        description="Only what scores this or less: up to 100 for recency, 50 for issues and solutions, 30 for use.",
+    )
+    types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
+    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
+
+
+class ForgetRequest(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [{"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}}]
+        }
+    }
+
+    policy: PolicyIn = PolicyIn()
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    dry_run: Flag = Field(True, description="Only say what would go.")
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class Reason(Schema):
+    reason: Literal["recency", "type", "access"]
+    points: float
+    detail: str
+
+
+class Forgettable(Schema):
+    memory_id: str
+    content: str
+    memory_type: MemoryType
+    importance: float
+    score: float
+    reasons: list[Reason]
+
+
+class ForgetPlan(Schema):
+    """What would be forgotten."""
+
+    dry_run: Literal[True]
+    total: Count
+    items: list[Forgettable] = Field(description="The first 100, lowest score first.")

@@ -1,0 +1,90 @@
+"""Forgetting by policy: say what would go, archive it, bring it back, and purge it after the grace time."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+from app.clock import Clock, rfc3339, to_ms
+from app.forgetting.policy import Policy, score
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository
+from app.memories.schemas import importance_at
+from app.storage.collection import Change, CommitConflict, Doc
+from app.storage.filters import Eq, Filter, both
+from app.storage.scope import Scope
+
+BATCH = 200
+SHOWN = 100
+ARCHIVED_BY = "archived_by"
+
+
+class Forgetting:
+    """On one caller's memories, or a job's."""
+
+    def __init__(self, memories: MemoryRepository, clock: Clock) -> None:
+        self._memories, self._clock = memories, clock
+
+    @property
+    def scope(self) -> Scope:
+        return self._memories.scope
+
+    async def plan(self, policy: Policy, owner: Filter) -> Doc:
+        """What would go, the lowest score first."""
+        found = [_forgettable(doc, to_ms(self._clock.now())) async for doc in self._chosen(policy, owner)]
+        found.sort(key=lambda one: (one["score"], one["memory_id"]))
+        return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
+
+    async def _chosen(self, policy: Policy, owner: Filter) -> AsyncIterator[Doc]:
+        """In keyset batches: no job holds a whole collection."""
+        now = self._clock.now()
+        before = rfc3339(now - timedelta(days=policy.older_than_days))
+        where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
+        after = None
+        while docs := await self._memories.find(where, order="asc", after=after, limit=BATCH):
+            after = MEMORIES.after(docs[-1])
+            for doc in docs:
+                if policy.forgets(importance_at(doc, to_ms(now)), score(doc, to_ms(now))[0]):
+                    yield doc
+
+    async def batches(self, policy: Policy, owner: Filter) -> AsyncIterator[list[Doc]]:
+        batch: list[Doc] = []
+        async for doc in self._chosen(policy, owner):
+            batch.append(doc)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def archive(self, docs: list[Doc], by: str) -> list[Change]:
+        """`by` names the operation, so that an undo finds them."""
+        now = rfc3339(self._clock.now())
+        fields = {"status": "archived", ARCHIVED_BY: by, "archived_at": now}
+        return [self._memories.update(doc, fields, now=now) for doc in docs]
+
+    async def bring_back(self, by: str) -> tuple[int, int]:
+        """Undoes an archiving: how many came back, and how many could not, since another memory took their place."""
+        back = kept = 0
+        after = None
+        while docs := await self._memories.find(Eq(ARCHIVED_BY, by), order="asc", after=after, limit=BATCH):
+            after = MEMORIES.after(docs[-1])
+            for doc in docs:
+                now = rfc3339(self._clock.now())
+                fields = {"status": "active", ARCHIVED_BY: None, "archived_at": None}
+                try:
+                    await self._memories.store.commit([self._memories.update(doc, fields, now=now)])
+                    back += 1
+                except CommitConflict:
+                    kept += 1
+        return back, kept
+
+
+def _forgettable(doc: Doc, now_ms: int) -> Doc:
+    points, reasons = score(doc, now_ms)
+    return {
+        "memory_id": doc["memory_id"],
+        "content": doc["content"],
+        "memory_type": doc["memory_type"],
+        "importance": importance_at(doc, now_ms),
+        "score": points,
+        "reasons": reasons,
+    }

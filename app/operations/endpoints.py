@@ -1,0 +1,59 @@
+"""Background work over HTTP: what runs by the clock, and what was asked for."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from app.http.listing import InListing, answer
+from app.http.responses import BODY, problems
+from app.http.route import StrictRoute
+from app.idempotency.dependencies import InWrite
+from app.operations import schemas
+from app.operations.dependencies import Operations
+from app.schemas import Identifier, Page
+
+jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
+operations_router = APIRouter(prefix="/v1/operations", tags=["jobs"], route_class=StrictRoute)
+
+ADMIN = {"x-verb": "admin"}
+OperationId = Annotated[Identifier, Path(examples=["op_01a2003d395076f9a13acea58faaf745"])]
+
+
+@jobs_router.get("", response_model=schemas.Jobs, responses=problems(), openapi_extra=ADMIN)
+async def list_jobs(operations: Operations) -> Response:
+    """What runs by the clock, when it last ran and what came of it."""
+    return answer(await operations.jobs())
+
+
+@jobs_router.post(
+    "/{name}/run",
+    status_code=202,
+    response_model=schemas.Operation,
+    responses=problems(404, 409, *BODY),
+    openapi_extra=ADMIN,
+)
+async def run_job(
+    name: Annotated[Identifier, Path(examples=["decay"])], body: schemas.JobRun, operations: Operations, write: InWrite
+) -> Response:
+    """Run a job now, on this tenant's data; with `dry_run` only say what it would do."""
+    return await write(lambda: operations.run(name, dry_run=body.dry_run))
+
+
+@operations_router.get("", response_model=Page[schemas.Operation], responses=problems())
+async def list_operations(operations: Operations, listing: InListing) -> Response:
+    """Operations, newest first."""
+    return answer(await operations.page(listing))
+
+
+@operations_router.get("/{operation_id}", response_model=schemas.Operation, responses=problems(404))
+async def get_operation(operation_id: OperationId, operations: Operations) -> Response:
+    """How far an operation is, and what came of it."""
+    return answer(await operations.get(operation_id))
+
+
+@operations_router.post(
+    "/{operation_id}/undo", status_code=202, response_model=schemas.Operation, responses=problems(404, 409)
+)
+async def undo_operation(operation_id: OperationId, operations: Operations, write: InWrite) -> Response:
+    """Undo what an operation did; the answer is the operation that does so."""
+    return await write(lambda: operations.undo(operation_id))

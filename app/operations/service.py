@@ -1,0 +1,51 @@
+"""What callers may see of background work, and ask of it."""
+
+from app.clock import Clock
+from app.errors import Conflict, NotFound
+from app.idempotency.write import Outcome
+from app.jobs import operations
+from app.jobs.models import OPERATIONS
+from app.jobs.queue import Job, Queue
+from app.jobs.schedule import Schedules
+from app.storage.collection import Doc
+from app.storage.filters import EVERYTHING
+from app.storage.repository import Listing, Repository
+
+UNDO = "undo"
+
+
+class OperationService:
+    def __init__(self, found: Repository, schedules: Schedules, queue: Queue, clock: Clock) -> None:
+        self._operations, self._schedules, self._queue, self._clock = found, schedules, queue, clock
+
+    async def jobs(self) -> Doc:
+        return {"items": await self._schedules.all(), "next_cursor": None}
+
+    async def run(self, name: str, *, dry_run: bool) -> Outcome:
+        """Queues a scheduled job for the caller's tenant. Raises NotFound for a name that is none."""
+        if name not in self._schedules.kinds:
+            raise NotFound(f"There is no job {name}.")
+        return self.begin(name, {"dry_run": dry_run})
+
+    def begin(self, kind: str, payload: Doc, **owner: str | None) -> Outcome:
+        """202 with an operation, which a job will carry out."""
+        now = self._clock.now()
+        operation, noted = operations.begin(self._operations.scope, kind, now, **owner)
+        job = Job(kind, self._operations.scope.tenant, payload, operation["operation_id"])
+        return Outcome(operations.render(operation), [noted, job.enqueue(now)], 202)
+
+    async def page(self, listing: Listing) -> Doc:
+        docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
+        return {"items": [operations.render(doc) for doc in docs], "next_cursor": cursor}
+
+    async def get(self, operation_id: str) -> Doc:
+        return operations.render(await self._operations.get(operation_id))
+
+    async def undo(self, operation_id: str) -> Outcome:
+        """202 with the operation that undoes it. Raises Conflict where there is nothing to undo, or it was undone."""
+        doc = await self._operations.get(operation_id)
+        self._operations.scope.require_write(doc["agent_id"], doc["user_id"])
+        if doc["undo"] is None or doc["status"] not in ("succeeded", "partial"):
+            raise Conflict(f"An operation {doc['kind']} that is {doc['status']} cannot be undone.")
+        payload = {"operation_id": operation_id, "kind": doc["kind"], "undo": doc["undo"]}
+        return self.begin(UNDO, payload, agent_id=doc["agent_id"], user_id=doc["user_id"])
