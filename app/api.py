@@ -2,8 +2,24 @@
 
 from fastapi import APIRouter
 
+from app.actions import endpoints as actions
+from app.forgetting import endpoints as forgetting
 from app.http import health
 from app.memories import endpoints as memories
+from app.operations import endpoints as operations
+from app.profiles import endpoints as profiles
 from app.sessions import endpoints as sessions
+from app.tasks import endpoints as tasks
 
-ROUTERS: tuple[APIRouter, ...] = (sessions.router, memories.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    sessions.router,
+    memories.router,
+    forgetting.router,
+    tasks.router,
+    actions.router,
+    profiles.users_router,
+    profiles.agents_router,
+    operations.jobs_router,
+    operations.operations_router,
+    health.router,
+)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from app import tokens
+from app.actions.models import ACTIONS
 from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
@@ -14,18 +15,41 @@ from app.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.errors import RecalldError
+from app.forgetting.decay import DecayJob
+from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
+from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
+from app.jobs.runner import Done, Handler, Run, Runner
+from app.jobs.schedule import Schedules, periods
 from app.memories.access import AccessRecorder
 from app.memories.models import HISTORY, MEMORIES, PENDING
 from app.memories.pending import PendingEmbeddings
 from app.metrics import parts
+from app.profiles.models import AGENTS, USERS
 from app.sessions.models import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
 from app.storage.embedded.store import EmbeddedStore
+from app.tasks.models import CHECKPOINTS, TASKS
 
-COLLECTIONS: tuple[Collection, ...] = (API_KEYS, IDEMPOTENCY, SESSIONS, MESSAGES, MEMORIES, HISTORY, PENDING)
+COLLECTIONS: tuple[Collection, ...] = (
+    API_KEYS,
+    IDEMPOTENCY,
+    SESSIONS,
+    MESSAGES,
+    MEMORIES,
+    HISTORY,
+    PENDING,
+    TASKS,
+    CHECKPOINTS,
+    ACTIONS,
+    USERS,
+    AGENTS,
+    JOBS,
+    SCHEDULES,
+    OPERATIONS,
+)
 
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -101,10 +125,29 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     await vocabulary
     accesses = AccessRecorder(store, clock)
     stack.push_async_callback(accesses.flush)
-    pending = PendingEmbeddings(store, embedder, settings.embedding.retry_seconds)
-    for name, run in (("accesses", accesses.run), ("pending embeddings", pending.run)):
-        await stack.enter_async_context(_running(name, run))
+    await stack.enter_async_context(_running("accesses", accesses.run))
+    if settings.jobs.enabled:
+        await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock).run))
     return Resources(settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second))
+
+
+def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
+    """Every kind of job and what runs it."""
+    forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
+    pending = PendingEmbeddings(store, embedder)
+
+    async def embed_pending(_: Run) -> Done:
+        return Done({"embedded": await pending.embed_all()})
+
+    handlers: dict[str, Handler] = {
+        "decay": DecayJob(store, clock).handle,
+        "expiry": forgetting.expire,
+        "retention": forgetting.retain,
+        "forget": forgetting.forget,
+        "undo": forgetting.undo,
+        "embed_pending": embed_pending,
+    }
+    return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
 
 
 async def _refuse_open_door(settings: Settings, keys: Keys) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from app.auth.models import API_KEYS, SYSTEM
+from app.auth.models import API_KEYS
 from app.auth.principal import VERBS, Principal
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import Invalid, NotFound, Unauthorized, invalid
 from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
-from app.storage.scope import Scope
+from app.storage.scope import SYSTEM, Scope
 
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")

@@ -2,7 +2,4 @@
 
 from app.storage.collection import Collection
 
-SYSTEM = ""
-"""Tenant of what belongs to the service itself; no key can name it."""
-
 API_KEYS = Collection(name="api_keys", id_field="key_id", fields={})

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from app.auth.models import SYSTEM
 from app.clock import Clock, rfc3339, to_ms
 from app.jobs.runner import Done, Run
 from app.memories.models import MEMORIES
@@ -13,6 +12,7 @@ from app.profiles.models import AGENTS
 from app.storage.collection import Doc, Store
 from app.storage.filters import EVERYTHING, And, Eq, Filter, Not, Or
 from app.storage.rules import Fade
+from app.storage.scope import SYSTEM
 
 BATCH = 500
 BARS = 10

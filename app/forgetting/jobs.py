@@ -5,12 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from app.actions.models import ACTIONS
-from app.auth.models import SYSTEM
 from app.clock import Clock, rfc3339
 from app.embedding.embedder import Embedder
 from app.forgetting import rollup
-from app.forgetting.policy import Policy
-from app.forgetting.service import Forgetting
+from app.forgetting.service import Forgetting, owned_by, policy_of
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs import operations
 from app.jobs.runner import Done, Run
@@ -23,7 +21,7 @@ from app.sessions.repository import SessionRepository
 from app.settings import RetentionSettings
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Store
 from app.storage.filters import Absent, Eq, Filter, Not, Range, both
-from app.storage.scope import Scope
+from app.storage.scope import SYSTEM, Scope
 from app.tasks.models import TASKS
 from app.tasks.repository import TaskRepository
 
@@ -41,10 +39,10 @@ class ForgettingJobs:
         """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
         asked = run.payload
         forgetting = Forgetting(MemoryRepository(self._store, _scope(run.tenant, asked)), self._clock)
-        policy = Policy(**{**asked["policy"], "types": _tuple(asked, "types"), "tags": _tuple(asked, "tags")})
+        policy, owner = policy_of(asked["policy"]), owned_by(asked["agent_id"], asked["user_id"])
         by = str(run.lease.job.operation_id)
         done = 0
-        async for docs in forgetting.batches(policy, owner_filter(asked["agent_id"], asked["user_id"])):
+        async for docs in forgetting.batches(policy, owner):
             done += await self._each(run, [forgetting.archive([doc], by) for doc in docs])
             await run.progress(done, None)
         archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
@@ -183,18 +181,7 @@ class ForgettingJobs:
         return forgetting.archive([doc], RETENTION)
 
 
-def owner_filter(agent_id: str | None, user_id: str | None) -> Filter:
-    return both(
-        None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
-    )
-
-
 def _scope(tenant: str, asked: Doc) -> Scope:
     """The bindings of the key that asked."""
     agents, users = asked.get("agents"), asked.get("users")
     return Scope(tenant, frozenset(agents) if agents else None, frozenset(users) if users else None)
-
-
-def _tuple(asked: Doc, name: str) -> tuple[str, ...] | None:
-    values = asked["policy"].get(name)
-    return None if values is None else tuple(values)

@@ -23,7 +23,8 @@ def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
 def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
     """Counts by outcome and by type, added to those of an earlier roll-up of the same day."""
     old = earlier or {"outcomes": {}, "types": {}}
-    outcomes, types = Counter(old["outcomes"]), Counter(old["types"])
+    outcomes: Counter[str] = Counter(old["outcomes"])
+    types: Counter[str] = Counter(old["types"])
     for action in actions:
         outcomes[action["outcome"] or "unknown"] += 1
         types[action["action_type"]] += 1

@@ -5,6 +5,9 @@ from datetime import timedelta
 
 from app.clock import Clock, rfc3339, to_ms
 from app.forgetting.policy import Policy, score
+from app.forgetting.schemas import ForgetRequest
+from app.idempotency.write import Outcome
+from app.jobs import operations
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import importance_at
@@ -27,9 +30,24 @@ class Forgetting:
     def scope(self) -> Scope:
         return self._memories.scope
 
-    async def plan(self, policy: Policy, owner: Filter) -> Doc:
+    async def request(self, body: ForgetRequest) -> Outcome:
+        """202 with the operation that archives. The job works with the bindings of the key that asked."""
+        scope = self.scope
+        payload: Doc = {
+            "policy": body.policy.model_dump(),
+            "agent_id": body.agent_id,
+            "user_id": body.user_id,
+            "agents": None if scope.agents is None else sorted(scope.agents),
+            "users": None if scope.users is None else sorted(scope.users),
+        }
+        owner = {"agent_id": body.agent_id, "user_id": body.user_id}
+        answer, changes = operations.start(scope, "forget", payload, self._clock.now(), **owner)
+        return Outcome(answer, changes, 202)
+
+    async def plan(self, body: ForgetRequest) -> Doc:
         """What would go, the lowest score first."""
-        found = [_forgettable(doc, to_ms(self._clock.now())) async for doc in self._chosen(policy, owner)]
+        chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
+        found = [_forgettable(doc, to_ms(self._clock.now())) async for doc in chosen]
         found.sort(key=lambda one: (one["score"], one["memory_id"]))
         return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
 
@@ -76,6 +94,19 @@ class Forgetting:
                 except CommitConflict:
                     kept += 1
         return back, kept
+
+
+def policy_of(given: Doc) -> Policy:
+    """A policy as it was sent, or as a job keeps it."""
+    lists = {name: None if given[name] is None else tuple(given[name]) for name in ("types", "tags")}
+    return Policy(**{**given, **lists})
+
+
+def owned_by(agent_id: str | None, user_id: str | None) -> Filter:
+    """Each owner that is named, as it is."""
+    return both(
+        None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
+    )
 
 
 def _forgettable(doc: Doc, now_ms: int) -> Doc:

@@ -1,16 +1,18 @@
 """Work that somebody asked for: `queued → running → succeeded | partial | failed`, then maybe `undone`."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from app.clock import rfc3339
 from app.ids import new_id
 from app.jobs.models import OPERATIONS
-from app.storage.collection import Doc, Insert, Update
+from app.jobs.queue import Job
+from app.storage.collection import Change, Doc, Insert, Update
 from app.storage.scope import Scope
 
 
-def begin(scope: Scope, kind: str, now: Any, **owner: str | None) -> tuple[Doc, Insert]:
+def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[Doc, Insert]:
     """A queued operation and the change that notes it."""
     doc: Doc = {
         "tenant_id": scope.tenant,
@@ -30,7 +32,14 @@ def begin(scope: Scope, kind: str, now: Any, **owner: str | None) -> tuple[Doc, 
     return doc, Insert(OPERATIONS, doc)
 
 
-def report(tenant: str, operation_id: str, now: Any, fields: Mapping[str, Any]) -> Update:
+def start(scope: Scope, kind: str, payload: Doc, now: datetime, **owner: str | None) -> tuple[Doc, list[Change]]:
+    """An operation and the job that carries it out, queued together."""
+    operation, noted = begin(scope, kind, now, **owner)
+    job = Job(kind, scope.tenant, payload, operation["operation_id"])
+    return render(operation), [noted, job.enqueue(now)]
+
+
+def report(tenant: str, operation_id: str, now: datetime, fields: Mapping[str, Any]) -> Update:
     """A change of its status, progress or outcome."""
     return Update(OPERATIONS, tenant, operation_id, set={**fields, "updated_at": rfc3339(now)})
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.auth.models import SYSTEM
 from app.clock import Clock, rfc3339
 from app.errors import RecalldError
 from app.ids import new_id
 from app.jobs.models import JOBS
 from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update
 from app.storage.filters import Eq, Range, both
+from app.storage.scope import SYSTEM
 
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 6

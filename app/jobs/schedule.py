@@ -6,12 +6,12 @@ A service that was away catches up with one run, not with one for each that it m
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from app.auth.models import SYSTEM
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.jobs.models import SCHEDULES
 from app.jobs.queue import Job
 from app.settings import JobSettings
 from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
+from app.storage.scope import SYSTEM
 
 
 class Schedules:

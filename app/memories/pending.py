@@ -1,18 +1,15 @@
 """Embeds what was kept while the embedder failed. The list lies in the store, so that no crash forgets it."""
 
-import asyncio
 import logging
 
-from app.auth.models import SYSTEM
 from app.embedding.embedder import Embedder
-from app.errors import RecalldError
 from app.memories.documents import passage
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES, PENDING
 from app.memories.repository import MemoryRepository
 from app.metrics.parts import PENDING as WAITING
 from app.storage.collection import CommitConflict, Delete, Doc, Store
-from app.storage.scope import Scope
+from app.storage.scope import SYSTEM, Scope
 
 AT_ONCE = 64
 
@@ -20,25 +17,22 @@ log = logging.getLogger(__name__)
 
 
 class PendingEmbeddings:
-    def __init__(self, store: Store, embedder: Embedder, pause_seconds: float) -> None:
-        self._store, self._embedder, self._pause = store, embedder, pause_seconds
+    def __init__(self, store: Store, embedder: Embedder) -> None:
+        self._store, self._embedder = store, embedder
 
-    async def run(self) -> None:
-        """Until cancelled. Two processes may do the same memory: the second finds it done."""
-        while True:
-            try:
-                while await self.step():
-                    pass
-            except RecalldError as fault:
-                log.warning("pending embeddings wait", extra={"error": fault.detail})
-            await asyncio.sleep(self._pause)
+    async def embed_all(self) -> int:
+        """Until none is left or the embedder fails still; how many were embedded."""
+        done = 0
+        while embedded := await self.step():
+            done += embedded
+        return done
 
-    async def step(self) -> bool:
-        """Embeds some. False when none is left or the embedder fails still."""
+    async def step(self) -> int:
+        """Embeds some; how many. 0 when none is left or the embedder fails still."""
         notes = await self._store.find(PENDING, SYSTEM, order="asc", limit=AT_ONCE)
         WAITING.set(len(notes))
         done = [await self._embed(note) for note in notes]
-        return bool(done) and all(done)
+        return len(done) if all(done) else 0
 
     async def _embed(self, note: Doc) -> bool:
         memories = MemoryRepository(self._store, Scope(note["tenant"]))

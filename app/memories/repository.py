@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.auth.models import SYSTEM
 from app.ids import new_id
 from app.memories.models import HISTORY, MEMORIES, PENDING
 from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import Listing, Repository
-from app.storage.scope import Scope
+from app.storage.scope import SYSTEM, Scope
 from app.storage.text import normalise_content
 
 

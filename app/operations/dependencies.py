@@ -6,7 +6,6 @@ from fastapi import Depends
 
 from app.auth.dependencies import Caller, InResources
 from app.jobs.models import OPERATIONS
-from app.jobs.queue import Queue
 from app.jobs.schedule import Schedules, periods
 from app.operations.service import OperationService
 from app.storage.repository import Repository
@@ -16,7 +15,6 @@ def operation_service(held: InResources, caller: Caller) -> OperationService:
     return OperationService(
         Repository(held.store, caller.scope, OPERATIONS),
         Schedules(held.store, held.clock, periods(held.settings.jobs)),
-        Queue(held.store, held.clock),
         held.clock,
     )
 

@@ -8,6 +8,7 @@ from app.http.listing import InListing, answer
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
 from app.idempotency.dependencies import InWrite
+from app.jobs.schemas import Operation
 from app.operations import schemas
 from app.operations.dependencies import Operations
 from app.schemas import Identifier, Page
@@ -28,7 +29,7 @@ async def list_jobs(operations: Operations) -> Response:
 @jobs_router.post(
     "/{name}/run",
     status_code=202,
-    response_model=schemas.Operation,
+    response_model=Operation,
     responses=problems(404, 409, *BODY),
     openapi_extra=ADMIN,
 )
@@ -39,21 +40,19 @@ async def run_job(
     return await write(lambda: operations.run(name, dry_run=body.dry_run))
 
 
-@operations_router.get("", response_model=Page[schemas.Operation], responses=problems())
+@operations_router.get("", response_model=Page[Operation], responses=problems())
 async def list_operations(operations: Operations, listing: InListing) -> Response:
     """Operations, newest first."""
     return answer(await operations.page(listing))
 
 
-@operations_router.get("/{operation_id}", response_model=schemas.Operation, responses=problems(404))
+@operations_router.get("/{operation_id}", response_model=Operation, responses=problems(404))
 async def get_operation(operation_id: OperationId, operations: Operations) -> Response:
     """How far an operation is, and what came of it."""
     return answer(await operations.get(operation_id))
 
 
-@operations_router.post(
-    "/{operation_id}/undo", status_code=202, response_model=schemas.Operation, responses=problems(404, 409)
-)
+@operations_router.post("/{operation_id}/undo", status_code=202, response_model=Operation, responses=problems(404, 409))
 async def undo_operation(operation_id: OperationId, operations: Operations, write: InWrite) -> Response:
     """Undo what an operation did; the answer is the operation that does so."""
     return await write(lambda: operations.undo(operation_id))

@@ -1,8 +1,6 @@
 """Jobs and operations on the wire."""
 
-from typing import Any, Literal
-
-from app.schemas import Count, Flag, Schema
+from app.schemas import Flag, Schema
 
 
 class JobInfo(Schema):
@@ -20,23 +18,3 @@ class Jobs(Schema):
 
 class JobRun(Schema):
     dry_run: Flag = False
-
-
-class Progress(Schema):
-    done: Count
-    total: Count | None
-
-
-class Operation(Schema):
-    operation_id: str
-    agent_id: str | None
-    user_id: str | None
-    kind: str
-    status: Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
-    progress: Progress
-    result: dict[str, Any] | None
-    error: str | None
-    can_undo: bool
-    version: int
-    created_at: str
-    updated_at: str

@@ -5,7 +5,6 @@ from app.errors import Conflict, NotFound
 from app.idempotency.write import Outcome
 from app.jobs import operations
 from app.jobs.models import OPERATIONS
-from app.jobs.queue import Job, Queue
 from app.jobs.schedule import Schedules
 from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING
@@ -15,8 +14,8 @@ UNDO = "undo"
 
 
 class OperationService:
-    def __init__(self, found: Repository, schedules: Schedules, queue: Queue, clock: Clock) -> None:
-        self._operations, self._schedules, self._queue, self._clock = found, schedules, queue, clock
+    def __init__(self, found: Repository, schedules: Schedules, clock: Clock) -> None:
+        self._operations, self._schedules, self._clock = found, schedules, clock
 
     async def jobs(self) -> Doc:
         return {"items": await self._schedules.all(), "next_cursor": None}
@@ -25,14 +24,12 @@ class OperationService:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for a name that is none."""
         if name not in self._schedules.kinds:
             raise NotFound(f"There is no job {name}.")
-        return self.begin(name, {"dry_run": dry_run})
+        return self._begin(name, {"dry_run": dry_run})
 
-    def begin(self, kind: str, payload: Doc, **owner: str | None) -> Outcome:
+    def _begin(self, kind: str, payload: Doc, **owner: str | None) -> Outcome:
         """202 with an operation, which a job will carry out."""
-        now = self._clock.now()
-        operation, noted = operations.begin(self._operations.scope, kind, now, **owner)
-        job = Job(kind, self._operations.scope.tenant, payload, operation["operation_id"])
-        return Outcome(operations.render(operation), [noted, job.enqueue(now)], 202)
+        body, changes = operations.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
+        return Outcome(body, changes, 202)
 
     async def page(self, listing: Listing) -> Doc:
         docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
@@ -48,4 +45,4 @@ class OperationService:
         if doc["undo"] is None or doc["status"] not in ("succeeded", "partial"):
             raise Conflict(f"An operation {doc['kind']} that is {doc['status']} cannot be undone.")
         payload = {"operation_id": operation_id, "kind": doc["kind"], "undo": doc["undo"]}
-        return self.begin(UNDO, payload, agent_id=doc["agent_id"], user_id=doc["user_id"])
+        return self._begin(UNDO, payload, agent_id=doc["agent_id"], user_id=doc["user_id"])

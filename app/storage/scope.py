@@ -15,6 +15,9 @@ class _Any(Enum):
 
 ANY: Final = _Any.ANY
 
+SYSTEM: Final = ""
+"""Tenant of what belongs to the service itself; no key can name it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
