@@ -122,12 +122,12 @@ class EmbeddedStore:
         with guarded():
             return [orjson.loads(doc) for (doc,) in self._reader.execute(statement, (*values, limit))]
 
-    async def count(self, collection: Collection, tenant: str, where: Filter = EVERYTHING) -> int:
-        condition, values = sql.where(collection, where)
-        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE tenant = ? AND {condition}"
+    async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
+        condition, values = sql.where(collection, sql.of_tenant(tenant, where))
+        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE {condition}"
         with guarded():
             number: Any
-            ((number,),) = self._reader.execute(statement, (tenant, *values)).fetchall()
+            ((number,),) = self._reader.execute(statement, values).fetchall()
         return int(number)
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
