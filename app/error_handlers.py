@@ -1,11 +1,13 @@
 """Every error becomes problem+json (RFC 9457), the framework's own included."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app import errors
 from app.errors import FieldError, RecalldError
@@ -41,7 +43,7 @@ async def _ours(request: Request, fault: Exception) -> Response:
 
 async def _validation(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, RequestValidationError)
-    found = [FieldError(_pointer(error["loc"]), _sentence(error)) for error in fault.errors()[:20]]
+    found = [FieldError(_pointer(error["loc"], fault.body), _sentence(error)) for error in fault.errors()[:20]]
     detail = f"{found[0].pointer or 'The body'}: {found[0].detail}" if found else ""
     return _respond(request, errors.Invalid(detail, errors=found))
 
@@ -52,16 +54,41 @@ async def _framework(request: Request, fault: Exception) -> Response:
     if isinstance(cause, RecalldError):  # raised while the framework read the body
         return _respond(request, cause)
     kind = _BY_STATUS.get(fault.status_code, errors.BadRequest if fault.status_code < 500 else RecalldError)
-    response = _respond(request, kind())
-    for name, value in (fault.headers or {}).items():
-        response.headers[name] = value
+    unknown_route = fault.status_code == HTTPStatus.NOT_FOUND
+    response = _respond(request, kind("There is no such route." if unknown_route else ""))
+    response.headers.update(fault.headers or {})
+    if fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["Allow"] = ", ".join(_allowed(request))
     return response
 
 
-def _pointer(loc: Sequence[int | str]) -> str:
+def _allowed(request: Request) -> list[str]:
+    """Of all routes with this path; the framework names those of the first one only."""
+
+    def known(method: str) -> bool:
+        asked = {**request.scope, "method": method}
+        return any(route.matches(dict(asked))[0] is Match.FULL for route in request.app.routes)
+
+    methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if known(method)]
+    return ["HEAD", *methods] if "GET" in methods else methods
+
+
+def _pointer(loc: Sequence[int | str], body: Any) -> str:
     """`("body", "items", 0, "content")` → `/items/0/content`; other places keep their name: `/query/limit`."""
-    where = loc[1:] if loc and loc[0] == "body" else loc
+    where = list(_within(loc[1:], body)) if loc and loc[0] == "body" else loc
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in where)
+
+
+def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
+    """The steps that lead through the body: a union's members stand in a validator's path, too, and lead nowhere."""
+    for at, step in enumerate(steps):
+        if isinstance(value, dict) and (step in value or at == len(steps) - 1):
+            value = value.get(str(step))
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            continue
+        yield step
 
 
 def _sentence(error: Mapping[str, Any]) -> str:

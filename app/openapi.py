@@ -1,11 +1,14 @@
-"""The OpenAPI document: stable operation ids, our problem for every error."""
+"""The OpenAPI document: stable operation ids, our problem for every error, headers and examples."""
 
+from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from app.http.problems import MEDIA_TYPE
 from app.schemas import Problem
 
 DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
@@ -13,24 +16,85 @@ DESCRIPTION = """Memory as a service for AI agents: store what an agent lives th
 Authentication: `Authorization: Bearer rk_…` or `X-API-Key`. While no key was ever made the service answers its own
 machine without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
 
+TAGS = [
+    {"name": "sessions", "description": "Short-term memory: conversations and their messages."},
+    {"name": "memories", "description": "Long-term memory: what is remembered across sessions, and search."},
+    {"name": "operating", "description": "Health and metrics; they need no key."},
+]
+HEADERS = {
+    "X-Request-ID": "The id of the request in logs and problems: yours, where you sent one.",
+    "ETag": "The record's version, for If-Match.",
+    "Idempotency-Replayed": "`true` where the answer is the one stored under the Idempotency-Key.",
+    "Retry-After": "Seconds after which to try again.",
+}
+EXAMPLES = Path(__file__).parent / "data" / "openapi_examples.json"
+"""One answer for each main schema, by its name."""
+
+Json = dict[str, Any]
+
 
 def operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def document(app: FastAPI) -> Json:
     if app.openapi_schema is None:
-        made = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
-        schemas = made["components"]["schemas"]
+        made = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS)
+        components = made["components"]
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= problem.pop("$defs", {})
-        schemas["Problem"] = problem
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
-        made["components"]["securitySchemes"] = {
+        schemas = {**components["schemas"], **problem.pop("$defs", {}), "Problem": problem}
+        unused = ("HTTPValidationError", "ValidationError")
+        components["schemas"] = {name: schemas[name] for name in sorted(schemas) if name not in unused}
+        components["headers"] = {
+            name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()
+        }
+        components["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "rk_<id>_<secret>"},
             "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         }
         made["security"] = [{"bearer": []}, {"apiKey": []}, {}]
+        components["responses"] = {}
+        for item in made["paths"].values():
+            for method, operation in item.items():
+                _parameters(operation, method)
+                _responses(operation, components, orjson.loads(EXAMPLES.read_bytes()))
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _parameters(operation: Json, method: str) -> None:
+    if "operating" in operation["tags"]:
+        operation["security"] = []
+    parameters = [p for p in operation.pop("parameters", []) if method == "post" or p["name"] != "Idempotency-Key"]
+    if parameters:
+        operation["parameters"] = [{**p, "schema": _without_null(p["schema"])} for p in parameters]
+
+
+def _responses(operation: Json, components: Json, examples: Json) -> None:
+    """Every error is declared once, and named by its status."""
+    replays = any(p["name"] == "Idempotency-Key" for p in operation.get("parameters", []))
+    for status, response in operation["responses"].items():
+        body = response.get("content", {}).get("application/json", {})
+        name = body.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        if name in examples:
+            body["example"] = examples[name]
+        headers = ["X-Request-ID"]
+        if "version" in components["schemas"].get(name, {}).get("properties", {}):
+            headers.append("ETag")
+        if replays and status.startswith("2"):
+            headers.append("Idempotency-Replayed")
+        if status in ("409", "429", "503"):
+            headers.append("Retry-After")
+        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
+        if MEDIA_TYPE in response.get("content", {}):
+            components["responses"][f"Problem{status}"] = response
+            operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
+
+
+def _without_null(schema: Json) -> Json:
+    """A parameter can be left out; it cannot be null."""
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    if len(options) != 1:
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**kept, **options[0]}

@@ -23,7 +23,7 @@ def _in_utc(text: str) -> str:
     if not _RFC3339.fullmatch(text):
         raise ValueError("must be an RFC 3339 time with a zone, such as 2026-11-21T08:30:00Z")
     try:
-        return rfc3339(datetime.fromisoformat(text))
+        return rfc3339(datetime.fromisoformat(text.upper()))
     except OverflowError:
         raise ValueError("must lie between the years 1 and 9999 in UTC") from None
 

@@ -4,8 +4,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 
 class _Group(BaseModel):
@@ -61,10 +61,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
-    drain_seconds: int = Field(20, ge=1, le=25, description="How long in-flight requests may take after SIGTERM.")
-    drain_delay_seconds: float = Field(
-        0.5, ge=0, le=10, description="How long to be not ready before closing the door."
-    )
+    drain_seconds: int = Field(20, ge=1, le=24, description="How long in-flight requests may take after SIGTERM.")
+    drain_delay_seconds: float = Field(0.5, ge=0, le=5, description="How long to be not ready before closing the door.")
     limits: LimitSettings = LimitSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     jobs: JobSettings = JobSettings()
@@ -93,3 +91,13 @@ def describe() -> list[tuple[str, str, str]]:
         else:
             rows.append((f"RECALLD_{name}".upper(), str(field.default), field.description or ""))
     return rows
+
+
+def explain(fault: ValidationError | SettingsError) -> list[str]:
+    """What is wrong with the settings, one sentence for each, by the names that they are set by."""
+    if isinstance(fault, SettingsError):
+        return [str(fault)]
+    return [
+        f"{'_'.join(['RECALLD', *map(str, error['loc'])]).upper()} is {error['input']!r}: {error['msg']}."
+        for error in fault.errors()
+    ]

@@ -190,7 +190,8 @@ def server() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as data:
-        mine = {"RECALLD_HOST": "127.0.0.1", "RECALLD_PORT": str(port), "RECALLD_DATA_DIR": data}
+        address = {"RECALLD_HOST": "127.0.0.1", "RECALLD_PORT": str(port)}
+        mine = {**address, "RECALLD_DATA_DIR": data, "RECALLD_LOG_LEVEL": "warning"}
         process = subprocess.Popen([sys.executable, "-m", "app.cli", "serve"], cwd=root, env={**os.environ, **mine})
         try:
             url = f"http://127.0.0.1:{port}"

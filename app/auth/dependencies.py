@@ -1,5 +1,6 @@
 """Who is calling: the key of the request, or nobody while no key was ever made and the caller sits on this machine."""
 
+import re
 from ipaddress import ip_address
 from typing import Annotated
 
@@ -23,6 +24,8 @@ def principal(request: Request) -> Principal:
 
 InResources = Annotated[Resources, Depends(resources)]
 Caller = Annotated[Principal, Depends(principal)]
+
+_HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 
 
 async def authenticate(request: Request) -> Principal:
@@ -58,7 +61,13 @@ def _given_key(request: Request) -> str | None:
 
 def _from_this_machine(request: Request) -> bool:
     """The peer and the name it called us by: a web page that points its own name at 127.0.0.1 is a stranger."""
-    return _loopback(request.client.host if request.client else "") and _loopback(request.url.hostname or "")
+    return _loopback(request.client.host if request.client else "") and _loopback(_called(request))
+
+
+def _called(request: Request) -> str:
+    """Read from the header itself: `request.url` puts the server's address where it cannot read a name."""
+    given = _HOST.fullmatch(request.headers.get("host", "localhost"))
+    return (given[1] or given[2]).lower() if given else ""
 
 
 def _loopback(host: str) -> bool:

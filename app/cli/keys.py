@@ -67,7 +67,7 @@ def _lifetime(text: str | None) -> timedelta | None:
         return None
     match = _LIFETIME.fullmatch(text)
     if match is None:
-        raise invalid("/expires", "--expires takes a number of days, hours or minutes, such as 90d, 12h or 30m")
+        raise invalid("/expires", "must be a number of days, hours or minutes, such as 90d, 12h or 30m")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

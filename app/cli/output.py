@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -16,7 +14,8 @@ def as_json(result: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    made = Table(*columns)
-    for row in rows:
-        made.add_row(*row)
-    Console().print(made)
+    """Never cut: an id that is shown can be copied."""
+    lines = [[" ".join(cell.split()) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(map(str.ljust, line, widths)).rstrip())

@@ -3,9 +3,12 @@
 import sys
 
 import typer
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from app.cli import doctor, forgetting, keys, serve, worker
 from app.errors import RecalldError
+from app.settings import explain
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Memory for AI agents."
@@ -22,5 +25,12 @@ def main() -> None:
     try:
         app(prog_name="recalld")
     except RecalldError as fault:
-        print(f"recalld: {fault.detail}", file=sys.stderr)
-        sys.exit(1)
+        _end([f"{error.pointer.lstrip('/')}: {error.detail}" for error in fault.errors] or [fault.detail])
+    except (ValidationError, SettingsError) as fault:
+        _end(explain(fault))
+
+
+def _end(sentences: list[str]) -> None:
+    for sentence in sentences:
+        print(f"recalld: {sentence}", file=sys.stderr)
+    sys.exit(1)

@@ -11,7 +11,10 @@ import typer
 import uvicorn
 
 from app.cli.logs import configure
+from app.errors import RecalldError
+from app.http.starting import SaysWhy
 from app.settings import Settings, describe
+from app.wiring import StartRefused
 
 SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
     f"{name} ({default}): {text}" for name, default, text in describe()
@@ -45,10 +48,9 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    server = DrainingServer(config, settings.drain_delay_seconds)
-    server.run()
-    if not server.started:
-        raise typer.Exit(3)
+    config.load()
+    config.loaded_app = SaysWhy(config.loaded_app)
+    DrainingServer(config, settings.drain_delay_seconds).run()
 
 
 class DrainingServer(uvicorn.Server):
@@ -60,14 +62,28 @@ class DrainingServer(uvicorn.Server):
         self._delay = delay
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            address = self.servers[0].sockets[0].getsockname()
-            host = f"[{address[0]}]" if ":" in address[0] else address[0]
-            print(CURL.format(address=f"{host}:{address[1]}"), flush=True)
+        """Raises what kept the service from starting, as a sentence."""
+        try:
+            await super().startup(sockets)
+        except SystemExit as end:
+            raise self._why() from end
+        address = self.servers[0].sockets[0].getsockname()
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        print(CURL.format(address=f"{host}:{address[1]}"), flush=True)
+
+    def _why(self) -> RecalldError:
+        app = self.config.loaded_app
+        if isinstance(app, SaysWhy) and app.fault is not None:
+            return app.fault
+        if self.lifespan.should_exit:
+            return StartRefused("The service could not start; the log says why.")
+        return StartRefused(
+            f"Cannot listen on {self.config.host}:{self.config.port}: the address is taken or not this machine's "
+            "(the log says which). Choose another with --port or RECALLD_PORT."
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's shape)
-        state = getattr(self.lifespan, "state", {}).get("resources")
+        state = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")  # there may be none yet
         if sig == signal.SIGTERM and state is not None and not state.lifecycle.draining:
             state.lifecycle.draining = True
             loop = asyncio.get_running_loop()

@@ -1,34 +1,55 @@
 """Is it alive, is it ready, what does it measure."""
 
+from typing import Literal
+
 import orjson
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from app.auth.dependencies import InResources
-from app.errors import Draining, EmbeddingUnavailable
+from app.errors import Draining, EmbeddingUnavailable, StoreUnavailable
+from app.http.responses import only
+from app.schemas import Schema
 
 router = APIRouter(tags=["operating"])
 
 
-@router.get("/livez", response_model=dict[str, str])
+class Alive(Schema):
+    status: Literal["alive"]
+
+
+class Ready(Schema):
+    status: Literal["ready"]
+    store: str
+    model: str
+
+
+@router.get("/livez", summary="Liveness", response_model=Alive)
 async def livez() -> Response:
     """The process answers."""
     return Response(orjson.dumps({"status": "alive"}), media_type="application/json")
 
 
-@router.get("/readyz", response_model=dict[str, str])
+@router.get("/readyz", summary="Readiness", response_model=Ready, responses=only(503))
 async def readyz(held: InResources) -> Response:
     """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
     if held.lifecycle.draining:
         raise Draining()
-    await held.store.check()
+    for finding in await held.store.check():
+        if not finding.ok:
+            raise StoreUnavailable(f"{finding.name}: {finding.detail}")
     if not held.embedder.ready:
         raise EmbeddingUnavailable()
     body = {"status": "ready", "store": held.store.name, "model": held.embedder.name}
     return Response(orjson.dumps(body), media_type="application/json")
 
 
-@router.get("/metrics", response_class=Response)
+@router.get(
+    "/metrics",
+    summary="Metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def metrics() -> Response:
     """Prometheus text."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -16,6 +16,8 @@ log = logging.getLogger("recalld.request")
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_MANY_DIGITS = 18
 
 
 class RequestLayer:
@@ -30,7 +32,7 @@ class RequestLayer:
         with REQUESTS_IN_PROGRESS.track_inprogress():
             try:
                 request.check_declared_size()
-                await self._app(scope, request.receive, request.send)
+                await self._app(request.scope, request.receive, request.send)
             except RecalldError as fault:
                 await self._refuse(request, fault)
             except Exception:
@@ -48,18 +50,21 @@ class RequestLayer:
 
 class _Request:
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body: int) -> None:
-        self.scope, self._receive, self._send = scope, receive, send
+        # HEAD is answered as GET is; the server leaves the body out
+        self.scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        self._method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._receive, self._send = receive, send
         self._max_body, self._read = max_body, 0
         self._started = time.perf_counter()
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if _SAFE_ID.fullmatch(given) else f"req_{uuid_utils.uuid7().hex}"
         self.status = 0
-        scope.setdefault("state", {})["request_id"] = self.id
+        self.scope.setdefault("state", {})["request_id"] = self.id
 
     def check_declared_size(self) -> None:
         declared = self._headers.get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > self._max_body:
+        if declared.isdigit() and (len(declared) > _MANY_DIGITS or int(declared) > self._max_body):
             raise self._too_large()
 
     async def receive(self) -> Message:
@@ -81,10 +86,10 @@ class _Request:
     def record(self) -> None:
         took = time.perf_counter() - self._started
         route = route_template(self.scope)
-        REQUESTS.labels(self.scope["method"], route, str(self.status)).inc()
-        REQUEST_SECONDS.labels(self.scope["method"], route).observe(took)
+        REQUESTS.labels(self._method, route, str(self.status)).inc()
+        REQUEST_SECONDS.labels(self._method, route).observe(took)
         if route not in _QUIET:
-            fields: dict[str, Any] = {"request_id": self.id, "method": self.scope["method"], "route": route}
+            fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})
 
 

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from app.auth.dependencies import authenticate
 from app.errors import UnsupportedMediaType
+from app.http import strict_query
 from app.http.strict_json import parse
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -26,11 +28,15 @@ class StrictRoute(APIRoute):
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
         has_body = self.body_field is not None
+        parameters = frozenset(
+            field.alias for field in get_flat_params(self.dependant) if isinstance(field.field_info, params.Query)
+        )
 
         async def strict(request: Request) -> Response:
             principal = await authenticate(request)
             principal.require(verb)
             request.state.principal = principal
+            strict_query.check(request.scope["query_string"], parameters)
             if has_body:
                 _require_json(request)
             return await handle(StrictRequest(request.scope, request.receive))

@@ -6,14 +6,17 @@ valid Unicode or hold NUL, and the limits of SPEC §1 on texts, arrays and objec
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.errors import BadRequest, FieldError, Invalid
 from app.settings import LimitSettings
 
 MAX_ERRORS = 20
 INT64 = 1 << 63
+
+Place: TypeAlias = tuple[()] | tuple["Place", int | str]
 
 
 def parse(body: bytes, limits: LimitSettings) -> Any:
@@ -28,11 +31,7 @@ def parse(body: bytes, limits: LimitSettings) -> Any:
         raise _too_deep(limits) from fault
     except ValueError as fault:  # Python refuses to read integers of thousands of digits
         raise Invalid("The body holds an integer outside int64.") from fault
-    errors: list[FieldError] = []
-    for error in _faults(value, "", limits, 1):
-        errors.append(error)
-        if len(errors) == MAX_ERRORS:
-            break
+    errors = list(islice(_faults(value, limits), MAX_ERRORS))
     if errors:
         raise Invalid(f"{errors[0].pointer or 'The body'}: {errors[0].detail}", errors=errors)
     return value
@@ -42,43 +41,49 @@ def _too_deep(limits: LimitSettings) -> Invalid:
     return Invalid(f"The body is nested deeper than {limits.json_depth} levels.")
 
 
-def _faults(value: Any, pointer: str, limits: LimitSettings, depth: int) -> Iterator[FieldError]:
-    if isinstance(value, list | dict):
-        if depth > limits.json_depth:
-            yield FieldError(pointer, f"must not be nested deeper than {limits.json_depth} levels")
-        elif isinstance(value, list):
-            yield from _array_faults(value, pointer, limits, depth)
-        else:
-            yield from _object_faults(value, pointer, limits, depth)
-    elif fault := _scalar_fault(value, limits):
-        yield FieldError(pointer, fault)
-
-
-def _scalar_fault(value: str | float | bool | None, limits: LimitSettings) -> str | None:
-    if isinstance(value, str):
-        return _text_fault(value, limits)
-    if isinstance(value, float):
-        return None if isfinite(value) else "must be a finite number"
-    return "must fit into 64 bits" if isinstance(value, int) and not -INT64 <= value < INT64 else None
-
-
-def _array_faults(value: list[Any], pointer: str, limits: LimitSettings, depth: int) -> Iterator[FieldError]:
-    if len(value) > limits.batch_items:
-        yield FieldError(pointer, f"must have at most {limits.batch_items} items")
+def _faults(root: Any, limits: LimitSettings) -> Iterator[FieldError]:
+    """Level by level. A place is (the place around it, its name there); it becomes a pointer for a fault only, since a
+    body may hold two million numbers."""
+    if fault := _fault(root, limits, 1):
+        yield FieldError("", fault)
         return
-    for at, item in enumerate(value):
-        yield from _faults(item, f"{pointer}/{at}", limits, depth + 1)
+    containers: list[tuple[Place, Any, int]] = [((), root, 1)] if isinstance(root, list | dict) else []
+    for place, container, depth in containers:  # grows on the way
+        for name, item in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(name, str) and (fault := _text_fault(name, limits)):
+                yield FieldError(_pointer(place), f"has a key that {fault}")
+            elif item.__class__ is int and -INT64 <= item < INT64:
+                continue
+            elif fault := _fault(item, limits, depth + 1):
+                yield FieldError(_pointer((place, name)), fault)
+            elif item.__class__ is list or item.__class__ is dict:
+                containers.append(((place, name), item, depth + 1))
 
 
-def _object_faults(value: dict[str, Any], pointer: str, limits: LimitSettings, depth: int) -> Iterator[FieldError]:
-    if len(value) > limits.object_keys:
-        yield FieldError(pointer, f"must have at most {limits.object_keys} keys")
-        return
-    for key, item in value.items():
-        if fault := _text_fault(key, limits):
-            yield FieldError(pointer, f"has a key that {fault}")
-        else:
-            yield from _faults(item, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}", limits, depth + 1)
+def _fault(value: Any, limits: LimitSettings, depth: int) -> str | None:
+    match value:
+        case bool() | None:
+            return None
+        case int():
+            return None if -INT64 <= value < INT64 else "must fit into 64 bits"
+        case str():
+            return _text_fault(value, limits)
+        case float():
+            return None if isfinite(value) else "must be a finite number"
+        case _ if depth > limits.json_depth:
+            return f"must not be nested deeper than {limits.json_depth} levels"
+        case list():
+            return None if len(value) <= limits.batch_items else f"must have at most {limits.batch_items} items"
+        case _:
+            return None if len(value) <= limits.object_keys else f"must have at most {limits.object_keys} keys"
+
+
+def _pointer(place: Place) -> str:
+    steps: list[str] = []
+    while place:
+        place, name = place
+        steps.append(str(name).replace("~", "~0").replace("/", "~1"))
+    return "".join(f"/{step}" for step in reversed(steps))
 
 
 def _text_fault(text: str, limits: LimitSettings) -> str | None:

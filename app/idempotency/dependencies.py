@@ -39,7 +39,7 @@ class Write:
     async def _named(self) -> path.Request:
         assert self._key is not None
         request, scope = self._request, self._caller.scope
-        sent = f"{request.method}\0{request.url.path}\0".encode() + await request.body()
+        sent = f"{request.method}\0{request.scope['path']}\0".encode() + await request.body()
         fingerprint = blake2b(sent, digest_size=16).hexdigest()
         return path.Request(scope.tenant, self._caller.key_id, self._key, fingerprint)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.errors import PreconditionFailed
 
-_TAG = re.compile(r'"([^"]*)"')
+_TAG = re.compile(r'(W/)?"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Precondition:
         """Raises PreconditionFailed when the document is not at a version named, or is not there."""
         if self.header is None or (self.header.strip() == "*" and doc is not None):
             return
-        named = _TAG.findall(self.header) or [self.header.strip()]
+        tags = _TAG.findall(self.header) or [("", self.header.strip())]
+        named = [version for weak, version in tags if not weak]  # a weak one matches nothing here
         if doc is None or str(doc["version"]) not in named:
             raise PreconditionFailed()
 

@@ -15,6 +15,7 @@ from typing import Any
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError
 from app.idempotency.models import IDEMPOTENCY
+from app.metrics.parts import RECORDS
 from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update, resolve
 
 ATTEMPTS = 64
@@ -89,6 +90,9 @@ async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[
                 ) from conflict
             await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries, no secret)
             continue
+        for change in outcome.changes:
+            if isinstance(change, Insert):
+                RECORDS.labels(change.collection.name).inc()
         body = resolve(outcome.body, committed.allocated) if committed.allocated else outcome.body
         return Answer(outcome.status, outcome.headers, body)
     raise Conflicted("The record is being changed by others too often; please try again.", retry_after=1)

@@ -66,6 +66,7 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
 
 def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     """What a caller's change sets, derived fields included; empty where it changes nothing."""
+    fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
     changed = {name: value for name, value in fields.items() if name != "importance" and doc[name] != value}
     if "importance" in fields:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
@@ -73,7 +74,7 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
-    if "content" in changed or "memory_type" in changed:
+    if not changed.keys().isdisjoint(("content", "memory_type", "status")):
         changed["dedupe_key"] = None  # what was made equal by hand may stand beside its equal
     return changed
 

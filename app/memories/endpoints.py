@@ -35,7 +35,15 @@ def asked(  # noqa: PLR0913 (query parameters of the lists)
 Asked = Annotated[dict[str, Any], Depends(asked)]
 
 
-@router.post("", status_code=201, response_model=schemas.MemoryCreated, responses=problems(404, 409, 412, *BODY))
+@router.post(
+    "",
+    status_code=201,
+    response_model=schemas.MemoryCreated,
+    responses={
+        200: {"model": schemas.MemoryCreated, "description": "The memory that is there already, or had that key"},
+        **problems(409, 412, *BODY),
+    },
+)
 async def create_memory(
     body: schemas.MemoryCreate, memories: Memories, write: InWrite, if_match: InPrecondition
 ) -> Response:

@@ -38,6 +38,7 @@ class Remember:
         self._retired: set[str] = set()
         self._removed: set[str] = set()
         self._equal: dict[tuple[Any, ...], Doc] = {}
+        self._latest: dict[str, Doc] = {}  # memories as earlier items leave them
 
     async def plan(self, bodies: Sequence[MemoryCreate], at: str) -> tuple[list[Doc], list[Change], list[bool]]:
         """Answers, changes, and which were created. `at` is where the bodies stand, for pointers."""
@@ -93,6 +94,9 @@ class Remember:
         replaced: list[Doc] = []
         known = old if old is not None else self._twin(body)
         if known is not None:
+            known = self._latest.get(known["memory_id"], known)
+            if known["memory_id"] in self._retired:
+                raise Conflict(f"{pointer}: {known['memory_id']} is superseded by an earlier item.")
             doc = self._update(body, known, None if old is None else entry)
         else:
             assert draft is not None
@@ -113,6 +117,7 @@ class Remember:
         supersedes = list(dict.fromkeys([*body.supersedes, *replaced]))
         doc = draft | {"embedding": self._embeddings.info(entry), "supersedes": supersedes}
         self._changes += self._memories.add(doc, entry)
+        self._latest[doc["memory_id"]] = doc
         if body.key is None:
             self._equal.setdefault(_equality(body), doc)
         return doc
@@ -128,6 +133,7 @@ class Remember:
             changed["embedding"] = self._embeddings.info(entry)
         doc = old | changed | {"version": old["version"] + 1, "updated_at": self._now}
         self._changes += self._memories.revise(old, changed, self._now, entry)
+        self._latest[doc["memory_id"]] = doc
         if entry is not None:
             self._changes += self._memories.note_pending(doc)
         return doc
@@ -135,12 +141,11 @@ class Remember:
     async def _named_by_caller(self, body: MemoryCreate, doc: Doc, pointer: str) -> list[Doc]:
         """What the caller says that this memory replaces, and is not replaced yet."""
         wanted = [i for i in dict.fromkeys(body.supersedes) if i != doc["memory_id"]]
-        found = await self._memories.get_many(wanted)
         named: list[Doc] = []
         for memory_id in wanted:
-            if memory_id not in found:
+            other = await self._memories.find_one(memory_id)
+            if other is None or expired(other, self._now):
                 raise invalid(f"{pointer}/supersedes/{body.supersedes.index(memory_id)}", "there is no such memory")
-            other = found[memory_id]
             if other["superseded_by"] == doc["memory_id"] or memory_id in self._retired:
                 continue
             if other["status"] != "active":
@@ -151,7 +156,8 @@ class Remember:
     def _retire(self, other: Doc, doc: Doc) -> None:
         if other["memory_id"] not in self._retired:
             self._retired.add(other["memory_id"])
-            self._changes += self._memories.retire(other, doc["memory_id"], self._now)
+            latest = self._latest.get(other["memory_id"], other)
+            self._changes += self._memories.retire(latest, doc["memory_id"], self._now)
 
     async def _similar(self, draft: Doc, entry: SearchEntry) -> list[Doc]:
         """Near-duplicates that the caller may see, nearest first, as `{…, "cosine"}`."""

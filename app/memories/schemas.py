@@ -80,11 +80,19 @@ class MemoryCreate(_Times):
 
 
 class MemoryBatch(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [{"items": [{"user_id": "user-456", "content": "Lives in Boston", "key": "home"}]}]
+        }
+    }
+
     items: Annotated[list[MemoryCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
 
 
 class MemoryPatch(_Times):
     """What is absent stays; null clears what can be empty."""
+
+    model_config = {"json_schema_extra": {"examples": [{"importance": 0.9, "tags": ["style"], "key": None}]}}
 
     content: Annotated[Text | None, NotNull] = None
     context: str | None = None

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.clock import Clock, rfc3339, to_ms
@@ -13,7 +14,7 @@ from app.memories.embeddings import Embeddings
 from app.memories.remember import Remember
 from app.memories.repository import MemoryRepository, expired, listed, unexpired
 from app.memories.schemas import MemoryCreate, MemoryPatch, render
-from app.storage.collection import CommitConflict, Doc
+from app.storage.collection import Change, CommitConflict, Doc
 from app.storage.filters import both
 from app.storage.repository import Listing
 
@@ -55,8 +56,9 @@ class MemoryService:
         _check_times(doc | changed)
         if not changed:
             return Outcome(render(doc, to_ms(now)), headers={"ETag": etag(doc)})
-        await self._check_name(doc, changed)
-        return await self._revised(doc, changed, rfc3339(now))
+        room = await self._room_for_name(doc, changed, rfc3339(now))
+        outcome = await self._revised(doc, changed, rfc3339(now))
+        return replace(outcome, changes=[*room, *outcome.changes])
 
     async def _revised(self, doc: Doc, changed: Doc, now: str) -> Outcome:
         entry, pending = None, []
@@ -68,14 +70,16 @@ class MemoryService:
         changes = [*self._memories.revise(doc, changed, now, entry), *pending]
         return Outcome(render(new, to_ms(now)), changes, headers={"ETag": etag(new)})
 
-    async def _check_name(self, doc: Doc, changed: Doc) -> None:
-        """The name may not be that of another active memory of the scope."""
+    async def _room_for_name(self, doc: Doc, changed: Doc, now: str) -> list[Change]:
+        """The name may not be that of another active memory of the scope; one that has expired goes."""
         new = doc | changed
         if new["key"] is None or new["status"] != "active" or changed.keys().isdisjoint(("key", "status")):
-            return
+            return []
         others = await self._memories.named(new["agent_id"], new["user_id"], new["key"])
-        if any(other["memory_id"] != doc["memory_id"] for other in others):
+        others = [other for other in others if other["memory_id"] != doc["memory_id"]]
+        if not all(expired(other, now) for other in others):
             raise Conflict("Another active memory of this scope has that key.")
+        return self._memories.remove(others) if others else []
 
     async def delete(self, memory_id: str, precondition: Precondition) -> Outcome:
         doc = await self._live(memory_id, rfc3339(self._clock.now()))

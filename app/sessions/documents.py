@@ -12,6 +12,8 @@ from app.sessions.models import counter
 from app.sessions.schemas import MessageIn
 from app.storage.collection import Doc, Ref
 
+AS_GIVEN = ("refusal", "annotations", "audio", "function_call")
+"""What OpenAI's clients hold beside: kept, and given back."""
 REMEMBERED_ROLES = ("user", "assistant")
 MESSAGE_IMPORTANCE = 0.3
 
@@ -57,6 +59,7 @@ def _message(session: Doc, message: MessageIn, seq: Ref, now: str) -> Doc:
         "tool_call_id": message.tool_call_id,
         "result": message.result,
         "metadata": message.metadata,
+        **{name: sent.get(name) for name in AS_GIVEN},
         "timestamp": message.timestamp or now,
         "text": message.text(),
         "tokens": _tokens(message, sent),

@@ -16,7 +16,7 @@ MESSAGES = Collection(
     order="seq",
     unique=(Unique("seq", ("session_id", "seq")),),
     indexes=(("session_id",),),
-    opaque=("metadata", "content", "tool_calls", "result"),
+    opaque=("metadata", "content", "tool_calls", "result", "annotations", "audio", "function_call"),
 )
 """`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts."""
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp
 from app.sessions.models import MESSAGE_INTERNAL, SESSION_INTERNAL
@@ -30,6 +30,8 @@ class SessionCreate(Schema):
 
 
 class SessionPatch(Schema):
+    model_config = {"json_schema_extra": {"examples": [{"summary": "Ada moved to Boston.", "expires_at": None}]}}
+
     metadata: Annotated[Object | None, NotNull] = None
     memorize: Annotated[Memorize | None, NotNull] = None
     summary: str | None = None
@@ -86,22 +88,37 @@ class ContentPart(Schema):
         return self
 
 
+def _none_if_empty(value: Any) -> Any:
+    return None if value == [] else value
+
+
+def _empty_if_none(value: Any) -> Any:
+    return {} if value is None else value
+
+
 class MessageIn(Schema):
+    """A message as OpenAI's clients hold it, `model_dump()` included."""
+
     role: Role
     content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
         None, description="Text, content parts, or null beside tool_calls."
     )
     name: Name | None = Field(None, description="Who speaks; else the role.")
-    tool_calls: Annotated[list[ToolCall], Field(min_length=1)] | None = None
+    tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_none_if_empty)] = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     result: JsonValue = Field(None, description="A tool's result, as JSON.")
-    metadata: Object = {}
+    metadata: Annotated[Object, BeforeValidator(_empty_if_none)] = {}
     timestamp: Timestamp | None = Field(None, description="When it was said; default: now.")
+    refusal: str | None = Field(None, description="As the model's client gives it; kept, like the three below.")
+    annotations: list[JsonValue] | None = None
+    audio: JsonValue = None
+    function_call: JsonValue = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if self.content is None and self.tool_calls is None and self.result is None:
-            raise ValueError("content is required, unless there are tool_calls or a result")
+        others = (self.tool_calls, self.result, self.refusal, self.audio, self.function_call)
+        if self.content is None and all(other is None for other in others):
+            raise ValueError("content is required, unless there are tool_calls, a result or a refusal")
         if self.tool_calls is not None and self.role != "assistant":
             raise ValueError("tool_calls belong to the role assistant")
         return self
@@ -144,6 +161,10 @@ class Message(Schema):
     tool_call_id: str | None
     result: JsonValue
     metadata: Object
+    refusal: str | None
+    annotations: list[JsonValue] | None
+    audio: JsonValue
+    function_call: JsonValue
     timestamp: str
     tokens: Count
     created_at: str

@@ -85,17 +85,27 @@ def fit(head: list[str], lines: list[str], max_tokens: int | None) -> Fitted:
 
 
 def _last_that_fit(head: list[str], lines: list[str], max_tokens: int) -> tuple[str, int, int]:
-    """Counts grow with the lines but for a token at a seam: the sum of the parts is nearly right, then checked."""
+    """Counts grow with the lines but for a token at a seam: the sum of the parts is nearly right, then put right."""
     left = max_tokens - tokens.count("\n".join(head))
     count = 0
     while count < len(lines) and (left := left - tokens.count(lines[-1 - count])) >= 0:
         count += 1
-    while True:
-        text = "\n".join((*head, *lines[len(lines) - count :]))
-        size = tokens.count(text)
-        if size <= max_tokens:
-            return text, size, count
+    text, size = _joined(head, lines, count)
+    while size > max_tokens and count:
         count -= 1
+        text, size = _joined(head, lines, count)
+    while count < len(lines):
+        longer, larger = _joined(head, lines, count + 1)
+        if larger > max_tokens:
+            break
+        text, size, count = longer, larger, count + 1
+    return text, size, count
+
+
+def _joined(head: list[str], lines: list[str], count: int) -> tuple[str, int]:
+    """`head` and the last `count` lines, and their tokens."""
+    text = "\n".join((*head, *lines[len(lines) - count :]))
+    return text, tokens.count(text)
 
 
 def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:

@@ -70,7 +70,7 @@ class Collection:
     name: str
     id_field: str
     fields: Mapping[str, Kind]
-    """Every field that a filter may name."""
+    """Every field that a filter may name, beside the id."""
     order: str = "created_at"
     """Lists go by this, then by id."""
     unique: tuple[Unique, ...] = ()

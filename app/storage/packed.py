@@ -28,7 +28,10 @@ FACET = np.dtype("<u8")
 def head_dtype(ranges: int) -> np.dtype[np.void]:
     return np.dtype(
         [
-            ("rev", "<i8"),  # the pair's version in which text, vector or facets were last written
+            (
+                "rev",
+                "<i8",
+            ),  # the pair's version that last wrote its text, vector, facets or session
             ("time", "<i8"),
             ("anchor", "<i8"),
             ("content", "<i8"),
@@ -56,13 +59,13 @@ class Packed:
 
 def quantise(vector: Floats) -> NDArray[np.int8]:
     """Unit vector → int8, its largest component at ±127."""
-    whole: NDArray[np.int8] = np.round(vector * (127.0 / np.max(np.abs(vector)))).astype(np.int8)
+    whole: NDArray[np.int8] = np.rint(vector * (127.0 / np.abs(vector).max())).astype(np.int8)
     return whole
 
 
-def model_id(name: str) -> int:
-    """Code of a model's name in a record; 0 is kept for no vector."""
-    return crc32(name.encode()) or 1
+def model_id(name: str, dim: int) -> int:
+    """Code of a model and its dimension in a record; 0 is kept for no vector."""
+    return crc32(f"{name}:{dim}".encode()) or 1
 
 
 def facet_id(field: str, value: object) -> int:
@@ -80,7 +83,7 @@ def pack(spec: Searched, doc: Mapping[str, Any], entry: SearchEntry, rev: int) -
     head["rev"] = rev
     head["length"], head["flags"] = entry.text.length, entry.text.flags
     if vector is not None:
-        head["model"], head["norm"] = model_id(entry.model), np.linalg.norm(vector.astype(np.float32))
+        head["model"], head["norm"] = model_id(entry.model, len(vector)), np.linalg.norm(vector.astype(np.float32))
     _describe(head, spec, doc)
     return Packed(
         head.tobytes(), None if vector is None else vector.tobytes(), terms.tobytes(), _facets(spec, doc).tobytes()
@@ -90,9 +93,10 @@ def pack(spec: Searched, doc: Mapping[str, Any], entry: SearchEntry, rev: int) -
 def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int) -> Packed:
     """The record of a changed document whose text and vector stayed."""
     head = np.frombuffer(old.head, head_dtype(len(spec.ranges)))[0].copy()
+    place = head["session"], head["ordinal"]
     _describe(head, spec, doc)
     facets = _facets(spec, doc).tobytes()
-    if facets != old.facets:
+    if facets != old.facets or place != (head["session"], head["ordinal"]):
         head["rev"] = rev
     return replace(old, head=head.tobytes(), facets=facets)
 

@@ -1,9 +1,13 @@
 """Which rows hold a key: a sorted base and a short unsorted tail, so that an append does not sort everything again."""
 
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 MIN_TAIL = 2048
+
+_Entries: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]
 
 
 class Postings:
@@ -13,7 +17,7 @@ class Postings:
         self._keys = np.empty(0, dtype)
         self._rows = np.empty(0, np.int32)
         self._counts = np.empty(0, np.uint8)
-        self._tail: list[tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]] = []
+        self._tail: list[_Entries] = []
         self._tail_size = 0
 
     @property
@@ -26,27 +30,40 @@ class Postings:
             return
         self._tail.append((keys, rows, counts))
         self._tail_size += len(keys)
-        if self._tail_size > max(MIN_TAIL, len(self._keys) // 8):
+        if not len(self._keys) or self._tail_size > max(MIN_TAIL, len(self._keys) // 8):
             self._merge()
+
+    def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> NDArray[np.float32]:
+        """(keys, width): the counts of each key, at its rows."""
+        table = np.zeros((len(keys), width), np.float32)
+        starts, stops = self._keys.searchsorted(keys).tolist(), self._keys.searchsorted(keys, "right").tolist()
+        for line, start, stop in zip(table, starts, stops, strict=True):
+            line[self._rows[start:stop]] = self._counts[start:stop]
+        if self._tail:
+            tail_keys, tail_rows, tail_counts = self._unsorted()
+            for line, key in zip(table, keys, strict=True):
+                hit = np.flatnonzero(tail_keys == key)
+                line[tail_rows[hit]] = tail_counts[hit]
+        return table
 
     def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         wanted = self._keys.dtype.type(key)
-        start, stop = np.searchsorted(self._keys, wanted, "left"), np.searchsorted(self._keys, wanted, "right")
+        start, stop = self._keys.searchsorted(wanted), self._keys.searchsorted(wanted, "right")
         rows, counts = self._rows[start:stop], self._counts[start:stop]
         if not self._tail:
             return rows, counts
-        if len(self._tail) > 1:
-            self._tail = [self._joined()]
-        tail_keys, tail_rows, tail_counts = self._tail[0]
+        tail_keys, tail_rows, tail_counts = self._unsorted()
         hit = tail_keys == wanted
         return np.concatenate((rows, tail_rows[hit])), np.concatenate((counts, tail_counts[hit]))
 
-    def _joined(self) -> tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]:
-        keys, rows, counts = zip(*self._tail, strict=True)
-        return np.concatenate(keys), np.concatenate(rows), np.concatenate(counts)
+    def _unsorted(self) -> _Entries:
+        if len(self._tail) > 1:
+            keys, rows, counts = zip(*self._tail, strict=True)
+            self._tail = [(np.concatenate(keys), np.concatenate(rows), np.concatenate(counts))]
+        return self._tail[0]
 
     def _merge(self) -> None:
-        keys, rows, counts = self._joined()
+        keys, rows, counts = self._unsorted()
         keys = np.concatenate((self._keys, keys))
         order = np.argsort(keys, kind="stable")
         self._keys = keys[order]

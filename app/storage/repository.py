@@ -95,7 +95,7 @@ class Repository:
 
 def _seal_cursor(after: After, mark: str) -> str:
     place = orjson.dumps([after.value, after.id])
-    return urlsafe_b64encode(_seal(place, mark) + place).decode().rstrip("=")
+    return _spelled(_seal(place, mark) + place)
 
 
 def _open_cursor(cursor: str, mark: str) -> After:
@@ -104,9 +104,13 @@ def _open_cursor(cursor: str, mark: str) -> After:
         place: Any = orjson.loads(raw[8:])
     except (Base64Error, UnicodeEncodeError, ValueError) as fault:
         raise InvalidCursor() from fault
-    if raw[:8] != _seal(raw[8:], mark):
+    if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 can be spelled in more than one way
         raise InvalidCursor()
     return After(*place)
+
+
+def _spelled(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _seal(place: bytes, mark: str) -> bytes:

@@ -4,9 +4,9 @@ Arrays grow by doubling. A changed document is overwritten where it stands if on
 is appended anew; a deleted one dies. Dead entries are left out of every answer; a segment with many of them is `worn`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import simsimd
@@ -148,9 +148,13 @@ class Segment:
             self._last[code] = at
             if last >= 0:
                 self._links[1, last], self._links[0, at] = at, last
-                in_order &= bool(self._heads[last]["ordinal"] <= self._heads[at]["ordinal"])
+                in_order &= self._place(last) < self._place(at)
         if not in_order:
             self._relink()
+
+    def _place(self, at: int) -> tuple[int, int]:
+        """In its session: by ordinal, then in the order of insertion."""
+        return int(self._heads[at]["ordinal"]), int(self._ids[at])
 
     def _relink(self) -> None:
         self._links[:, : self._size] = -1
@@ -166,9 +170,10 @@ class Segment:
     def columns(self, query: SearchQuery) -> Columns:
         fixed = self._fixed or self._describe()
         self._fixed = fixed
-        hits = self._hits(query)
-        cosine, has_vector = self._cosine(query)
-        matched = self._mask(query.where)
+        hits = self._terms.spread(query.terms, self._size)
+        cosine, has_vector = self._cosine(query, fixed)
+        mask = self._mask(query.where, fixed)
+        matched = np.full(self._size, mask) if isinstance(mask, bool) else mask
         if fixed.live is not None:
             hits, cosine, has_vector, matched = (
                 hits[:, fixed.live],
@@ -176,7 +181,7 @@ class Segment:
                 has_vector[fixed.live],
                 matched[fixed.live],
             )
-        df = np.count_nonzero(hits, axis=1).astype(np.float32)
+        df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
         return replace(fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
 
     def _describe(self) -> "_Fixed":
@@ -189,9 +194,13 @@ class Segment:
             place[live] = np.arange(len(live))
             links = place[links[:, live]]
         length = heads["length"][at].astype(np.float32)
+        norm = heads["norm"].copy()
         return _Fixed(
-            live,
-            Columns(
+            live=live,
+            model=heads["model"].copy(),
+            per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
+            empty=tuple(np.isnan(heads["ranges"]).all(axis=0).tolist()),
+            columns=Columns(
                 rows=self._ids[:n][at].copy(),
                 matched=_NONE,
                 cosine=_ZERO,
@@ -214,60 +223,58 @@ class Segment:
             ),
         )
 
-    def _hits(self, query: SearchQuery) -> Floats:
-        hits = np.zeros((len(query.terms), self._size), np.float32)
-        for line, term in zip(hits, query.terms.tolist(), strict=True):
-            rows, counts = self._terms.lookup(term)
-            line[rows] = counts
-        return hits
-
-    def _cosine(self, query: SearchQuery) -> tuple[Floats, Bools]:
+    def _cosine(self, query: SearchQuery, fixed: "_Fixed") -> tuple[Floats, Bools]:
         n = self._size
-        has_vector = np.zeros(n, np.bool_)
-        if query.vector is None or not n:
-            return np.zeros(n, np.float32), has_vector
+        if query.vector is None or len(query.vector) != self._dim or not n:
+            return np.zeros(n, np.float32), np.zeros(n, np.bool_)
         wanted = quantise(query.vector)
-        has_vector = self._heads["model"][:n] == model_id(query.model)
-        dots = np.asarray(simsimd.cdist(wanted[np.newaxis], self._vectors[:n], metric="dot"))[0]
-        norms = self._heads["norm"][:n] * np.linalg.norm(wanted.astype(np.float32))
-        cosine = np.divide(dots, norms, out=np.zeros(n), where=has_vector)
-        return np.clip(cosine, -1, 1).astype(np.float32), has_vector
+        has_vector: Bools = fixed.model == model_id(query.model, self._dim)
+        # a product of int8 vectors is a whole number that float32 holds exactly
+        dots = simsimd.cdist(wanted[np.newaxis], self._vectors[:n], metric="dot", out_dtype="float32")
+        cosine = np.asarray(dots)[0] * fixed.per_norm
+        cosine *= np.float32(1 / np.linalg.norm(wanted.astype(np.float32)))
+        np.minimum(cosine, 1, out=cosine)
+        np.maximum(cosine, -1, out=cosine)
+        cosine *= has_vector
+        return cosine, has_vector
 
-    def _mask(self, where: Filter) -> Bools:
+    def _mask(self, where: Filter, fixed: "_Fixed") -> "_Mask":
         match where:
             case And(parts):
-                every = np.ones(self._size, np.bool_)
-                for part in parts:
-                    every &= self._mask(part)
-                return every
+                return _all(self._mask(part, fixed) for part in parts)
             case Or(parts):
-                either: Bools = np.logical_or.reduce([self._mask(p) for p in parts])
-                return either
+                return _any(self._mask(part, fixed) for part in parts)
             case Not(part):
-                return ~self._mask(part)
+                mask = self._mask(part, fixed)
+                return not mask if isinstance(mask, bool) else ~mask
             case Eq(field, value) | Has(field, value):
                 return self._holding(field, (value,))
             case In(field, values):
                 return self._holding(field, values)
             case Absent(field):
-                return np.isnan(self._range_column(field))
+                number = self._spec.ranges.index(field)
+                return fixed.empty[number] or np.isnan(self._range_column(number))
             case Range():
-                return self._between(where)
+                number = self._spec.ranges.index(where.field)
+                return not fixed.empty[number] and self._between(where, number)
 
-    def _holding(self, field: str, values: Sequence[Any]) -> Bools:
+    def _holding(self, field: str, values: Sequence[Any]) -> "_Mask":
         if field not in self._spec.facets:
             raise KeyError(f"{field} is not declared as a facet")
         mask = np.zeros(self._size, np.bool_)
         for value in values:
-            mask[self._facets.lookup(facet_id(field, value))[0]] = True
+            rows, _ = self._facets.lookup(facet_id(field, value))
+            if len(rows) == self._size:  # a row holds a value once
+                return True
+            mask[rows] = True
         return mask
 
-    def _range_column(self, field: str) -> NDArray[np.float64]:
-        column: NDArray[np.float64] = self._heads["ranges"][: self._size, self._spec.ranges.index(field)]
+    def _range_column(self, number: int) -> NDArray[np.float64]:
+        column: NDArray[np.float64] = self._heads["ranges"][: self._size, number]
         return column
 
-    def _between(self, where: Range) -> Bools:
-        column = self._range_column(where.field)
+    def _between(self, where: Range, number: int) -> Bools:
+        column = self._range_column(number)
         mask: Bools = ~np.isnan(column)
         for bound, holds in (
             (where.ge, np.greater_equal),
@@ -280,9 +287,33 @@ class Segment:
         return mask
 
 
+_Mask: TypeAlias = Bools | bool
+"""One truth for all rows, or one for each; never shared, for the caller writes into it."""
+
+
+def _all(masks: Iterable[_Mask]) -> _Mask:
+    every: _Mask = True
+    for mask in masks:
+        every = mask if every is True else every if mask is True else every & mask
+    return every
+
+
+def _any(masks: Iterable[_Mask]) -> _Mask:
+    some: _Mask = False
+    for mask in masks:
+        some = mask if some is False else some if mask is False else some | mask
+    return some
+
+
 @dataclass(frozen=True, slots=True)
 class _Fixed:
+    """What no query changes. `live`: entries that are not dead, None for all. Of all entries: `model`, 1 / `norm` (0
+    where there is no vector), and which of the range columns hold nothing at all."""
+
     live: Ints | None
+    model: NDArray[np.uint32]
+    per_norm: Floats
+    empty: tuple[bool, ...]
     columns: Columns
 
 

@@ -129,6 +129,6 @@ def _column_list(collection: Collection) -> str:
 def _violated(collection: Collection, message: str) -> str:
     """SQLite names the index where it is one on expressions, and the columns of the id index."""
     for unique in collection.unique:
-        if sql.unique_index(collection, unique) in message:
+        if f"'{sql.unique_index(collection, unique)}'" in message:
             return unique.name
     return "exists"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import apsw
 import orjson
 
-from app.storage.collection import Collection, Finding
+from app.storage.collection import Collection, Doc, Finding
 from app.storage.embedded import sql
 from app.storage.packed import TERM, head_dtype
 
@@ -37,15 +37,22 @@ def _bad_documents(connection: apsw.Connection, collection: Collection) -> Itera
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *sql.columns(collection)))
     statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
-        try:
-            doc = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            yield f"{doc_id} is no JSON"
+        doc = _read(text)
+        if doc is None:
+            yield f"{doc_id} is no JSON object"
             continue
-        if [tenant, doc_id] != [doc["tenant_id"], doc[collection.id_field]]:
+        if [tenant, doc_id] != [doc.get("tenant_id"), doc.get(collection.id_field)]:
             yield f"{doc_id} lies under another id or tenant"
         if stored != sql.row_values(collection, doc):
             yield f"{doc_id} has columns that differ from its document"
+
+
+def _read(text: str) -> Doc | None:
+    try:
+        doc = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return doc if isinstance(doc, dict) else None
 
 
 def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:

@@ -33,17 +33,19 @@ class PairState:
 
 
 def read(connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[PairState]:
-    """The pairs that exist, of those wanted."""
-    if not wanted:
-        return []
-    conditions = " OR ".join("user = ?" if pair.agent is ANY else "(user = ? AND agent = ?)" for pair in wanted)
-    values: list[Any] = [v for pair in wanted for v in ((pair.user,) if pair.agent is ANY else (pair.user, pair.agent))]
-    statement = (
-        "SELECT pair, version, floor, count, tombstones, speakers FROM pairs "
-        f"WHERE collection = ? AND tenant = ? AND ({conditions}) ORDER BY pair"
-    )
-    found: list[Any] = list(connection.execute(statement, (collection.name, tenant, *(v or "" for v in values))))
-    return [PairState(row[0], row[1], row[2], row[3], row[4], orjson.loads(row[5])) for row in found]
+    """The pairs that exist, of those wanted. A statement each: joined by OR they would walk all pairs of the tenant."""
+    states: dict[int, PairState] = {}
+    for pair in wanted:
+        of_agent, values = ("", (pair.user,)) if pair.agent is ANY else (" AND agent = ?", (pair.user, pair.agent))
+        statement = (
+            "SELECT pair, version, floor, count, tombstones, speakers FROM pairs "
+            f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
+        )
+        bound = (collection.name, tenant, *(value or "" for value in values))
+        found: list[Any] = connection.execute(statement, bound).fetchall()
+        for number, version, floor, count, tombstones, speakers in found:
+            states[number] = PairState(number, version, floor, count, tombstones, orjson.loads(speakers))
+    return [states[number] for number in sorted(states)]
 
 
 def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int) -> list[Row]:

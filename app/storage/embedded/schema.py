@@ -50,6 +50,8 @@ def guarded() -> Iterator[None]:
         raise StoreUnavailable("The disk is full.", retry_after=30) from fault
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError) as fault:
         raise StoreUnavailable(f"The store's file cannot be used: {fault}.", retry_after=30) from fault
+    except apsw.ConnectionClosedError as fault:
+        raise StoreUnavailable("The store is closed.") from fault
     except (apsw.CorruptError, apsw.NotADBError) as fault:
         raise StoreUnavailable("The store is damaged: run `recalld doctor`.", retry_after=60) from fault
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import apsw
 import orjson
 
 from app.storage.collection import Collection, Unique
@@ -62,8 +63,8 @@ def search_table(collection: Collection) -> str:
 def _unique(collection: Collection, unique: Unique) -> str:
     fields = ", ".join(f"ifnull({quoted(field)}, '')" for field in unique.fields)
     when, values = where(collection, unique.when)
-    for value in values:  # a partial index binds no parameters; these values are our own constants
-        when = when.replace("?", "'" + str(value).replace("'", "''") + "'", 1)
+    literals = map(apsw.format_sql_value, values)  # a partial index binds no parameters; these are our own constants
+    when = "".join(piece + next(literals, "") for piece in when.split("?"))
     return (
         f"CREATE UNIQUE INDEX {quoted(unique_index(collection, unique))} ON {quoted(collection.name)} "
         f"(tenant, {fields}) WHERE {when}"
@@ -121,8 +122,8 @@ def of_tenant(tenant: str | None, part: Filter) -> Filter:
 
 
 def _column(collection: Collection, field: str) -> str:
-    if field == "tenant_id":
-        return "tenant"
+    if field in ("tenant_id", collection.id_field):
+        return "tenant" if field == "tenant_id" else "id"
     if field not in collection.fields and field != collection.order:
         raise KeyError(f"{collection.name} declares no field {field}")
     return quoted(field)

@@ -30,6 +30,7 @@ from app.storage.segment import Segment
 T = TypeVar("T")
 
 INLINE_ROWS = 2_000
+MAX_STATES = 10_000
 FILE_NAME = "recalld.db"
 
 
@@ -54,7 +55,9 @@ class EmbeddedStore:
         self._reader = connect(path, busy_timeout_ms)
         self._threads = ThreadPoolExecutor(2, "recalld-reader")
         self._local = threading.local()
-        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
+        self._states_held: dict[tuple[str, str, tuple[Pair, ...]], list[pairs.PairState]] = {}
+        self._states_version: Any = None
         self._observe_commit = observe_commit
         self.writer = self._start_writer()
 
@@ -142,24 +145,36 @@ class EmbeddedStore:
     # --- Search -------------------------------------------------------------------------------------------------------
 
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
-        with guarded():
-            states = pairs.read(self._reader, collection, tenant, wanted)
+        states = self._states(collection, tenant, wanted)
         speakers = dict.fromkeys(name for state in states for name in state.speakers)
         return ScopeFacts(sum(state.count for state in states), tuple(speakers))
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        with guarded():
-            states = pairs.read(self._reader, collection, query.tenant, query.pairs)
+        states = self._states(collection, query.tenant, query.pairs)
         segments = [await self._segment(collection, state) for state in states if state.count]
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
         wanted = rows.tolist()
         marks = ", ".join("?" * len(wanted))
-        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND tenant = ?"
+        # "+" keeps SQLite from walking all of the tenant in one of its indexes
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
         with guarded():
             found: dict[Any, Any] = dict(cast(Any, self._reader.execute(statement, (*wanted, tenant))))
         return [orjson.loads(found[row]) if row in found else None for row in wanted]
+
+    def _states(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[pairs.PairState]:
+        """The pairs as of now: what was read before holds until any connection, of any process, commits."""
+        with guarded():
+            version = self._reader.pragma("data_version")
+            if version != self._states_version or len(self._states_held) > MAX_STATES:
+                self._states_held.clear()
+                self._states_version = version
+            key = (collection.name, tenant, tuple(wanted))
+            states = self._states_held.get(key)
+            if states is None:
+                states = self._states_held[key] = pairs.read(self._reader, collection, tenant, wanted)
+        return states
 
     def _empty(self, collection: Collection) -> Segment:
         if collection.searched is None:
@@ -168,8 +183,11 @@ class EmbeddedStore:
 
     async def _segment(self, collection: Collection, state: pairs.PairState) -> Segment:
         """The pair's copy, at least as new as `state`."""
-        while (held := self._cache.get(state.pair, state.floor)) is None or self._far(held, state):
-            await self._load(collection, state)
+        held = self._cache.get(state.pair, state.floor)
+        if held is not None and self._far(held, state):
+            held = None
+        while held is None or held[1] < state.floor:
+            held = await self._load(collection, state)
         segment, version = held
         if version < state.version:
             with guarded():
@@ -181,19 +199,21 @@ class EmbeddedStore:
         """So much has changed that the difference is better read in a thread."""
         return state.count - len(held[0]) > INLINE_ROWS
 
-    async def _load(self, collection: Collection, state: pairs.PairState) -> None:
+    async def _load(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
+        """A copy and its version: one that was being loaded already may be older than `state`."""
         if state.count <= INLINE_ROWS:
             with guarded():
                 rows = pairs.changed_rows(self._reader, collection, state.pair, 0)
-            self._cache.update(state.pair, self._empty(collection), state.version, rows)
-            return
+            segment = self._empty(collection)
+            self._cache.update(state.pair, segment, state.version, rows)
+            return segment, state.version
         task = self._loads.get(state.pair)
         if task is None:
             task = self._loads[state.pair] = asyncio.create_task(self._load_apart(collection, state))
             task.add_done_callback(lambda _: self._loads.pop(state.pair, None))
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
-    async def _load_apart(self, collection: Collection, state: pairs.PairState) -> None:
+    async def _load_apart(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
         def load(connection: apsw.Connection) -> Segment:
             segment = self._empty(collection)
             segment.apply(pairs.changed_rows(connection, collection, state.pair, 0))
@@ -201,6 +221,7 @@ class EmbeddedStore:
 
         segment = await self._apart(load)
         self._cache.put(state.pair, segment, state.version)
+        return segment, state.version
 
     async def _apart(self, work: Callable[[apsw.Connection], T]) -> T:
         """Runs a long read in a reader thread, on that thread's own connection."""
@@ -219,7 +240,7 @@ class EmbeddedStore:
         if deep:
             return await self._apart(lambda connection: check.deep(connection, self._collections))
         with guarded():
-            self._reader.execute("SELECT count(*) FROM counters LIMIT 1").fetchall()
+            self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
         return [Finding("store", True, "readable")]
 
 

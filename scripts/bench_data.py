@@ -1,0 +1,139 @@
+"""Synthetic memories for the benchmarks: texts like talk, in words by their frequency, and random unit vectors."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.clock import rfc3339
+from app.memories.documents import entry_of, new_memory
+from app.memories.models import MEMORIES
+from app.storage.collection import Insert
+from app.storage.embedded.store import EmbeddedStore
+from app.tokens import vocabulary
+from app.wiring import COLLECTIONS
+
+AGENT = "bench"
+WORDS = 8_000
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NAMES = "Ada Ben Cleo Dmitri Emma Farid Grace Hana Ivan Jun Kofi Lena Mateo Nadia Omar Priya".split()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    memories: int
+    users: int
+
+    @property
+    def each(self) -> int:
+        return self.memories // self.users
+
+    def __str__(self) -> str:
+        return f"{self.memories:,}×{self.users:,}"
+
+
+class Texts:
+    """Sentences of words drawn by Zipf's law."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._words = _words()
+        self._weights = list(accumulate(1 / (rank + 2) for rank in range(len(self._words))))
+
+    def sentence(self, words: int) -> str:
+        return " ".join(self._random.choices(self._words, cum_weights=self._weights, k=words)).capitalize() + "."
+
+    def memory(self) -> str:
+        """About 20 words."""
+        return self.sentence(self._random.randint(12, 28))
+
+    def query(self, subject: str, name: str | None) -> str:
+        """A question about some words of `subject`, and perhaps about a speaker."""
+        about = " ".join(self._random.sample(subject.rstrip(".").lower().split(), 5))
+        return f"What did {name or 'they'} say about {about}?"
+
+    def choice(self, names: list[str]) -> str:
+        return self._random.choice(names)
+
+
+def user(number: int) -> str:
+    return f"user-{number}"
+
+
+def owner(number: int) -> dict[str, str]:
+    return {"agent_id": AGENT, "user_id": user(number)}
+
+
+@cache
+def _words() -> list[str]:
+    """Plain words of the o200k vocabulary, which stand in the order of their frequency, more or less."""
+    found = (token[1:].decode() for token in vocabulary() if token[:1] == b" " and token[1:].isalpha())
+    return [word for word in found if word.isascii() and word.islower() and len(word) > 1][:WORDS]
+
+
+def inserts(shape: Shape, dim: int, model: str, seed: int = 7) -> Iterator[Insert]:
+    """User by user; the first half of each one's memories are plain facts, the others turns of two speakers."""
+    texts, vectors = Texts(seed), np.random.default_rng(seed)
+    for number in range(shape.users):
+        speakers = [NAMES[number % len(NAMES)], NAMES[(number + 5) % len(NAMES)]]
+        for at in range(shape.each):
+            vector = vectors.standard_normal(dim).astype(np.float32)
+            turn = at >= shape.each // 2
+            moment = rfc3339(START + timedelta(minutes=at))
+            source = _turn(number, at, speakers) if turn else {}
+            fields: dict[str, Any] = {
+                **owner(number),
+                "content": texts.memory(),
+                "memory_type": "message" if turn else "fact",
+                "importance": 0.3 if turn else 0.5,
+                "event_at": moment if turn else None,
+            }
+            doc = new_memory(fields, source, moment, unique=not turn)
+            doc |= {"tenant_id": "default", "embedding": {"model": model, "dim": dim, "status": "ready"}}
+            yield Insert(MEMORIES, doc, entry_of(doc, vector / np.linalg.norm(vector), model))
+
+
+def _turn(number: int, at: int, speakers: list[str]) -> dict[str, Any]:
+    session, seq = divmod(at, 25)
+    return {
+        "origin": "message",
+        "session_id": f"session-{number}-{session}",
+        "message_seq": seq + 1,
+        "speaker": speakers[seq % 2],
+    }
+
+
+async def fill(directory: Path, shape: Shape, dim: int, model: str) -> None:
+    store = await EmbeddedStore.open(directory, COLLECTIONS, dim=dim)
+    try:
+        made = inserts(shape, dim, model)
+        while changes := list(islice(made, 500)):
+            await store.commit(changes)
+    finally:
+        await store.close()
+
+
+def queries(shape: Shape, count: int, *, distinct: int, seed: int = 11) -> list[dict[str, Any]]:
+    """Search bodies: `distinct` texts, over users at random; half of the texts name a speaker."""
+    texts, at = Texts(seed), random.Random(seed)
+    asked = [
+        texts.query(texts.memory(), texts.choice(NAMES) if number % 2 else None) + (f" {number}" if distinct > 64 else "")
+        for number in range(distinct)
+    ]
+    return [
+        {"query": asked[number % distinct], **owner(at.randrange(shape.users)), "top_k": 10} for number in range(count)
+    ]
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="recalld-bench-", ignore_cleanup_errors=True) as path:
+        yield Path(path)

@@ -1,0 +1,37 @@
+"""Write docs/settings.md and .env.example from app/settings.py. A test fails while they differ."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from app.settings import describe  # noqa: E402
+
+DOC = ROOT / "docs" / "settings.md"
+ENV = ROOT / ".env.example"
+
+INTRODUCTION = """# Settings
+
+Read from the environment, or from a file `.env` in the working directory; the environment wins. `recalld serve --help`
+says the same. `--host` and `--port` of `recalld serve` win over both. A value that is wrong is a sentence at the start,
+never a default. This page is made from `app/settings.py` by `scripts/export_settings.py`.
+
+| Variable | Default | What it does |
+|---|---|---|
+"""
+
+
+def doc_rendered() -> str:
+    return INTRODUCTION + "".join(f"| `{name}` | `{default}` | {text} |\n" for name, default, text in describe())
+
+
+def env_rendered() -> str:
+    head = "# Copy to .env and uncomment what you change. Made by scripts/export_settings.py.\n"
+    return head + "".join(f"\n# {text}\n#{name}={default}\n" for name, default, text in describe())
+
+
+if __name__ == "__main__":
+    DOC.write_text(doc_rendered(), encoding="utf-8")
+    ENV.write_text(env_rendered(), encoding="utf-8")
+    print(DOC, ENV)

@@ -1,0 +1,46 @@
+"""Help names every setting; a setting that is wrong is a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import describe
+from tests.cli.conftest import Run
+
+
+def test_help_of_serve_names_every_setting(run: Run, data: Path) -> None:
+    ended = run("serve", "--help", COLUMNS="200", TERM="dumb")
+    assert ended.returncode == 0
+    said = " ".join(ended.stdout.split())
+    for name, default, text in describe():
+        assert f"{name} ({default}): {text}" in said
+    assert not data.exists()
+
+
+def test_help_names_every_command(run: Run) -> None:
+    said = run("--help").stdout
+    assert all(command in said for command in ("serve", "doctor", "keys"))
+    assert run("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("RECALLD_PORT", "http", "RECALLD_PORT is 'http':"),
+        ("RECALLD_LIMITS_BODY_BYTES", "4MB", "RECALLD_LIMITS_BODY_BYTES is '4MB':"),
+        ("RECALLD_AUTH", "no", "RECALLD_AUTH is 'no':"),
+        ("RECALLD_LIMITS_BODYBYTES", "1", "RECALLD_LIMITS_BODYBYTES is '1':"),
+        ("RECALLD_LIMITS", "{", "error parsing value for field"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence(run: Run, name: str, value: str, says: str) -> None:
+    for command in ("serve", "doctor"):
+        ended = run(command, **{name: value})
+        assert ended.returncode == 1
+        assert ended.stderr.startswith(f"recalld: {says}")
+        assert ended.stderr.count("\n") == 1
+
+
+def test_options_win_over_the_environment(run: Run) -> None:
+    ended = run("serve", "--port", "70000", RECALLD_PORT="1")
+    assert "RECALLD_PORT is '70000'" in ended.stderr

@@ -1,0 +1,86 @@
+"""`recalld keys …`: what it prints, and how it ends."""
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Run
+from tests.server import recalld, serving
+
+CREATE = ("keys", "create", "--tenant", "acme", "--name", "ci")
+
+
+def test_a_key_is_shown_once_and_listed_without_its_secret(run: Run, data: Path) -> None:
+    made = run(*CREATE, "--verbs", "read", "--agent", "a", "--user", "u", "--expires", "90d", "--json")
+    assert made.returncode == 0, made.stderr
+    record = json.loads(made.stdout)
+    assert re.fullmatch(r"rk_[0-9a-f]{16}_[A-Za-z0-9_-]{43}", record["key"])
+    assert record["id"] in record["key"]
+    assert (record["tenant"], record["name"], record["verbs"]) == ("acme", "ci", ["read"])
+    assert (record["agents"], record["users"], record["revoked_at"]) == (["a"], ["u"], None)
+    secret = record.pop("key").rpartition("_")[2]
+    listed = run("keys", "list", "--json")
+    assert json.loads(listed.stdout) == {"items": [record]}
+    table = run("keys", "list")
+    assert record["id"] in table.stdout, "an id that is cut cannot be revoked"
+    assert all(secret not in text for text in (listed.stdout, table.stdout, table.stderr))
+    assert all(secret.encode() not in file.read_bytes() for file in data.rglob("*") if file.is_file())
+
+
+def test_a_plain_create_prints_the_key_and_nothing_else_to_be_piped(run: Run) -> None:
+    made = run(*CREATE)
+    assert re.fullmatch(r"rk_\S+\n", made.stdout)
+    assert "not shown again" in made.stderr
+
+
+def test_lists_one_tenant(run: Run) -> None:
+    run(*CREATE)
+    assert json.loads(run("keys", "list", "--tenant", "other", "--json").stdout) == {"items": []}
+    assert "acme" not in run("keys", "list", "--tenant", "other").stdout
+
+
+def test_names_are_printed_as_they_are(run: Run) -> None:
+    run("keys", "create", "--tenant", "acme", "--name", "[red]a\nb[/red]")
+    assert "[red]a b[/red]" in run("keys", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*CREATE, "--verbs", "read,fly"), "verbs: must be some of read, write, admin"),
+        ((*CREATE, "--verbs", ""), "verbs: must be some of read, write, admin"),
+        ((*CREATE, "--expires", "soon"), "expires: must be a number of days, hours or minutes"),
+        ((*CREATE, "--expires", "0d"), "expires: must lie in the future"),
+        ((*CREATE, "--user", "a b"), "users: must be 1 to 128 characters"),
+        (("keys", "create", "--tenant", "", "--name", "x"), "tenant: must be 1 to 128 characters"),
+        (("keys", "create", "--tenant", "t", "--name", " "), "name: must not be empty"),
+        (("keys", "revoke", "nope"), "There is no key nope."),
+    ],
+)
+def test_mistakes_are_sentences(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    ended = run(*arguments)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"recalld: {says}")
+    assert ended.stderr.count("\n") == 1
+    assert ended.stdout == ""
+
+
+def test_keys_work_and_are_revoked_while_the_service_runs(data: Path) -> None:
+    with serving(data) as server:
+        assert server.client.get("/v1/memories").status_code == 200, "no key was ever made"
+        made = json.loads(recalld(data, *CREATE, "--json").stdout)
+        assert server.client.get("/v1/memories").status_code == 401
+
+        def asked() -> httpx.Response:
+            return server.client.get("/v1/memories", headers={"Authorization": f"Bearer {made['key']}"})
+
+        assert asked().status_code == 200
+        assert recalld(data, "keys", "revoke", made["id"]).stdout == f"{made['id']} is revoked.\n"
+        assert asked().status_code == 401
+        assert json.loads(recalld(data, "keys", "revoke", made["id"], "--json").stdout)["revoked_at"]
+        assert server.client.get("/v1/memories").status_code == 401, "a revoked key was once made"
+        doctor = recalld(data, "doctor")
+        assert doctor.returncode == 0, doctor.stdout

@@ -1,0 +1,91 @@
+"""What holds for every route: the error body, the methods, the page envelope, the request id."""
+
+import re
+
+import httpx
+import pytest
+
+from app.api import ROUTERS
+from tests.conftest import Service
+from tests.http import bad_input
+from tests.http.contract import Contract
+from tests.http.conversation import Talk
+
+pytestmark = pytest.mark.anyio
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+async def test_the_document_names_every_route(service: Service) -> None:
+    routes = {
+        (method, getattr(route, "path", ""))
+        for router in ROUTERS
+        for route in router.routes
+        for method in getattr(route, "methods", ())
+    }
+    assert {(op.method, op.path) for op in Contract(service.app).operations()} == routes
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v2/memories", "/v1/memories/", "/v1/nope", "//", "/v1/%ff"])
+async def test_unknown_routes_are_problems(api: httpx.AsyncClient, service: Service, path: str) -> None:
+    for method in METHODS:
+        response = await api.request(method, path)
+        assert response.status_code == 404
+        assert Contract(service.app).problem(response) is None
+
+
+async def test_wrong_methods_are_problems_that_name_the_right_ones(api: httpx.AsyncClient, service: Service) -> None:
+    contract = Contract(service.app)
+    paths = [(op.method, re.compile(re.sub(r"{\w+}", "[^/]+", op.path))) for op in contract.operations()]
+    for url in {bad_input.url(op) for op in contract.operations()}:
+        methods = {method for method, path in paths if path.fullmatch(url)}
+        allowed = methods | ({"HEAD"} if "GET" in methods else set())
+        for method in {*METHODS, "OPTIONS", "TRACE", "BREW"} - methods:
+            response = await api.request(method, url)
+            assert response.status_code == 405, (method, url)
+            assert contract.problem(response) is None
+            assert set(response.headers["allow"].split(", ")) == allowed
+    assert "BREW" not in (await api.get("/metrics")).text
+
+
+async def test_head_answers_as_get_does(api: httpx.AsyncClient) -> None:
+    for path, status in (
+        ("/livez", 200),
+        ("/v1/memories", 200),
+        ("/v1/memories/mem_x", 404),
+        ("/v1/sessions/x/end", 405),
+    ):
+        head = await api.head(path)
+        assert head.status_code == status, path
+
+
+async def test_every_list_has_the_page_envelope(service: Service) -> None:
+    contract = Contract(service.app)
+    talk = Talk(service.client, contract)
+    await talk("create_session", 201, body={"session_id": "chat-1", "agent_id": "a", "user_id": "u"})
+    lists = [
+        op
+        for op in contract.operations()
+        if op.method == "GET" and any(p["name"] == "cursor" for p in op.parameters("query"))
+    ]
+    assert len(lists) >= 4
+    for op in lists:
+        schema = contract.resolve(op.spec["responses"]["200"]["content"]["application/json"]["schema"])
+        assert set(schema["properties"]) == {"items", "next_cursor"}, op.name
+        limit = next(p["schema"] for p in op.parameters("query") if p["name"] == "limit")
+        assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 100, 20), op.name
+    page = await service.client.get("/v1/sessions")
+    assert set(page.json()) == {"items", "next_cursor"}
+
+
+async def test_a_request_id_that_is_safe_comes_back(api: httpx.AsyncClient) -> None:
+    for given in ("abc-1.2_3", "x" * 64):
+        assert (await api.get("/livez", headers={"x-request-id": given})).headers["x-request-id"] == given
+    for given in ("", "x" * 65, "a b", "é", '"', "a\tb"):
+        response = await api.get("/livez", headers=[(b"x-request-id", given.encode())])
+        assert re.fullmatch(r"req_[0-9a-f]{32}", response.headers["x-request-id"])
+
+
+async def test_a_search_in_an_empty_scope_finds_nothing(api: httpx.AsyncClient) -> None:
+    response = await api.post("/v1/memories/search", json={"user_id": "nobody", "query": "x"})
+    assert response.json()["items"] == []

@@ -1,0 +1,119 @@
+"""An embedder that fails keeps no write back; the vector comes later."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.embedding.embedder import Embedder
+from app.memories.pending import PendingEmbeddings
+from app.settings import EmbeddingSettings, Settings
+from tests.conftest import Service, Starter, TestParts
+from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, problem, recall, remember
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def faulty(parts: TestParts) -> list[Faulty]:
+    """The embedder of each service started, the latest last."""
+    made: list[Faulty] = []
+
+    def wrap(embedder: Embedder) -> Embedder:
+        made.append(Faulty(embedder))
+        return made[-1]
+
+    parts.wrap = wrap
+    return made
+
+
+@pytest.fixture
+async def service(faulty: list[Faulty], start: Starter, settings: Settings) -> AsyncIterator[Service]:
+    patient = settings.model_copy(update={"embedding": EmbeddingSettings(retry_seconds=3600)})
+    async with start(patient) as made:
+        yield made
+
+
+def worker(service: Service) -> PendingEmbeddings:
+    return PendingEmbeddings(service.resources.store, service.resources.embedder, 1)
+
+
+async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service, faulty: list[Faulty]) -> None:
+    api = service.client
+    faulty[0].failing = True
+    made = await remember(api, "plays the violin")
+    path = f"/v1/memories/{made['memory_id']}"
+    assert made["embedding"]["status"] == "pending"
+    assert await found(api, "violin", mode="text") == ["plays the violin"]
+    assert await worker(service).step() is False
+
+    faulty[0].failing = False
+    assert await found(api, "a string instrument", mode="vector") == []
+    assert await found(api, "violin") == ["plays the violin"]
+    assert await worker(service).step() is True
+    got = await api.get(path)
+    assert got.json() | {"embedding": None, "access_count": 0, "last_accessed": None} == {
+        name: value for name, value in made.items() if name != "similar"
+    } | {"embedding": None}
+    assert got.json()["embedding"]["status"] == "ready"
+    assert got.headers["etag"] == '"1"'
+    assert await found(api, "a string instrument", mode="vector") == ["plays the violin"]
+    assert (await recall(api, "plays the violin", mode="vector"))["items"][0]["score"] > 0.99
+    assert await worker(service).step() is False  # nothing is left
+
+
+async def test_a_changed_text_is_embedded_later_too(service: Service, faulty: list[Faulty]) -> None:
+    api = service.client
+    made = await remember(api, "plays the violin")
+    faulty[0].failing = True
+    patched = await api.patch(f"/v1/memories/{made['memory_id']}", json={"content": "collects stamps"})
+    assert patched.json()["embedding"]["status"] == "pending"
+    named = await remember(api, "one", key="k")
+    await remember(api, "two", 200, key="k")
+    faulty[0].failing = False
+    assert await found(api, "plays the violin", mode="vector", min_similarity=0.9) == []
+    while await worker(service).step():
+        pass
+    assert await found(api, "collects stamps", mode="vector", min_similarity=0.99) == ["collects stamps"]
+    assert (await api.get(f"/v1/memories/{named['memory_id']}")).json()["embedding"]["status"] == "ready"
+
+
+async def test_what_is_deleted_meanwhile_is_forgotten(service: Service, faulty: list[Faulty]) -> None:
+    faulty[0].failing = True
+    made = await remember(service.client, "plays the violin")
+    await service.client.delete(f"/v1/memories/{made['memory_id']}")
+    assert await worker(service).step() is True
+    assert await worker(service).step() is False
+
+
+async def test_batches_and_messages_are_kept_too(service: Service, faulty: list[Faulty]) -> None:
+    api = service.client
+    faulty[0].failing = True
+    await batch(api, {"content": "one"}, {"content": "two"})
+    said = {**PAIR, "messages": [{"role": "user", "content": "three"}]}
+    assert (await api.post("/v1/sessions/s/messages", json=said)).status_code == 201
+    faulty[0].failing = False
+    while await worker(service).step():
+        pass
+    items = (await api.get("/v1/memories")).json()["items"]
+    assert [item["embedding"]["status"] for item in items] == ["ready"] * 3
+
+
+async def test_a_search_by_meaning_says_that_the_model_is_away(service: Service, faulty: list[Faulty]) -> None:
+    await remember(service.client, "plays the violin")
+    faulty[0].failing = True
+    for mode in ("hybrid", "vector"):
+        answer = await service.client.post("/v1/memories/search", json={**PAIR, "query": "music", "mode": mode})
+        problem(answer, 503, "embedding_unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert await found(service.client, "violin", mode="text") == ["plays the violin"]
+
+
+async def test_the_service_tries_again_by_itself_after_a_restart_too(
+    faulty: list[Faulty], start: Starter, settings: Settings
+) -> None:
+    hasty = settings.model_copy(update={"embedding": EmbeddingSettings(retry_seconds=0.05)})
+    async with start(settings) as service:
+        faulty[-1].failing = True
+        await remember(service.client, "plays the violin")
+    async with start(hasty) as service:
+        await eventually(lambda: found(service.client, "a string instrument", mode="vector"))

@@ -1,0 +1,257 @@
+"""Names, equal and similar texts, and what replaces what."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Service, TurnedClock
+from tests.memories.helpers import PAIR, batch, found, history, listed, problem, remember
+
+pytestmark = pytest.mark.anyio
+
+
+# --- key --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_name_that_is_there_is_updated(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "lives in Oslo", key="home", tags=["place"], importance=0.9)
+    new = await remember(api, "lives in Bergen", 200, key="home")
+    assert (new["memory_id"], new["version"], new["content"]) == (old["memory_id"], 2, "lives in Bergen")
+    assert (new["tags"], new["importance"]) == (["place"], 0.9)  # what is absent stays
+    assert [past["record"]["content"] for past in await history(api, old["memory_id"])] == ["lives in Oslo"]
+    assert await found(api, "Oslo", mode="text") == []
+    assert await found(api, "Bergen", mode="text") == ["lives in Bergen"]
+
+
+async def test_the_same_under_the_same_name_changes_nothing(api: httpx.AsyncClient) -> None:
+    await remember(api, "lives in Oslo", key="home")
+    again = await remember(api, "lives in Oslo", 200, key="home")
+    assert again["version"] == 1
+
+
+async def test_a_name_goes_before_deduplication(api: httpx.AsyncClient) -> None:
+    plain = await remember(api, "lives in Oslo")
+    named = await remember(api, "lives in Oslo", 201, key="home")
+    assert named["memory_id"] != plain["memory_id"]
+
+
+@pytest.mark.parametrize("other", [{"agent_id": None}, {"user_id": None}, {"user_id": "u2"}, {"agent_id": "a2"}])
+async def test_a_name_belongs_to_its_scope_empty_sides_included(api: httpx.AsyncClient, other: dict[str, Any]) -> None:
+    mine = await remember(api, "one", key="home")
+    theirs = await remember(api, "two", 201, key="home", **other)
+    assert (await remember(api, "three", 200, key="home", **other))["memory_id"] == theirs["memory_id"]
+    assert (await api.get(f"/v1/memories/{mine['memory_id']}")).json()["content"] == "one"
+
+
+async def test_an_expired_memory_makes_room_for_its_name(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    old = await remember(api, "one", key="home", expires_at="2026-06-02T00:00:00Z")
+    clock.move(days=2)
+    new = await remember(api, "two", 201, key="home")
+    assert new["memory_id"] != old["memory_id"]
+    assert await listed(api) == ["two"]
+
+
+async def test_twenty_posts_of_one_name_at_once_leave_one_memory(api: httpx.AsyncClient) -> None:
+    made = await asyncio.gather(
+        *(api.post("/v1/memories", json={**PAIR, "content": f"n {i}", "key": "k"}) for i in range(20))
+    )
+    assert sorted(response.status_code for response in made) == [200] * 19 + [201]
+    assert len({response.json()["memory_id"] for response in made}) == 1
+    (last,) = [response.json() for response in made if response.json()["version"] == 20]
+    assert await listed(api, key="k") == [last["content"]]
+    assert len(await history(api, last["memory_id"])) == 19
+
+
+# --- Equal texts ------------------------------------------------------------------------------------------------------
+
+
+async def test_equal_texts_are_one_whatever_their_case_space_and_width(api: httpx.AsyncClient) -> None:
+    first = await remember(api, "Straße  ＡＢＣ １２ tea\n")
+    for variant in ("straße abc 12 TEA", "STRASSE ABC 12 tea", " Straße\tABC\u3000１２ tea"):
+        again = await remember(api, variant, 200)
+        assert (again["memory_id"], again["content"], again["version"]) == (first["memory_id"], first["content"], 1)
+    assert len(await listed(api)) == 1
+
+
+@pytest.mark.parametrize("other", [{"memory_type": "preference"}, {"user_id": None}, {"agent_id": "a2"}])
+async def test_equal_texts_of_another_type_or_pair_stand_apart(api: httpx.AsyncClient, other: dict[str, Any]) -> None:
+    await remember(api, "tea")
+    await remember(api, "tea", 201, **other)
+
+
+async def test_deduplication_can_be_declined(api: httpx.AsyncClient) -> None:
+    first = await remember(api, "tea")
+    second = await remember(api, "tea", 201, deduplicate=False)
+    assert first["memory_id"] != second["memory_id"]
+    assert (await remember(api, "tea", 200))["memory_id"] == first["memory_id"]
+
+
+async def test_equal_texts_in_one_batch_are_one(api: httpx.AsyncClient) -> None:
+    made = await batch(api, {"content": "tea"}, {"content": "coffee"}, {"content": "TEA"})
+    ids = [item["memory_id"] for item in made["items"]]
+    assert ids[0] == ids[2] != ids[1]
+    assert len(await listed(api)) == 2
+
+
+async def test_equal_texts_posted_at_once_are_one(api: httpx.AsyncClient) -> None:
+    made = await asyncio.gather(*(remember_any(api, "tea") for _ in range(20)))
+    assert sorted(status for status, _ in made) == [200] * 19 + [201]
+    assert len({memory_id for _, memory_id in made}) == 1
+
+
+async def remember_any(api: httpx.AsyncClient, content: str) -> tuple[int, str]:
+    made = await api.post("/v1/memories", json={**PAIR, "content": content})
+    return made.status_code, made.json()["memory_id"]
+
+
+async def test_an_expired_equal_does_not_count(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    await remember(api, "tea", expires_at="2026-06-02T00:00:00Z")
+    clock.move(days=2)
+    await remember(api, "tea", 201)
+
+
+async def test_what_was_changed_by_patch_may_equal_another(api: httpx.AsyncClient) -> None:
+    await remember(api, "tea")
+    other = await remember(api, "coffee")
+    patched = await api.patch(f"/v1/memories/{other['memory_id']}", json={"content": "tea"})
+    assert patched.status_code == 200
+
+
+async def test_an_archived_equal_does_not_count_and_can_come_back(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "tea")
+    path = f"/v1/memories/{old['memory_id']}"
+    await api.patch(path, json={"status": "archived"})
+    await remember(api, "tea", 201)
+    back = await api.patch(path, json={"status": "active"})
+    assert back.status_code == 200, back.text
+    assert await found(api, "tea") == ["tea"]  # identical texts appear once
+
+
+# --- supersedes -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_superseded_is_kept_linked_and_out_of_search(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "lives in Oslo")
+    new = await remember(api, "moved to Bergen", supersedes=[old["memory_id"]])
+    assert new["supersedes"] == [old["memory_id"]]
+    kept = (await api.get(f"/v1/memories/{old['memory_id']}")).json()
+    assert (kept["status"], kept["superseded_by"], kept["version"]) == ("superseded", new["memory_id"], 2)
+    assert [past["record"]["status"] for past in await history(api, old["memory_id"])] == ["active"]
+    assert await found(api, "Oslo") == ["moved to Bergen"]
+    assert await found(api, "Oslo", status="superseded") == ["lives in Oslo"]
+    assert await listed(api) == ["moved to Bergen"]
+    assert await listed(api, status="superseded") == ["lives in Oslo"]
+
+
+async def test_superseding_what_is_superseded_already_is_a_conflict(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "one")
+    await remember(api, "two", supersedes=[old["memory_id"]])
+    again = await api.post("/v1/memories", json={**PAIR, "content": "three", "supersedes": [old["memory_id"]]})
+    problem(again, 409, "conflict")
+    assert await listed(api) == ["two"]
+
+
+async def test_superseding_an_unknown_an_expired_or_a_foreign_memory_answers_alike(
+    service: Service, clock: TurnedClock
+) -> None:
+    ours, theirs = await service.key("ours"), await service.key("theirs")
+    api = service.client
+    foreign = await api.post("/v1/memories", json={**PAIR, "content": "secret"}, headers=theirs)
+    gone = {**PAIR, "content": "gone", "expires_at": "2026-06-02T00:00:00Z"}
+    expired = await api.post("/v1/memories", json=gone, headers=ours)
+    clock.move(days=2)
+    answers = []
+    for memory_id in ("mem_none", foreign.json()["memory_id"], expired.json()["memory_id"]):
+        body = {**PAIR, "content": "x", "supersedes": [memory_id]}
+        answer = problem(await api.post("/v1/memories", json=body, headers=ours), 422, pointer="/supersedes/0")
+        answers.append({name: value for name, value in answer.items() if name != "request_id"})
+    assert answers[0] == answers[1] == answers[2]
+    kept = await api.get(f"/v1/memories/{foreign.json()['memory_id']}", headers=theirs)
+    assert kept.json()["status"] == "active"
+
+
+async def test_of_many_that_supersede_one_memory_at_once_one_wins(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "old")
+    bodies = [{**PAIR, "content": f"n {i}", "supersedes": [old["memory_id"]]} for i in range(10)]
+    made = await asyncio.gather(*(api.post("/v1/memories", json=body) for body in bodies))
+    assert sorted(response.status_code for response in made) == [201] + [409] * 9
+    assert len(await listed(api)) == 1
+
+
+async def test_items_of_a_batch_see_what_earlier_ones_do(api: httpx.AsyncClient) -> None:
+    olds = await batch(
+        api, {"content": "tea"}, {"content": "x", "key": "k"}, *({"content": f"n {i}"} for i in range(4))
+    )
+    tea, named, *others = [item["memory_id"] for item in olds["items"]]
+    made = await batch(
+        api,
+        {"content": "Tea", "supersedes": others[:1]},
+        {"content": "TEA", "supersedes": others[1:2]},
+        {"content": "new", "supersedes": others[2:3]},
+        {"content": "NEW", "supersedes": others[3:]},
+        {"content": "y", "key": "k"},
+        {"content": "instead of k", "supersedes": [named]},
+    )
+    assert (await api.get(f"/v1/memories/{tea}")).json()["supersedes"] == others[:2]
+    new = made["items"][2]["memory_id"]
+    assert (await api.get(f"/v1/memories/{new}")).json()["supersedes"] == others[2:]
+    assert [past["record"]["content"] for past in await history(api, named)] == ["y", "x"]
+    assert sorted(await listed(api)) == ["instead of k", "new", "tea"]
+    await remember(api, "z", 201, key="k")
+
+
+async def test_a_batch_that_contradicts_itself_is_a_conflict(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "tea")
+    items = [{**PAIR, "content": "coffee", "supersedes": [old["memory_id"]]}, {**PAIR, "content": "tea"}]
+    problem(await api.post("/v1/memories/batch", json={"items": items}), 409, "conflict")
+    assert await listed(api) == ["tea"]
+
+
+async def test_the_pointer_counts_repeated_ids(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "one")
+    body = {**PAIR, "content": "two", "supersedes": [old["memory_id"], old["memory_id"], "mem_none"]}
+    problem(await api.post("/v1/memories", json=body), 422, pointer="/supersedes/2")
+
+
+# --- Similar texts ----------------------------------------------------------------------------------------------------
+
+LIKE, ALIKE = "Ada likes green tea in the morning.", "Ada likes green tea in the morning!"
+
+
+async def test_near_duplicates_are_listed_and_kept(api: httpx.AsyncClient) -> None:
+    first = await remember(api, LIKE)
+    second = await remember(api, ALIKE)
+    (similar,) = second["similar"]
+    assert similar["score"] >= 0.95
+    assert (similar["memory_id"], similar["content"], similar["superseded"]) == (first["memory_id"], LIKE, False)
+    assert sorted(await listed(api)) == sorted([LIKE, ALIKE])
+
+
+async def test_near_duplicates_are_superseded_on_wish(api: httpx.AsyncClient) -> None:
+    first = await remember(api, LIKE)
+    second = await remember(api, ALIKE, on_similar="supersede")
+    assert second["supersedes"] == [first["memory_id"]]
+    assert second["similar"][0]["superseded"] is True
+    assert await listed(api) == [ALIKE]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{"memory_type": "message"}, {"user_id": None}, {"agent_id": None}],
+    ids=["a message", "shared by the agent", "shared by the user"],
+)
+async def test_messages_and_other_pairs_are_never_superseded_by_similarity(
+    api: httpx.AsyncClient, kept: dict[str, Any]
+) -> None:
+    first = await remember(api, LIKE, **kept)
+    second = await remember(api, ALIKE, on_similar="supersede")
+    assert [(s["memory_id"], s["superseded"]) for s in second["similar"]] == [(first["memory_id"], False)]
+    assert second["supersedes"] == []
+    assert (await api.get(f"/v1/memories/{first['memory_id']}")).json()["status"] == "active"
+
+
+async def test_other_users_memories_are_never_listed_as_similar(api: httpx.AsyncClient) -> None:
+    await remember(api, LIKE, user_id="u2")
+    assert (await remember(api, ALIKE, on_similar="supersede"))["similar"] == []

@@ -1,0 +1,172 @@
+"""Sessions: how they begin, change, end and go."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import TurnedClock
+from tests.memories.helpers import problem
+from tests.sessions.helpers import OWNER, append, create, memories, messages, said, seqs
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_new_session_has_all_its_fields(api: httpx.AsyncClient) -> None:
+    body = {"session_id": "chat:1", **OWNER, "memorize": "none", "metadata": {"$a.b": None, "": [1]}}
+    made = await api.post("/v1/sessions", json={**body, "expires_at": "2027-01-01T01:00:00+01:00"})
+    assert made.status_code == 201
+    session = made.json()
+    assert {name: session[name] for name in body} == body
+    assert session["expires_at"] == "2027-01-01T00:00:00.000Z"
+    assert (session["status"], session["version"], session["summary"]) == ("active", 1, None)
+    assert (session["message_count"], session["token_count"], session["last_message_at"]) == (0, 0, None)
+    got = await api.get("/v1/sessions/chat:1")
+    assert got.json() == session
+    assert got.headers["etag"] == made.headers["etag"] == '"1"'
+
+
+async def test_an_id_is_made_up_where_none_is_given(api: httpx.AsyncClient) -> None:
+    made = await api.post("/v1/sessions", json=OWNER)
+    assert (await api.get(f"/v1/sessions/{made.json()['session_id']}")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"agent_id": None}, "/agent_id"),
+        ({"user_id": "a b"}, "/user_id"),
+        ({"session_id": ""}, "/session_id"),
+        ({"memorize": "everything"}, "/memorize"),
+        ({"expires_at": "2027-01-01T00:00:00"}, "/expires_at"),
+        ({"status": "ended"}, "/status"),
+    ],
+)
+async def test_bad_fields_are_named(api: httpx.AsyncClient, fields: dict[str, Any], pointer: str) -> None:
+    problem(await api.post("/v1/sessions", json={"session_id": "s", **OWNER, **fields}), 422, "invalid", pointer)
+    problem(await api.get("/v1/sessions/s"), 404, "not_found")
+
+
+async def test_an_id_is_taken_once_and_the_answer_names_nobody(api: httpx.AsyncClient) -> None:
+    await create(api)
+    for owner in (OWNER, {"agent_id": "a", "user_id": "somebody.else"}):
+        made = await api.post("/v1/sessions", json={"session_id": "s", **owner})
+        assert problem(made, 409, "already_exists")["detail"] == "That session_id is taken."
+    taken = {"messages": said("hi"), "agent_id": "a", "user_id": "somebody.else"}
+    problem(await api.post("/v1/sessions/s/messages", json=taken), 409, "already_exists")
+    assert await messages(api) == []
+
+
+async def test_sessions_are_listed_by_owner_and_status(api: httpx.AsyncClient) -> None:
+    await create(api, "one")
+    await create(api, "two", user_id="u2")
+    await create(api, "three", agent_id="a2")
+    await api.post("/v1/sessions/one/end")
+
+    async def listed(**params: Any) -> list[str]:
+        return [s["session_id"] for s in (await api.get("/v1/sessions", params=params)).json()["items"]]
+
+    assert await listed() == ["three", "two", "one"]
+    assert await listed(order="asc", limit=2) == ["one", "two"]
+    assert await listed(user_id="u") == ["three", "one"]
+    assert await listed(agent_id="a") == ["two", "one"]
+    assert await listed(agent_id="a", user_id="u2") == ["two"]
+    assert await listed(status="ended") == ["one"]
+
+
+async def test_a_patch_sets_what_it_names_and_null_clears(api: httpx.AsyncClient) -> None:
+    await create(api, metadata={"a": 1}, expires_at="2027-01-01T00:00:00Z")
+    path = "/v1/sessions/s"
+    patched = await api.patch(path, json={"summary": "they talked", "metadata": {"b": 2}})
+    body = patched.json()
+    assert (body["summary"], body["metadata"], body["version"]) == ("they talked", {"b": 2}, 2)
+    assert body["expires_at"] == "2027-01-01T00:00:00.000Z"
+    cleared = (await api.patch(path, json={"summary": None, "expires_at": None})).json()
+    assert (cleared["summary"], cleared["expires_at"], cleared["version"]) == (None, None, 3)
+    assert (await api.patch(path, json={})).json()["version"] == 3
+    for bad in ({"metadata": None}, {"memorize": None}, {"user_id": "x"}, {"status": "active"}):
+        problem(await api.patch(path, json=bad), 422, "invalid", f"/{next(iter(bad))}")
+
+
+async def test_if_match_guards_every_write(api: httpx.AsyncClient) -> None:
+    await create(api)
+    await api.patch("/v1/sessions/s", json={"summary": "x"})
+    stale, path = {"If-Match": '"1"'}, "/v1/sessions/s"
+    for response in (
+        await api.patch(path, json={"summary": "y"}, headers=stale),
+        await api.post(f"{path}/messages", json={"messages": said("hi")}, headers=stale),
+        await api.delete(f"{path}/messages", headers=stale),
+        await api.post(f"{path}/end", headers=stale),
+        await api.delete(path, headers=stale),
+    ):
+        problem(response, 412, "precondition_failed")
+    assert (await api.get(path)).json()["version"] == 2
+    assert (await api.delete(path, headers={"If-Match": '"2"'})).status_code == 204
+
+
+async def test_an_ended_session_takes_no_more_messages_and_can_be_ended_again(api: httpx.AsyncClient) -> None:
+    await append(api, said("hi"))
+    ended = await api.post("/v1/sessions/s/end")
+    assert (ended.status_code, ended.json()["status"]) == (200, "ended")
+    assert ended.json()["ended_at"] is not None
+    assert (await api.post("/v1/sessions/s/end")).json() == ended.json()
+    refused = await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said("more")})
+    problem(refused, 409, "session_ended")
+    assert [m["content"] for m in await messages(api)] == ["hi"]
+    assert len(await memories(api)) == 1
+
+
+async def test_a_clean_slate_empties_short_term_memory_only(api: httpx.AsyncClient) -> None:
+    await append(api, said("one", "two"))
+    await api.patch("/v1/sessions/s", json={"summary": "counting"})
+    cleared = await api.delete("/v1/sessions/s/messages")
+    assert (cleared.status_code, cleared.json()) == (200, {"deleted": 2})
+    session = (await api.get("/v1/sessions/s")).json()
+    assert (session["message_count"], session["token_count"], session["last_message_at"]) == (0, 0, None)
+    assert await messages(api) == []
+    context = (await api.get("/v1/sessions/s/context")).json()
+    assert (context["text"], context["messages"], context["tokens"]) == ("", [], 0)
+    assert len(await memories(api)) == 2
+    assert (await append(api, said("three")))["items"][0]["seq"] == 3
+
+
+async def test_deleting_a_session_keeps_its_memories_and_its_numbering(api: httpx.AsyncClient) -> None:
+    await append(api, said("one", "two"))
+    assert (await api.delete("/v1/sessions/s")).status_code == 204
+    for path in ("", "/messages", "/context", "/stats"):
+        problem(await api.get(f"/v1/sessions/s{path}"), 404, "not_found")
+    assert [m["source"]["message_seq"] for m in await memories(api, session_id="s")] == [1, 2]
+    assert (await append(api, said("three")))["items"][0]["seq"] == 3
+    assert await seqs(api) == [3]
+
+
+async def test_an_expired_session_is_gone_and_its_id_is_free(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    await create(api, expires_at="2026-06-02T00:00:00Z")
+    await append(api, said("one"))
+    clock.move(days=1)
+    for response in (
+        await api.get("/v1/sessions/s"),
+        await api.patch("/v1/sessions/s", json={"expires_at": None}),
+        await api.get("/v1/sessions/s/messages"),
+        await api.post("/v1/sessions/s/end"),
+        await api.delete("/v1/sessions/s"),
+    ):
+        problem(response, 404, "not_found")
+    assert (await api.get("/v1/sessions")).json()["items"] == []
+    assert (await append(api, said("two"), user_id="u2"))["items"][0]["seq"] == 2
+    assert [m["content"] for m in await messages(api)] == ["two"]
+    assert (await api.get("/v1/sessions/s")).json()["user_id"] == "u2"
+
+
+async def test_stats_count_what_is_there(api: httpx.AsyncClient) -> None:
+    await append(api, said("one", timestamp="2026-05-01T00:00:00Z") + said("be kind", role="system"))
+    await append(api, said("two", role="assistant") + said("ok", role="tool", tool_call_id="c"))
+    stats = (await api.get("/v1/sessions/s/stats")).json()
+    session = (await api.get("/v1/sessions/s")).json()
+    assert stats["by_role"] == {"system": 1, "user": 1, "assistant": 1, "tool": 1}
+    assert stats["message_count"] == session["message_count"] == 4
+    assert stats["token_count"] == session["token_count"] == sum(m["tokens"] for m in await messages(api)) == 5
+    assert stats["first_message_at"] == "2026-05-01T00:00:00.000Z"
+    assert stats["last_message_at"] == (await messages(api))[-1]["timestamp"]
+    assert stats["memories"] == 2
+    assert session["version"] == 1  # appended children leave it alone

@@ -1,0 +1,141 @@
+"""Windows on a conversation: by count, by tokens, by number; and the text for a prompt, whose budget is a wall."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app import tokens
+from app.embedding.onnx import OnnxModel
+from app.sessions.windows import fit
+from tests.memories.helpers import problem, shared_service
+from tests.sessions.helpers import Json, append, create, said, seqs
+
+pytestmark = pytest.mark.anyio
+
+contents = st.text(max_size=40) | st.sampled_from(["", " ", "\n", "x\n\n", "a\r", "hello world", "绿茶 " * 5, "\t \n "])
+lines = st.lists(st.builds(lambda role, content: f"{role}: {content}", st.sampled_from(["user", "tool"]), contents))
+
+
+@given(st.lists(contents, max_size=1), lines | st.lists(contents), st.integers(0, 60))
+@settings(max_examples=300, deadline=None)
+def test_the_text_never_exceeds_the_budget_and_the_next_line_would(
+    head: list[str], lines: list[str], budget: int
+) -> None:
+    kept = fit(head, lines, budget)
+    assert tokens.count(kept.text) == kept.tokens <= budget
+    shown = (head if kept.whole_head else []) + lines[len(lines) - kept.count :]
+    assert kept.text == "\n".join(shown)
+    if kept.count < len(lines):
+        longer = (head if kept.whole_head else []) + lines[len(lines) - kept.count - 1 :]
+        assert tokens.count("\n".join(longer)) > budget
+
+
+@given(st.lists(contents, max_size=1), lines)
+@settings(max_examples=50, deadline=None)
+def test_without_a_budget_all_is_kept(head: list[str], lines: list[str]) -> None:
+    kept = fit(head, lines, None)
+    assert (kept.text, kept.count, kept.whole_head) == ("\n".join(head + lines), len(lines), True)
+    assert kept.tokens == tokens.count(kept.text)
+
+
+@pytest.fixture(scope="module")
+async def ten(
+    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A session of ten messages; the text of each has 1 token, and 4 as a line, its end included."""
+    async with shared_service(tmp_path_factory.mktemp("shared"), model) as service:
+        api = service.client
+        await create(api, memorize="none")
+        await append(api, said("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"))
+        yield api
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, range(1, 11)),
+        ({"last": 3}, range(8, 11)),
+        ({"last": 100}, range(1, 11)),
+        ({"last": 2, "before_seq": 5}, range(3, 5)),
+        ({"last": 5, "after_seq": 8}, range(9, 11)),
+        ({"max_tokens": 4}, range(7, 11)),
+        ({"max_tokens": 0}, []),
+        ({"max_tokens": 4, "last": 2}, range(9, 11)),
+        ({"max_tokens": 2, "before_seq": 4}, range(2, 4)),
+        ({"after_seq": 7}, range(8, 11)),
+        ({"before_seq": 3}, range(1, 3)),
+        ({"after_seq": 2, "before_seq": 6}, range(3, 6)),
+        ({"after_seq": 2, "limit": 2}, range(3, 5)),
+        ({"after_seq": 10}, []),
+        ({"before_seq": 0}, []),
+    ],
+)
+async def test_a_window_is_oldest_first(ten: httpx.AsyncClient, params: Json, expected: Any) -> None:
+    assert await seqs(ten, **params) == list(expected)
+
+
+async def test_messages_are_paged_to_the_end(ten: httpx.AsyncClient) -> None:
+    seen: list[int] = []
+    params: Json = {"limit": 3, "after_seq": 1}
+    while True:
+        page = (await ten.get("/v1/sessions/s/messages", params=params)).json()
+        seen += [message["seq"] for message in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        params["cursor"] = page["next_cursor"]
+    assert seen == list(range(2, 11))
+
+
+async def test_a_cursor_is_bound_to_its_session_and_window(ten: httpx.AsyncClient) -> None:
+    await append(ten, said("x", "y"), "other")
+    path = "/v1/sessions/s/messages"
+    cursor = (await ten.get(path, params={"limit": 3})).json()["next_cursor"]
+    for where, params in ((path, {"after_seq": 1}), ("/v1/sessions/other/messages", {})):
+        problem(await ten.get(where, params={**params, "cursor": cursor}), 400, "invalid_cursor")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("last", 0), ("last", 1001), ("max_tokens", -1), ("limit", 0), ("before_seq", "x")]
+)
+async def test_bad_parameters_are_named(ten: httpx.AsyncClient, name: str, value: Any) -> None:
+    problem(await ten.get("/v1/sessions/s/messages", params={name: value}), 422, "invalid", f"/query/{name}")
+
+
+async def test_context_is_the_last_messages_as_lines(ten: httpx.AsyncClient) -> None:
+    path = "/v1/sessions/s/context"
+    whole = (await ten.get(path)).json()
+    assert whole["text"].splitlines()[0] == "user: one"
+    assert (len(whole["messages"]), whole["truncated"]) == (10, False)
+    some = (await ten.get(path, params={"max_messages": 2})).json()
+    assert (some["text"], some["truncated"]) == ("user: nine\nuser: ten", True)
+    assert some["tokens"] == tokens.count(some["text"])
+    assert [(m["seq"], m["role"], m["content"]) for m in some["messages"]] == [(9, "user", "nine"), (10, "user", "ten")]
+
+
+async def test_context_keeps_to_its_tokens_and_says_what_is_missing(ten: httpx.AsyncClient) -> None:
+    path = "/v1/sessions/s/context"
+    await ten.patch("/v1/sessions/s", json={"summary": "counting"})
+    for budget in range(45):
+        body = (await ten.get(path, params={"max_tokens": budget})).json()
+        assert tokens.count(body["text"]) == body["tokens"] <= budget
+        assert body["truncated"] == (len(body["messages"]) < 10)
+        assert body["text"].count("user: ") == len(body["messages"])
+        assert body["summary"] == "counting"
+        assert body["text"].startswith("summary: counting") == (budget >= tokens.count("summary: counting"))
+    await ten.patch("/v1/sessions/s", json={"summary": None})
+
+
+async def test_context_shows_calls_and_results_where_there_is_no_text(api: httpx.AsyncClient) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    turns: list[Json] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "result": {"hour": 7}},
+    ]
+    await append(api, turns)
+    text = (await api.get("/v1/sessions/s/context")).json()["text"]
+    assert text.splitlines()[1] == 'tool: {"hour":7}'
+    assert '"name":"now"' in text

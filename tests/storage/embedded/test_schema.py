@@ -1,0 +1,99 @@
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import StoreUnavailable
+from app.storage.collection import CommitConflict, Unique
+from app.storage.embedded.schema import LAYOUT
+from app.storage.embedded.store import EmbeddedStore
+from app.storage.filters import Absent, Eq, Has, Not
+from tests.contract.declared import DIM, ENTRIES, THINGS, T, ask, entry, thing
+from tests.storage.embedded.conftest import COLLECTIONS, Open
+
+pytestmark = pytest.mark.anyio
+Raw = Callable[..., list[Any]]
+
+WIDER = replace(
+    THINGS,
+    fields={**THINGS.fields, "color": "text", "marks": "list", "origin.city": "text"},
+    indexes=(*THINGS.indexes, ("color",)),
+    unique=(*THINGS.unique, Unique("color", ("color",), Not(Absent("color")))),
+)
+
+
+async def test_a_newly_declared_field_and_index_are_filled_from_the_documents(
+    store: EmbeddedStore, open_store: Open
+) -> None:
+    await store.commit([thing("red", color="red", marks=["m"], origin={"city": "Rome"}), thing("none")])
+    await store.close()
+    wider = await open_store(collections=(WIDER,))
+    for where in (Eq("color", "red"), Has("marks", "m"), Eq("origin.city", "Rome")):
+        assert [doc["thing_id"] for doc in await wider.find(WIDER, T, where)] == ["red"]
+    with pytest.raises(CommitConflict) as caught:
+        await wider.commit([replace(thing(color="red"), collection=WIDER)])
+    assert caught.value.reason == "color"
+    assert all(finding.ok for finding in await wider.check(deep=True))
+
+
+async def test_an_older_process_goes_on_beside_a_newer_schema(store: EmbeddedStore, open_store: Open) -> None:
+    await open_store(collections=(WIDER,))
+    await store.commit([thing("one", name="n")])
+    assert await store.count(THINGS, T, Eq("name", "n")) == 1
+
+
+async def test_a_newer_layout_is_refused_untouched(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
+    raw(f"PRAGMA user_version = {LAYOUT + 1}")
+    with pytest.raises(StoreUnavailable, match=f"newer version .layout {LAYOUT + 1}"):
+        await open_store()
+    assert raw("PRAGMA user_version") == [(LAYOUT + 1,)]
+
+
+async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
+    opened = await asyncio.gather(
+        *(EmbeddedStore.open(tmp_path / "new", COLLECTIONS, dim=DIM, busy_timeout_ms=10_000) for _ in range(4))
+    )
+    await asyncio.gather(*(store.commit([thing()]) for store in opened))
+    assert await opened[0].count(THINGS, T) == 4
+    for store in opened:
+        await store.close()
+
+
+async def test_the_database_is_durable_by_its_settings(store: EmbeddedStore) -> None:
+    connection = store.writer._connection
+    assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+    assert connection.execute("PRAGMA synchronous").fetchall() == [(2,)]
+    assert connection.execute("PRAGMA page_size").fetchall() == [(8192,)]
+
+
+async def test_lists_and_ids_are_found_by_an_index(store: EmbeddedStore, raw: Raw) -> None:
+    for condition in ("id = 'x'", '"group" = 1 ORDER BY created_at DESC, id DESC', "1 ORDER BY created_at, id"):
+        ((*_, plan),) = raw(f"EXPLAIN QUERY PLAN SELECT doc FROM things WHERE tenant = 't' AND {condition}")
+        assert "USING INDEX things_" in plan
+
+
+async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
+    store = await open_store(cache_bytes=200_000)
+    pairs = [replace(ask().pairs[0], user=f"u{i}") for i in range(40)]
+    for pair in pairs:
+        await store.commit([entry("tea and roses", pair=pair) for _ in range(50)])
+    for pair in [*pairs, *pairs]:
+        found = await store.search(ENTRIES, ask("tea", pairs=[pair]))
+        assert len(found.rows) == 50
+        assert store._cache.nbytes <= 200_000
+    assert 1 < len(store._cache._held) < 40
+    everything = await store.search(ENTRIES, ask("tea", pairs=pairs))
+    assert len(everything.rows) == 2_000
+
+
+async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store: Open) -> None:
+    store = await open_store(cache_bytes=1)
+    others = [replace(ask().pairs[0], user=f"u{i}") for i in range(3)]
+    for pair in others:
+        await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
+    searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
+    async with asyncio.timeout(20):
+        assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6

@@ -1,0 +1,47 @@
+"""The docs say what the code says: every error, every metric, every route of health."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client import REGISTRY
+
+from app import errors
+from app.errors import RecalldError
+from app.http import health
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def tree(kind: type[RecalldError]) -> Iterator[type[RecalldError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from tree(child)
+
+
+def told() -> set[tuple[str, str]]:
+    """(status, code) of every error; private ones carry their base's."""
+    return {(str(kind.status), kind.code) for kind in tree(RecalldError)}
+
+
+def test_the_error_page_lists_every_code() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (\d{3}) \| `(\w+)` \|", page, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == told()
+
+
+def test_the_tree_in_errors_is_the_tree() -> None:
+    drawn = re.findall(r"(\w+) (\d{3}) (\w+)", errors.__doc__ or "")
+    ours = [kind for kind in tree(RecalldError) if kind.__module__ == errors.__name__ and kind is not RecalldError]
+    assert [(kind.__name__, str(kind.status), kind.code) for kind in ours] == drawn
+
+
+def test_the_operating_page_names_every_metric_and_route_of_health() -> None:
+    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    metrics = {metric.name for metric in REGISTRY.collect() if metric.name.startswith("recalld_")}
+    metrics = {name for name in metrics if not name.endswith("_created")}
+    named = set(re.findall(r"`(recalld_\w+?)(?:_total)?`", page))
+    assert named == metrics
+    for route in health.router.routes:
+        assert f"`{getattr(route, 'path', '')}`" in page

@@ -1,0 +1,202 @@
+"""For every record kind, acting as another tenant and as a key bound elsewhere: what is not yours does not exist."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Service
+from tests.memories.helpers import Json, problem
+
+pytestmark = pytest.mark.anyio
+
+OWNER = {"agent_id": "a", "user_id": "u"}
+STRANGERS: dict[str, Json] = {
+    "another tenant": {"tenant": "other"},
+    "bound to another user": {"users": ["v"]},
+    "bound to another agent": {"agents": ["b"]},
+    "bound to both": {"agents": ["a"], "users": ["v"]},
+}
+
+
+@dataclass
+class Stocked:
+    """One record of every kind that belongs to (a, u) of tenant `default`, its owner's headers and a stranger's."""
+
+    api: httpx.AsyncClient
+    owner: dict[str, str]
+    stranger: dict[str, str]
+    memory: str
+
+    async def call(self, method: str, path: str, who: dict[str, str] | None = None, **sent: Any) -> httpx.Response:
+        headers = {**(self.stranger if who is None else who), **sent.pop("headers", {})}
+        return await self.api.request(method, path, headers=headers, **sent)
+
+
+@pytest.fixture(params=STRANGERS)
+async def stocked(service: Service, request: pytest.FixtureRequest) -> Stocked:
+    api, owner = service.client, await service.key()
+    stranger = await service.key(**STRANGERS[request.param])
+    made = await api.post("/v1/memories", json={**OWNER, "content": "secret tea", "key": "k"}, headers=owner)
+    path = f"/v1/memories/{made.json()['memory_id']}"
+    await api.patch(path, json={"tags": ["t"]}, headers=owner)
+    said = {**OWNER, "messages": [{"role": "user", "content": "secret plan"}]}
+    await api.post("/v1/sessions/s/messages", json=said, headers=owner)
+    return Stocked(api, owner, stranger, made.json()["memory_id"])
+
+
+BY_ID: list[tuple[str, str, Any]] = [
+    ("GET", "/v1/memories/{memory}", None),
+    ("PATCH", "/v1/memories/{memory}", {"content": "mine now"}),
+    ("DELETE", "/v1/memories/{memory}", None),
+    ("GET", "/v1/memories/{memory}/history", None),
+    ("GET", "/v1/sessions/{session}", None),
+    ("PATCH", "/v1/sessions/{session}", {"summary": "mine now"}),
+    ("DELETE", "/v1/sessions/{session}", None),
+    ("GET", "/v1/sessions/{session}/messages", None),
+    ("DELETE", "/v1/sessions/{session}/messages", None),
+    ("GET", "/v1/sessions/{session}/context", None),
+    ("POST", "/v1/sessions/{session}/end", None),
+    ("GET", "/v1/sessions/{session}/stats", None),
+]
+
+
+async def everything(stocked: Stocked) -> list[Any]:
+    """All that the owner sees."""
+    paths = (
+        f"/v1/memories/{stocked.memory}",
+        f"/v1/memories/{stocked.memory}/history",
+        "/v1/memories?status=any&agent_id=a&user_id=u",
+        "/v1/sessions/s",
+        "/v1/sessions/s/messages",
+    )
+    return [(await stocked.call("GET", path, stocked.owner)).json() for path in paths]
+
+
+@pytest.mark.parametrize("headers", [{}, {"If-Match": "*"}, {"If-Match": '"7"'}], ids=["", "any", "stale"])
+async def test_what_is_anothers_answers_as_what_does_not_exist(stocked: Stocked, headers: dict[str, str]) -> None:
+    before = await everything(stocked)
+    for method, path, body in BY_ID:
+        theirs = path.format(memory=stocked.memory, session="s")
+        nowhere = path.format(memory="mem_00000000000000000000000000000000", session="nowhere")
+        answers = []
+        for url in (theirs, nowhere):
+            answer = problem(await stocked.call(method, url, json=body, headers=headers), 404, "not_found")
+            answers.append(answer | {"request_id": ""})
+        assert answers[0] == answers[1], (method, path)
+    assert await everything(stocked) == before
+
+
+async def test_lists_and_searches_are_empty(stocked: Stocked) -> None:
+    for params in ({}, {"user_id": "u"}, {"agent_id": "a"}, OWNER, {"key": "k"}, {"session_id": "s"}, {"tag": "t"}):
+        assert (await stocked.call("GET", "/v1/memories", params=params)).json()["items"] == []
+    for params in ({}, {"user_id": "u"}, {"agent_id": "a"}, OWNER):
+        assert (await stocked.call("GET", "/v1/sessions", params=params)).json()["items"] == []
+    for scope in ({"user_id": "u"}, {"agent_id": "a"}, OWNER, {**OWNER, "include_shared": False}):
+        for mode in ("hybrid", "text", "vector"):
+            for more in ({}, {"session_id": "s"}, {"tags": ["t"]}):
+                body = {"query": "secret", "mode": mode, **scope, **more}
+                found = await stocked.call("POST", "/v1/memories/search", json=body)
+                assert (found.status_code, found.json()["items"]) == (200, [])
+
+
+async def test_deleting_by_filter_takes_nothing(stocked: Stocked) -> None:
+    before = await everything(stocked)
+    for params in ({"user_id": "u"}, {"agent_id": "a"}, OWNER):
+        assert (await stocked.call("DELETE", "/v1/memories", params=params)).json() == {"deleted": 0}
+    assert await everything(stocked) == before
+
+
+async def test_anothers_memory_can_be_neither_superseded_nor_named_nor_likened(stocked: Stocked) -> None:
+    before = await everything(stocked)
+    for agent, user in (("b", "v"), ("a", "v"), ("b", "u")):
+        owner = {"agent_id": agent, "user_id": user}
+        body = {**owner, "content": "secret tea", "key": "k", "on_similar": "supersede"}
+        made = await stocked.call("POST", "/v1/memories", json=body)
+        assert made.status_code in (201, 403)
+        assert made.json().get("similar", []) == []
+        refused = await stocked.call("POST", "/v1/memories", json={**body, "supersedes": [stocked.memory]})
+        assert refused.status_code in (422, 403)
+    assert await everything(stocked) == before
+
+
+async def test_a_session_id_that_is_anothers_gives_nothing_away(stocked: Stocked) -> None:
+    before = await everything(stocked)
+    for owner in (OWNER, {"agent_id": "b", "user_id": "v"}, {"agent_id": "a", "user_id": "v"}):
+        sent = {**owner, "messages": [{"role": "user", "content": "hi"}]}
+        for answer in (
+            await stocked.call("POST", "/v1/sessions/s/messages", json=sent),
+            await stocked.call("POST", "/v1/sessions", json={"session_id": "s", **owner}),
+        ):
+            assert answer.status_code in (201, 403, 409)
+            for name in ("a", "u"):
+                assert f'"{name}"' not in answer.json().get("detail", "")
+    assert await everything(stocked) == before
+
+
+async def test_idempotency_answers_are_never_another_keys(stocked: Stocked) -> None:
+    key = {"Idempotency-Key": "shared"}
+    body = {**OWNER, "content": "secret coffee"}
+    first = await stocked.call("POST", "/v1/memories", stocked.owner, json=body, headers=key)
+    theirs = await stocked.call("POST", "/v1/memories", json=body, headers=key)
+    assert "idempotency-replayed" not in theirs.headers
+    assert theirs.status_code in (201, 403)
+    assert theirs.json().get("memory_id") != first.json()["memory_id"]
+
+
+# --- Bindings ---------------------------------------------------------------------------------------------------------
+
+A, U = ("a", None), (None, "u")
+EVERY = [("a", "u"), A, U, ("a", "v"), ("b", "u"), ("b", None), (None, "v"), ("b", "v")]
+BOUND: list[tuple[Json, set[tuple[str | None, str | None]], set[tuple[str | None, str | None]]]] = [
+    # bindings, what is seen, what may be written
+    ({}, set(EVERY), set(EVERY)),
+    ({"users": ["u"]}, {("a", "u"), A, U, ("b", "u"), ("b", None)}, {("a", "u"), U, ("b", "u")}),
+    ({"agents": ["a"]}, {("a", "u"), A, U, ("a", "v"), (None, "v")}, {("a", "u"), A, ("a", "v")}),
+    ({"agents": ["a"], "users": ["u"]}, {("a", "u"), A, U}, {("a", "u")}),
+]
+
+
+@pytest.mark.parametrize(("bindings", "seen", "writable"), BOUND, ids=["none", "user", "agent", "both"])
+async def test_bindings_cut_what_is_seen_and_what_is_written(
+    service: Service, bindings: Json, seen: set[Any], writable: set[Any]
+) -> None:
+    api, full, bound = service.client, await service.key(), await service.key(**bindings)
+    ids = {}
+    for agent, user in EVERY:
+        fact = {"agent_id": agent, "user_id": user, "content": f"tea of {agent} {user}"}
+        ids[agent, user] = (await api.post("/v1/memories", json=fact, headers=full)).json()["memory_id"]
+    page = (await api.get("/v1/memories", params={"limit": 100}, headers=bound)).json()
+    assert {(item["agent_id"], item["user_id"]) for item in page["items"]} == seen
+    for (agent, user), memory_id in ids.items():
+        path = f"/v1/memories/{memory_id}"
+        assert (await api.get(path, headers=bound)).status_code == (200 if (agent, user) in seen else 404)
+        patched = await api.patch(path, json={"tags": ["t"]}, headers=bound)
+        expected = 200 if (agent, user) in writable else 403 if (agent, user) in seen else 404
+        assert patched.status_code == expected, (agent, user)
+        fact = {"agent_id": agent, "user_id": user, "content": "new"}
+        made = await api.post("/v1/memories", json=fact, headers=bound)
+        assert made.status_code == (201 if (agent, user) in writable else 403), (agent, user)
+        search = {"agent_id": agent, "user_id": user, "query": "tea", "top_k": 100}
+        found = (await api.post("/v1/memories/search", json=search, headers=bound)).json()["items"]
+        assert {(f["memory"]["agent_id"], f["memory"]["user_id"]) for f in found} <= seen
+    deleted = 0
+    for agent in ("a", "b"):
+        deleted += (await api.delete("/v1/memories", params={"agent_id": agent}, headers=bound)).json()["deleted"]
+    assert deleted == 2 * len([pair for pair in writable if pair[0]])
+    left = (await api.get("/v1/memories", params={"limit": 100}, headers=full)).json()["items"]
+    assert {(item["agent_id"], item["user_id"]) for item in left} >= set(EVERY) - writable
+
+
+@pytest.mark.parametrize(("bindings", "seen", "writable"), BOUND, ids=["none", "user", "agent", "both"])
+async def test_bindings_cut_sessions(service: Service, bindings: Json, seen: set[Any], writable: set[Any]) -> None:
+    api, bound = service.client, await service.key(**bindings)
+    for agent, user in EVERY:
+        if agent and user:
+            sent = {"agent_id": agent, "user_id": user, "messages": [{"role": "user", "content": "hi"}]}
+            made = await api.post(f"/v1/sessions/{agent}-{user}/messages", json=sent, headers=bound)
+            assert made.status_code == (201 if (agent, user) in writable else 403)
+            alone = {"session_id": f"{agent}.{user}", "agent_id": agent, "user_id": user}
+            made = await api.post("/v1/sessions", json=alone, headers=bound)
+            assert made.status_code == (201 if (agent, user) in writable else 403)

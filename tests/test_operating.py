@@ -1,0 +1,236 @@
+"""The process: health, metrics, logs, start and stop."""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.embedding.embedder import Embedder
+from app.main import create_app
+from app.settings import Settings
+from tests.conftest import Service, TestParts, body_of
+from tests.http.contract import Contract
+from tests.server import Server, recalld, serving
+
+CANARY = "zanzibar-canary-7391"
+OWNER = {"agent_id": "a", "user_id": "u"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("serve") / "data") as running:
+        yield running
+
+
+def memory(text: str = "Ada prefers tea", **fields: Any) -> dict[str, Any]:
+    return {**OWNER, "content": text, **fields}
+
+
+# --- Start ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_says_where_it_is_and_what_to_try(server: Server) -> None:
+    printed = server.printed()
+    address = str(server.client.base_url).rstrip("/")
+    assert f"Recalld serves {address}." in printed
+    curls = re.findall(r"curl -s (\S+) .*?-d '(.*?)'", printed, re.DOTALL)
+    assert len(curls) == 2
+    answers = [httpx.post(url, content=body, headers={"content-type": "application/json"}) for url, body in curls]
+    assert [answer.status_code for answer in answers] == [201, 200]
+    assert answers[1].json()["items"][0]["memory"]["content"] == "Ada prefers tea to coffee"
+
+
+def test_a_second_start_is_quick(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as first:
+        assert first.stop() == 0
+    with serving(tmp_path / "data") as second:
+        assert min(second.seconds_to_ready, second.cpu_to_ready) < 3
+
+
+def test_it_refuses_an_open_address_without_a_key(tmp_path: Path) -> None:
+    refused = recalld(tmp_path / "data", "serve", RECALLD_HOST="0.0.0.0")
+    assert refused.returncode == 1
+    sentence = refused.stderr.splitlines()[-1]
+    assert sentence.startswith("recalld: No API key was ever made")
+    assert "recalld keys create" in sentence
+    assert "Traceback" not in refused.stderr
+    made = recalld(tmp_path / "data", "keys", "create", "--tenant", "t", "--name", "first")
+    assert made.returncode == 0
+    with serving(tmp_path / "data", RECALLD_HOST="0.0.0.0") as open_:
+        answer = open_.client.get("/v1/memories")
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        key = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        assert open_.client.get("/v1/memories", headers=key).status_code == 200
+        assert open_.client.get("/readyz").status_code == 200
+
+
+def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = recalld(tmp_path / "data", "serve", RECALLD_PORT=port)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].startswith(f"recalld: Cannot listen on 127.0.0.1:{port}")
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_model_or_a_directory_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for settings in ({"RECALLD_EMBEDDING_MODEL": "./nope"}, {"RECALLD_DATA_DIR": str(tmp_path / "file" / "x")}):
+        refused = recalld(tmp_path / "data", "serve", **settings)
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines()[-1].startswith("recalld: ")
+        assert "Traceback" not in refused.stderr
+
+
+# --- Health -----------------------------------------------------------------------------------------------------------
+
+
+def test_alive_and_ready(server: Server) -> None:
+    assert server.client.get("/livez").json() == {"status": "alive"}
+    ready = server.client.get("/readyz").json()
+    assert (ready["status"], ready["store"]) == ("ready", "embedded")
+
+
+@pytest.mark.anyio
+async def test_not_ready_without_its_store(service: Service) -> None:
+    await service.resources.store.close()
+    response = await service.client.get("/readyz")
+    assert response.status_code == 503
+    assert body_of(response)["code"] == "store_unavailable"
+    assert response.headers["retry-after"]
+    assert Contract(service.app).problem(response) is None
+    assert (await service.client.get("/livez")).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_not_ready_without_its_model_or_while_it_drains(service: Service) -> None:
+    embedder: Embedder = service.resources.embedder
+    await embedder.close()
+    response = await service.client.get("/readyz")
+    assert (response.status_code, body_of(response)["code"]) == (503, "embedding_unavailable")
+    service.resources.lifecycle.draining = True
+    response = await service.client.get("/readyz")
+    assert (response.status_code, body_of(response)["code"]) == (503, "draining")
+    assert (await service.client.get("/livez")).status_code == 200
+
+
+# --- Metrics ----------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_by_route_and_hold_no_ids(server: Server) -> None:
+    made = server.client.post("/v1/memories", json=memory("for the metrics")).json()
+    server.client.get(f"/v1/memories/{made['memory_id']}")
+    server.client.get("/v1/memories/mem_nothere")
+    server.client.get(f"/nowhere/{CANARY}")
+    server.client.put("/v1/memories")
+    server.client.post("/v1/memories/search", json={**OWNER, "query": "metrics"})
+    text = server.client.get("/metrics").text
+    ours = [line for line in text.splitlines() if line.startswith("recalld_")]
+    assert any('method="GET",route="/v1/memories/{memory_id}",status="200"' in line for line in ours)
+    assert any('route="/v1/memories/{memory_id}",status="404"' in line for line in ours)
+    assert any('method="PUT",route="/v1/memories",status="405"' in line for line in ours)
+    assert any('route="unmatched",status="404"' in line for line in ours)
+    for name in ("http_request_seconds", "embedding_batch_seconds", "search_seconds", "store_commit_seconds"):
+        assert any(line.startswith(f"recalld_{name}_count") and not line.endswith(" 0.0") for line in ours), name
+    assert any(line.startswith('recalld_records_written_total{collection="agent_memories"}') for line in ours)
+    for private in (made["memory_id"], "mem_", CANARY):
+        assert private not in text
+
+
+# --- Logs -------------------------------------------------------------------------------------------------------------
+
+
+def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: Path) -> None:
+    made = recalld(tmp_path / "data", "keys", "create", "--tenant", "t", "--name", CANARY)
+    key = made.stdout.strip()
+    secret = key.rpartition("_")[2]
+    with serving(tmp_path / "data", RECALLD_LOG_LEVEL="debug") as server:
+        headers = {"Authorization": f"Bearer {key}", "x-request-id": "seen-in-the-log"}
+        post = server.client.post
+        assert post("/v1/memories", json=memory(CANARY), headers=headers).status_code == 201
+        assert post("/v1/memories/search", json={**OWNER, "query": CANARY}, headers=headers).status_code == 200
+        assert post("/v1/memories", json=memory(CANARY, trust=CANARY), headers=headers).status_code == 422
+        assert post("/v1/memories", content=f'{{"content": "{CANARY}', headers=headers).status_code == 415
+        json_type = {**headers, "content-type": "application/json"}
+        assert post("/v1/memories", content=f'{{"content": "{CANARY}', headers=json_type).status_code == 400
+        assert post("/v1/memories", json=memory(CANARY), headers={"x-api-key": f"rk_x_{secret}"}).status_code == 401
+        assert server.client.get(f"/v1/memories?tag={CANARY}", headers=headers).status_code == 200
+        assert server.client.get(f"/{CANARY}").status_code == 404
+        assert server.stop() == 0
+        requests = [line for line in server.log() if line["message"] == "request"]
+        assert len(requests) == 8
+        assert all(line["request_id"] and line["route"] and line["took_ms"] >= 0 for line in requests)
+        assert requests[0] | {"took_ms": 0, "time": ""} == {
+            "time": "",
+            "level": "info",
+            "logger": "recalld.request",
+            "message": "request",
+            "request_id": "seen-in-the-log",
+            "method": "POST",
+            "route": "/v1/memories",
+            "status": 201,
+            "took_ms": 0,
+        }
+        assert CANARY not in server.log_text()
+        assert secret not in server.log_text()
+
+
+# --- Stop -------------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", RECALLD_DRAIN_DELAY_SECONDS="1") as server:
+        texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(40)]
+        batch = {"items": [memory(text, deduplicate=False) for text in texts]}
+        answers: list[httpx.Response] = []
+        slow = threading.Thread(target=lambda: answers.append(server.client.post("/v1/memories/batch", json=batch)))
+        slow.start()
+        time.sleep(0.3)
+        assert not answers, "the batch was meant to be under way"
+        server.terminate()
+        started = time.perf_counter()
+        codes = _codes_until_gone(server)
+        slow.join()
+        assert server.process.wait(30) == 0
+        assert time.perf_counter() - started < 30
+        assert answers[0].status_code == 201
+        assert "draining" in codes
+    with serving(tmp_path / "data") as again:
+        page = again.client.get("/v1/memories", params={**OWNER, "limit": 100}).json()
+        assert len(page["items"]) == len(texts)
+    doctor = recalld(tmp_path / "data", "doctor")
+    assert doctor.returncode == 0, doctor.stdout
+
+
+def _codes_until_gone(server: Server) -> list[str]:
+    """What /readyz says while the service goes."""
+    codes: list[str] = []
+    with httpx.Client(base_url=server.client.base_url) as client:
+        while server.process.poll() is None:
+            try:
+                codes.append(str(client.get("/readyz").json().get("code")))
+            except httpx.TransportError:
+                return codes
+            time.sleep(0.05)
+    return codes
+
+
+def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", RECALLD_DRAIN_DELAY_SECONDS="5") as server:
+        started = time.perf_counter()
+        server.terminate()
+        time.sleep(0.2)
+        assert server.stop() == 0
+        assert time.perf_counter() - started < 4
+
+
+def test_nothing_happens_at_import(tmp_path: Path, parts: TestParts) -> None:
+    create_app(Settings(data_dir=tmp_path / "data", _env_file=None), parts)
+    assert not (tmp_path / "data").exists()

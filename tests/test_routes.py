@@ -1,0 +1,55 @@
+"""Every route under /v1 asks for a key, and for a verb, before it looks at anything else."""
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from fastapi.routing import APIRoute
+
+from app.api import ROUTERS
+from app.embedding.onnx import OnnxModel
+from tests.conftest import Service
+from tests.memories.helpers import problem, shared_service
+
+pytestmark = pytest.mark.anyio
+
+ROUTES = [
+    (method, route.path, str((route.openapi_extra or {}).get("x-verb", "read" if method == "GET" else "write")))
+    for router in ROUTERS
+    for route in router.routes
+    if isinstance(route, APIRoute) and route.path.startswith("/v1")
+    for method in sorted(route.methods or ())
+]
+OPEN = {"/livez", "/readyz", "/metrics"}
+
+
+def test_all_other_routes_are_known_to_be_open() -> None:
+    paths = {route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)}
+    assert {path for path in paths if not path.startswith("/v1")} == OPEN
+    assert len(ROUTES) > 15
+
+
+@pytest.fixture(scope="module")
+async def service(
+    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
+) -> AsyncIterator[Service]:
+    async with shared_service(tmp_path_factory.mktemp("shared"), model) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("method", "path", "verb"), ROUTES)
+async def test_a_route_requires_a_key_and_its_verb(service: Service, method: str, path: str, verb: str) -> None:
+    every = {"read", "write", "admin"}
+    right = await service.key(verbs=verb)
+    wrong = await service.key(verbs=",".join(sorted(every - {verb})))
+    url = re.sub(r"\{.*?\}", "none", path)
+    problem(await service.client.request(method, url), 401, "unauthorized")
+    problem(await service.client.request(method, url, headers=wrong), 403, "forbidden")
+    allowed = await service.client.request(method, url, headers=right)
+    assert allowed.status_code not in (401, 403, 500), allowed.text
+
+
+async def test_head_asks_as_get_does(service: Service) -> None:
+    write, read = await service.key(verbs="write"), await service.key(verbs="read")
+    for headers, status in (({}, 401), (write, 403), (read, 200)):
+        assert (await service.client.head("/v1/memories", headers=headers)).status_code == status

@@ -1,0 +1,99 @@
+"""Settings: described once, read from the environment and `.env`, frozen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.settings import Settings, describe, explain
+from scripts.export_settings import DOC, ENV, doc_rendered, env_rendered
+
+GIVEN: dict[str, tuple[str, Callable[[Settings], Any], Any]] = {
+    "RECALLD_PORT": ("9001", lambda s: s.port, 9001),
+    "RECALLD_DATA_DIR": ("/tmp/x", lambda s: s.data_dir, Path("/tmp/x")),
+    "RECALLD_LOG_LEVEL": ("debug", lambda s: s.log_level, "debug"),
+    "RECALLD_DRAIN_DELAY_SECONDS": ("0.25", lambda s: s.drain_delay_seconds, 0.25),
+    "RECALLD_LIMITS_BODY_BYTES": ("2048", lambda s: s.limits.body_bytes, 2048),
+    "RECALLD_EMBEDDING_BATCH_TOKENS": ("64", lambda s: s.embedding.batch_tokens, 64),
+}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no `.env` lies."""
+    monkeypatch.chdir(tmp_path)
+    for name, _, _ in describe():
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_environment_sets_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, read, value = GIVEN[name]
+    monkeypatch.setenv(name, text)
+    assert read(Settings()) == value
+
+
+def test_a_file_sets_it_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("RECALLD_PORT=9002\nRECALLD_LIMITS_TEXT_CHARS=10\nUNRELATED=1\n")
+    assert (Settings().port, Settings().limits.text_chars) == (9002, 10)
+    monkeypatch.setenv("RECALLD_PORT", "9003")
+    assert Settings().port == 9003
+
+
+def test_every_setting_can_be_set_by_its_described_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, default, text in describe():
+        assert text.endswith("."), name
+        monkeypatch.setenv(name, default)
+    assert Settings() == Settings(_env_file=None)
+    assert len(describe()) == len({name for name, _, _ in describe()})
+
+
+def test_settings_are_frozen() -> None:
+    settings: Any = Settings()
+    for target, name in ((settings, "port"), (settings.limits, "body_bytes"), (settings.embedding, "threads")):
+        with pytest.raises(ValidationError):
+            setattr(target, name, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PORT", "-1"), ("PORT", "65536"), ("LIMITS_JSON_DEPTH", "1"), ("DRAIN_SECONDS", "60"), ("LOG_LEVEL", "loud")],
+)
+def test_a_wrong_value_is_explained_by_its_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"RECALLD_{name}", value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    (sentence,) = explain(caught.value)
+    assert sentence.startswith(f"RECALLD_{name} is '{value}': ")
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.1.2.3", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_only_loopback_is_loopback(host: str, loopback: bool) -> None:
+    assert Settings(host=host).loopback is loopback
+
+
+def test_draining_fits_into_thirty_seconds() -> None:
+    fields = Settings.model_fields
+    longest = [max(getattr(m, "le", 0) for m in fields[f].metadata) for f in ("drain_seconds", "drain_delay_seconds")]
+    assert sum(longest) < 30
+
+
+def test_the_docs_are_the_settings() -> None:
+    assert DOC.read_text(encoding="utf-8") == doc_rendered(), "run scripts/export_settings.py"
+    assert ENV.read_text(encoding="utf-8") == env_rendered(), "run scripts/export_settings.py"
