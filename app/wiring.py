@@ -8,6 +8,7 @@ from typing import Protocol
 
 from app import tokens
 from app.actions.models import ACTIONS
+from app.actions.service import ACTION
 from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
@@ -23,7 +24,7 @@ from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
 from app.memories.access import AccessRecorder
 from app.memories.models import HISTORY, MEMORIES, PENDING
-from app.memories.pending import PendingEmbeddings
+from app.memories.pending import MEMORY, PendingEmbeddings
 from app.metrics import parts
 from app.profiles.models import AGENTS, USERS
 from app.sessions.models import MESSAGES, SESSIONS
@@ -134,7 +135,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
-    pending = PendingEmbeddings(store, embedder)
+    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION))
 
     async def embed_pending(_: Run) -> Done:
         return Done({"embedded": await pending.embed_all()})

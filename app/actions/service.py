@@ -17,7 +17,8 @@ from app.idempotency.write import Outcome
 from app.ids import new_id
 from app.memories.embeddings import Embeddings, Passage
 from app.memories.lookup import Lookup, Wanted
-from app.storage.collection import Doc
+from app.memories.pending import Embeddable, note
+from app.storage.collection import Change, Doc
 from app.storage.filters import Eq, Filter, Has, Range, both
 from app.storage.repository import Listing, Repository
 from app.storage.text import content_hash
@@ -42,10 +43,12 @@ class ActionService:
         docs = [_document(body, now) for body in bodies]
         for doc in docs:
             self._actions.scope.require_write(doc["agent_id"], doc["user_id"])
-        entries = await self._embeddings.entries(
-            [Passage(doc["content"], time=parse_rfc3339(doc["timestamp"])) for doc in docs]
-        )
-        changes = [self._actions.insert(doc, entry) for doc, entry in zip(docs, entries, strict=True)]
+        entries = await self._embeddings.entries([_passage(doc) for doc in docs])
+        changes: list[Change] = []
+        for doc, entry in zip(docs, entries, strict=True):
+            changes.append(self._actions.insert(doc, entry))
+            if entry.vector is None:
+                changes.append(note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
         return Outcome({"items": [render(doc) for doc in docs]}, changes, 201)
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
@@ -90,6 +93,13 @@ class ActionService:
             after = ACTIONS.after(docs[-1])
             await asyncio.sleep(0)  # others have their turn between batches
         return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
+
+
+def _passage(action: Doc) -> Passage:
+    return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
+
+
+ACTION = Embeddable(ACTIONS, _passage, lambda _: {})
 
 
 def _document(body: ActionCreate, now: str) -> Doc:

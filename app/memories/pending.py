@@ -1,58 +1,98 @@
 """Embeds what was kept while the embedder failed. The list lies in the store, so that no crash forgets it."""
 
-import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from app.embedding.embedder import Embedder
+from app.ids import new_id
 from app.memories.documents import passage
-from app.memories.embeddings import Embeddings
+from app.memories.embeddings import Embeddings, Passage
 from app.memories.models import MEMORIES, PENDING
-from app.memories.repository import MemoryRepository
 from app.metrics.parts import PENDING as WAITING
-from app.storage.collection import CommitConflict, Delete, Doc, Store
-from app.storage.scope import SYSTEM, Scope
+from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, SearchEntry, Store, Update
+from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
 
-log = logging.getLogger(__name__)
+
+def note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
+    """The change that puts a document without its vector on the list, to be committed with it."""
+    doc = {
+        "tenant_id": SYSTEM,
+        "note_id": new_id("pending"),
+        "collection": collection.name,
+        "tenant": tenant,
+        "document_id": doc_id,
+        "created_at": now,
+    }
+    return Insert(PENDING, doc)
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddable:
+    """A collection whose documents are found by meaning: their text, and what to note in them with the vector."""
+
+    collection: Collection
+    passage: Callable[[Doc], Passage]
+    fields: Callable[[Doc], Doc]
+
+
+MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding})
 
 
 class PendingEmbeddings:
-    def __init__(self, store: Store, embedder: Embedder) -> None:
+    def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable] = (MEMORY,)) -> None:
         self._store, self._embedder = store, embedder
+        self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
 
     async def embed_all(self) -> int:
-        """Until none is left or the embedder fails still; how many were embedded."""
-        done = 0
-        while embedded := await self.step():
-            done += embedded
+        """Goes through the whole list once, in batches: one that fails does not hold up the others. How many it did."""
+        done, place = 0, None
+        while notes := await self._store.find(PENDING, SYSTEM, order="asc", after=place, limit=AT_ONCE):
+            place = PENDING.after(notes[-1])
+            done += await self._embed(notes)
+        WAITING.set(await self._store.count(PENDING, SYSTEM))
         return done
 
-    async def step(self) -> int:
-        """Embeds some; how many. 0 when none is left or the embedder fails still."""
-        notes = await self._store.find(PENDING, SYSTEM, order="asc", limit=AT_ONCE)
-        WAITING.set(len(notes))
-        done = [await self._embed(note) for note in notes]
-        return len(done) if all(done) else 0
-
-    async def _embed(self, note: Doc) -> bool:
-        memories = MemoryRepository(self._store, Scope(note["tenant"]))
-        doc = await memories.find_one(note["memory_id"])
-        if doc is None or doc["embedding"]["status"] == "ready":
-            await self._forget(note)
-            return True
+    async def _embed(self, notes: Sequence[Doc]) -> int:
+        found = [(one, await self._document(one)) for one in notes]
+        for one, doc in found:
+            if doc is None:
+                await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
+        waiting = [(one, doc) for one, doc in found if doc is not None]
         embeddings = Embeddings(self._embedder)
-        (entry,) = await embeddings.entries([passage(doc)])
-        if entry.vector is None:
-            return False
-        changes = memories.embedded(doc, embeddings.info(entry), entry, note)
-        try:
-            await self._store.commit(changes)
-        except CommitConflict:
-            log.info("pending memory changed meanwhile", extra={"collection": MEMORIES.name})
-        return True
+        entries = await embeddings.entries([self._kinds[one["collection"]].passage(doc) for one, doc in waiting])
+        ready = [
+            self._changes(one, doc, embeddings.info(entry), entry)
+            for (one, doc), entry in zip(waiting, entries, strict=True)
+            if entry.vector is not None
+        ]
+        return sum([await self._try(changes) for changes in ready])
 
-    async def _forget(self, note: Doc) -> None:
-        try:
-            await self._store.commit([Delete(PENDING, SYSTEM, note["note_id"])])
-        except CommitConflict:
-            return
+    async def _document(self, one: Doc) -> Doc | None:
+        """None where it is gone, or has its vector already."""
+        kind = self._kinds[one["collection"]]
+        doc = await self._store.get(kind.collection, one["tenant"], one["document_id"])
+        has_vector = doc is not None and (doc.get("embedding") or {}).get("status") == "ready"
+        return None if has_vector else doc
+
+    def _changes(self, one: Doc, doc: Doc, embedding: Doc, entry: SearchEntry) -> list[Change]:
+        """Nothing that a caller asked for, so the version stays."""
+        kind = self._kinds[one["collection"]]
+        done = Update(
+            kind.collection,
+            one["tenant"],
+            one["document_id"],
+            set=kind.fields(embedding),
+            expect={"version": doc["version"]},
+            entry=entry,
+        )
+        return [done, Delete(PENDING, SYSTEM, one["note_id"])]
+
+    async def _try(self, changes: list[Change]) -> bool:
+        """What has changed meanwhile is left for the next time."""
+        with suppress(CommitConflict):
+            await self._store.commit(changes)
+            return True
+        return False

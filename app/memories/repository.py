@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.ids import new_id
-from app.memories.models import HISTORY, MEMORIES, PENDING
-from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
+from app.memories.models import HISTORY, MEMORIES
+from app.memories.pending import note
+from app.storage.collection import Change, DeleteWhere, Doc, Insert, SearchEntry, Store
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import Listing, Repository
-from app.storage.scope import SYSTEM, Scope
+from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
 
@@ -58,14 +59,7 @@ class MemoryRepository(Repository):
         """A memory written without its vector is put on the list of those to be embedded."""
         if doc["embedding"]["status"] == "ready":
             return []
-        note = {
-            "tenant_id": SYSTEM,
-            "note_id": new_id("pending"),
-            "memory_id": doc["memory_id"],
-            "tenant": self.scope.tenant,
-            "created_at": doc["updated_at"],
-        }
-        return [Insert(PENDING, note)]
+        return [note(MEMORIES, self.scope.tenant, doc["memory_id"], doc["updated_at"])]
 
     def revise(self, doc: Doc, changed: Doc, now: str, entry: SearchEntry | None = None) -> list[Change]:
         """Replaces fields; the version that goes is kept as history."""
@@ -93,14 +87,6 @@ class MemoryRepository(Repository):
         ids = tuple(doc["memory_id"] for doc in docs)
         deletes: list[Change] = [self.delete(doc) for doc in docs]
         return [*deletes, DeleteWhere(HISTORY, self.scope.tenant, In("record_id", ids))]
-
-    def embedded(self, doc: Doc, embedding: Doc, entry: SearchEntry, note: Doc) -> list[Change]:
-        """The vector that was pending; nothing that a caller asked for, so the version stays."""
-        expect = {"version": doc["version"]}
-        done = Update(
-            MEMORIES, self.scope.tenant, doc["memory_id"], {"embedding": embedding}, expect=expect, entry=entry
-        )
-        return [done, Delete(PENDING, SYSTEM, note["note_id"])]
 
 
 def expired(doc: Doc, now: str) -> bool:

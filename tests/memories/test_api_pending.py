@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.embedding.embedder import Embedder
+from app.memories.models import PENDING
 from app.memories.pending import PendingEmbeddings
-from app.settings import EmbeddingSettings, Settings
+from app.settings import JobSettings, Settings
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, problem, recall, remember
 
@@ -28,13 +30,13 @@ def faulty(parts: TestParts) -> list[Faulty]:
 
 @pytest.fixture
 async def service(faulty: list[Faulty], start: Starter, settings: Settings) -> AsyncIterator[Service]:
-    patient = settings.model_copy(update={"embedding": EmbeddingSettings(retry_seconds=3600)})
+    patient = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
     async with start(patient) as made:
         yield made
 
 
 def worker(service: Service) -> PendingEmbeddings:
-    return PendingEmbeddings(service.resources.store, service.resources.embedder, 1)
+    return PendingEmbeddings(service.resources.store, service.resources.embedder)
 
 
 async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service, faulty: list[Faulty]) -> None:
@@ -44,12 +46,12 @@ async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service
     path = f"/v1/memories/{made['memory_id']}"
     assert made["embedding"]["status"] == "pending"
     assert await found(api, "violin", mode="text") == ["plays the violin"]
-    assert await worker(service).step() is False
+    assert await worker(service).embed_all() == 0
 
     faulty[0].failing = False
     assert await found(api, "a string instrument", mode="vector") == []
     assert await found(api, "violin") == ["plays the violin"]
-    assert await worker(service).step() is True
+    assert await worker(service).embed_all() == 1
     got = await api.get(path)
     assert got.json() | {"embedding": None, "access_count": 0, "last_accessed": None} == {
         name: value for name, value in made.items() if name != "similar"
@@ -58,7 +60,7 @@ async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service
     assert got.headers["etag"] == '"1"'
     assert await found(api, "a string instrument", mode="vector") == ["plays the violin"]
     assert (await recall(api, "plays the violin", mode="vector"))["items"][0]["score"] > 0.99
-    assert await worker(service).step() is False  # nothing is left
+    assert await worker(service).embed_all() == 0  # nothing is left
 
 
 async def test_a_changed_text_is_embedded_later_too(service: Service, faulty: list[Faulty]) -> None:
@@ -71,8 +73,7 @@ async def test_a_changed_text_is_embedded_later_too(service: Service, faulty: li
     await remember(api, "two", 200, key="k")
     faulty[0].failing = False
     assert await found(api, "plays the violin", mode="vector", min_similarity=0.9) == []
-    while await worker(service).step():
-        pass
+    assert await worker(service).embed_all() > 0
     assert await found(api, "collects stamps", mode="vector", min_similarity=0.99) == ["collects stamps"]
     assert (await api.get(f"/v1/memories/{named['memory_id']}")).json()["embedding"]["status"] == "ready"
 
@@ -81,8 +82,8 @@ async def test_what_is_deleted_meanwhile_is_forgotten(service: Service, faulty: 
     faulty[0].failing = True
     made = await remember(service.client, "plays the violin")
     await service.client.delete(f"/v1/memories/{made['memory_id']}")
-    assert await worker(service).step() is True
-    assert await worker(service).step() is False
+    assert await worker(service).embed_all() == 0
+    assert await service.resources.store.count(PENDING, SYSTEM) == 0
 
 
 async def test_batches_and_messages_are_kept_too(service: Service, faulty: list[Faulty]) -> None:
@@ -92,8 +93,7 @@ async def test_batches_and_messages_are_kept_too(service: Service, faulty: list[
     said = {**PAIR, "messages": [{"role": "user", "content": "three"}]}
     assert (await api.post("/v1/sessions/s/messages", json=said)).status_code == 201
     faulty[0].failing = False
-    while await worker(service).step():
-        pass
+    assert await worker(service).embed_all() > 0
     items = (await api.get("/v1/memories")).json()["items"]
     assert [item["embedding"]["status"] for item in items] == ["ready"] * 3
 
@@ -111,9 +111,9 @@ async def test_a_search_by_meaning_says_that_the_model_is_away(service: Service,
 async def test_the_service_tries_again_by_itself_after_a_restart_too(
     faulty: list[Faulty], start: Starter, settings: Settings
 ) -> None:
-    hasty = settings.model_copy(update={"embedding": EmbeddingSettings(retry_seconds=0.05)})
-    async with start(settings) as service:
+    idle = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+    async with start(idle) as service:
         faulty[-1].failing = True
         await remember(service.client, "plays the violin")
-    async with start(hasty) as service:
+    async with start(settings) as service:
         await eventually(lambda: found(service.client, "a string instrument", mode="vector"))
