@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
+import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from app.clock import rfc3339
@@ -45,6 +46,11 @@ Object = Annotated[
 ]
 NotNull = BeforeValidator(_no_nulls)
 """For fields of a PATCH that can be left out but not cleared."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON values: to Python 1, 1.0 and true are one and the same."""
+    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
 
 
 class Page(Schema, Generic[T]):

@@ -1,5 +1,6 @@
 """What lifespan builds and endpoints' dependencies read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
@@ -13,6 +14,14 @@ class AccessLog(Protocol):
     """Takes note that memories were recalled; written off the request's path."""
 
     def note(self, tenant: str, memory_ids: list[str]) -> None: ...
+
+
+class AgentSettings(Protocol):
+    """What lower layers need of an agent's settings."""
+
+    async def decay(self, tenant: str, agent_id: str) -> Mapping[str, float] | None:
+        """`factor`, `grace_days`, `floor`; None where the agent is not registered."""
+        ...
 
 
 class Limiter(Protocol):
@@ -34,6 +43,7 @@ class Resources:
     clock: Clock
     accesses: AccessLog
     limiter: Limiter
+    agents: AgentSettings
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 

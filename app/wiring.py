@@ -27,6 +27,7 @@ from app.memories.models import HISTORY, MEMORIES, PENDING
 from app.memories.pending import MEMORY, PendingEmbeddings
 from app.metrics import parts
 from app.profiles.models import AGENTS, USERS
+from app.profiles.settings import StoredAgentSettings
 from app.sessions.models import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.state import Resources, State
@@ -124,12 +125,15 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     clock = openers.clock()
     await _refuse_open_door(settings, Keys(store, clock))
     await vocabulary
-    accesses = AccessRecorder(store, clock)
+    agents = StoredAgentSettings(store)
+    accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(_running("accesses", accesses.run))
     if settings.jobs.enabled:
         await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock).run))
-    return Resources(settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second))
+    return Resources(
+        settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second), agents
+    )
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:

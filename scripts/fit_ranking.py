@@ -189,6 +189,7 @@ def _synthetic(n: int) -> Columns:
         base_importance=np.full(n, 0.3, np.float32),
         anchor=time_ms,
         pinned=~everyone,
+        agent=np.zeros(n, np.int64),
         content=random.integers(0, 1 << 62, n),
     )
 

@@ -93,6 +93,7 @@ def build_scope(conversation: Conversation, loose: NDArray[np.bool_], embed: Emb
         base_importance=np.full(n, 0.3, np.float32),
         anchor=np.array([int(turn.time.timestamp() * 1000) for turn in turns]),
         pinned=none,
+        agent=np.zeros(len(turns), np.int64),
         content=np.array([content_hash(turn.text) for turn in turns]),
     )
     counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in indexed]

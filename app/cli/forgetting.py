@@ -12,8 +12,10 @@ from app.clock import SystemClock
 from app.forgetting.decay import DecayJob, histogram
 from app.forgetting.schemas import ForgetRequest, PolicyIn
 from app.forgetting.service import Forgetting
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
+from app.profiles.settings import StoredAgentSettings
 from app.storage.collection import Doc, Store
 from app.storage.scope import Scope
 
@@ -75,13 +77,18 @@ def forget(  # noqa: PLR0913 (options)
         )
     policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
     asked = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
-    plan = on_store(lambda store: Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock()).plan(asked))
+    plan = on_store(lambda store: _forgetting(store, tenant).plan(asked))
     if as_json_:
         as_json(plan)
         return
     print(f"{plan['total']} memories would be forgotten.")
     if plan["items"]:
         table(("memory", "type", "importance", "score", "why"), [_row(item) for item in plan["items"]])
+
+
+def _forgetting(store: Store, tenant: str) -> Forgetting:
+    decays = Decays(StoredAgentSettings(store), tenant)
+    return Forgetting(MemoryRepository(store, Scope(tenant)), decays, SystemClock())
 
 
 def _row(item: Doc) -> tuple[str, ...]:

@@ -38,18 +38,12 @@ class DecayJob:
 
     async def apply(self, tenant: str | None) -> int:
         """How many memories have another importance now. Tenant None is every tenant."""
-        now = rfc3339(self._clock.now())
-        return sum(
-            [
-                await self._store.apply(
-                    MEMORIES,
-                    tenant,
-                    Fade(now, share.decay.factor, share.decay.grace_days, share.decay.floor),
-                    share.where,
-                )
-                for share in await self._shares(tenant)
-            ]
-        )
+        now, changed = rfc3339(self._clock.now()), 0
+        for share in await self._shares(tenant):
+            decay = share.decay
+            rule = Fade(now, float(decay.factor), float(decay.grace_days), float(decay.floor))
+            changed += await self._store.apply(MEMORIES, tenant, rule, share.where)
+        return changed
 
     async def dry_run(self, tenant: str | None, step: Any = lambda seen: None) -> Doc:
         """Histograms of importance as it was written down and as it is now; `step` is told how many were seen."""

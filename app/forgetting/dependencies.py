@@ -6,11 +6,13 @@ from fastapi import Depends
 
 from app.auth.dependencies import Caller, InResources
 from app.forgetting.service import Forgetting
+from app.memories.decays import Decays
 from app.memories.repository import MemoryRepository
 
 
 def forgetting(held: InResources, caller: Caller) -> Forgetting:
-    return Forgetting(MemoryRepository(held.store, caller.scope), held.clock)
+    decays = Decays(held.agents, caller.scope.tenant)
+    return Forgetting(MemoryRepository(held.store, caller.scope), decays, held.clock)
 
 
 InForgetting = Annotated[Forgetting, Depends(forgetting)]

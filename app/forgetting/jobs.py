@@ -12,10 +12,12 @@ from app.forgetting.service import Forgetting, owned_by, policy_of
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs import operations
 from app.jobs.runner import Done, Run
+from app.memories.decays import Decays
 from app.memories.documents import new_memory, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
+from app.profiles.settings import StoredAgentSettings
 from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
 from app.settings import RetentionSettings
@@ -32,13 +34,14 @@ RETENTION = "retention"
 class ForgettingJobs:
     def __init__(self, store: Store, embedder: Embedder, clock: Clock, retention: RetentionSettings) -> None:
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
+        self._agents = StoredAgentSettings(store)
 
     # --- Asked for ----------------------------------------------------------------------------------------------------
 
     async def forget(self, run: Run) -> Done:
         """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
         asked = run.payload
-        forgetting = Forgetting(MemoryRepository(self._store, _scope(run.tenant, asked)), self._clock)
+        forgetting = self._forgetting(_scope(run.tenant, asked))
         policy, owner = policy_of(asked["policy"]), owned_by(asked["agent_id"], asked["user_id"])
         by = str(run.lease.job.operation_id)
         done = 0
@@ -50,7 +53,7 @@ class ForgettingJobs:
 
     async def undo(self, run: Run) -> Done:
         payload = run.payload
-        forgetting = Forgetting(MemoryRepository(self._store, Scope(run.tenant)), self._clock)
+        forgetting = self._forgetting(Scope(run.tenant))
         back, kept = await forgetting.bring_back(payload["undo"]["by"])
         fields = {"status": "undone", "undo": None}
         await run.commit([operations.report(run.tenant, payload["operation_id"], self._clock.now(), fields)])
@@ -177,8 +180,10 @@ class ForgettingJobs:
         return done
 
     def _archive(self, doc: Doc) -> list[Change]:
-        forgetting = Forgetting(MemoryRepository(self._store, Scope(doc["tenant_id"])), self._clock)
-        return forgetting.archive([doc], RETENTION)
+        return self._forgetting(Scope(doc["tenant_id"])).archive([doc], RETENTION)
+
+    def _forgetting(self, scope: Scope) -> Forgetting:
+        return Forgetting(MemoryRepository(self._store, scope), Decays(self._agents, scope.tenant), self._clock)
 
 
 def _scope(tenant: str, asked: Doc) -> Scope:

@@ -8,9 +8,9 @@ from app.forgetting.policy import Policy, score
 from app.forgetting.schemas import ForgetRequest
 from app.idempotency.write import Outcome
 from app.jobs import operations
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import importance_at
 from app.storage.collection import Change, CommitConflict, Doc
 from app.storage.filters import Eq, Filter, both
 from app.storage.scope import Scope
@@ -23,8 +23,8 @@ ARCHIVED_BY = "archived_by"
 class Forgetting:
     """On one caller's memories, or a job's."""
 
-    def __init__(self, memories: MemoryRepository, clock: Clock) -> None:
-        self._memories, self._clock = memories, clock
+    def __init__(self, memories: MemoryRepository, decays: Decays, clock: Clock) -> None:
+        self._memories, self._decays, self._clock = memories, decays, clock
 
     @property
     def scope(self) -> Scope:
@@ -47,9 +47,21 @@ class Forgetting:
     async def plan(self, body: ForgetRequest) -> Doc:
         """What would go, the lowest score first."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
-        found = [_forgettable(doc, to_ms(self._clock.now())) async for doc in chosen]
+        found = [await self._forgettable(doc) async for doc in chosen]
         found.sort(key=lambda one: (one["score"], one["memory_id"]))
         return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
+
+    async def _forgettable(self, doc: Doc) -> Doc:
+        now_ms = to_ms(self._clock.now())
+        points, reasons = score(doc, now_ms)
+        return {
+            "memory_id": doc["memory_id"],
+            "content": doc["content"],
+            "memory_type": doc["memory_type"],
+            "importance": await self._decays.importance(doc, now_ms),
+            "score": points,
+            "reasons": reasons,
+        }
 
     async def _chosen(self, policy: Policy, owner: Filter) -> AsyncIterator[Doc]:
         """In keyset batches: no job holds a whole collection."""
@@ -60,7 +72,8 @@ class Forgetting:
         while docs := await self._memories.find(where, order="asc", after=after, limit=BATCH):
             after = MEMORIES.after(docs[-1])
             for doc in docs:
-                if policy.forgets(importance_at(doc, to_ms(now)), score(doc, to_ms(now))[0]):
+                importance = await self._decays.importance(doc, to_ms(now))
+                if policy.forgets(importance, score(doc, to_ms(now))[0]):
                     yield doc
 
     async def batches(self, policy: Policy, owner: Filter) -> AsyncIterator[list[Doc]]:
@@ -107,15 +120,3 @@ def owned_by(agent_id: str | None, user_id: str | None) -> Filter:
     return both(
         None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
     )
-
-
-def _forgettable(doc: Doc, now_ms: int) -> Doc:
-    points, reasons = score(doc, now_ms)
-    return {
-        "memory_id": doc["memory_id"],
-        "content": doc["content"],
-        "memory_type": doc["memory_type"],
-        "importance": importance_at(doc, now_ms),
-        "score": points,
-        "reasons": reasons,
-    }

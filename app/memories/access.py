@@ -6,9 +6,11 @@ from datetime import datetime
 
 from app.clock import Clock, rfc3339, to_ms
 from app.errors import StoreUnavailable
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES
-from app.memories.schemas import importance_at
-from app.storage.collection import CommitConflict, Store, Update
+from app.memories.strength import Decay, importance
+from app.state import AgentSettings
+from app.storage.collection import CommitConflict, Doc, Store, Update
 
 FLUSH_SECONDS = 0.4
 MAX_WAITING = 100_000
@@ -20,8 +22,8 @@ log = logging.getLogger(__name__)
 class AccessRecorder:
     """Runs as a task of the service; `note` costs a dictionary entry. A crash loses what was not yet written."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, agents: AgentSettings, clock: Clock) -> None:
+        self._store, self._agents, self._clock = store, agents, clock
         self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
@@ -59,7 +61,7 @@ class AccessRecorder:
                 MEMORIES,
                 tenant,
                 memory_id,
-                set=_touched(doc, at),
+                set=_touched(doc, at, await Decays(self._agents, tenant).of(doc["agent_id"])),
                 inc={"access_count": count},
                 expect={name: doc[name] for name in ("anchored_at", "base_importance", "version")},
             )
@@ -70,11 +72,11 @@ class AccessRecorder:
             return
 
 
-def _touched(doc: dict[str, object], at: datetime) -> dict[str, object]:
+def _touched(doc: Doc, at: datetime, decay: Decay) -> Doc:
     """Base becomes the value at that moment; an access that comes late moves nothing back."""
     moment = rfc3339(at)
     last = max(moment, str(doc["last_accessed"] or ""))
     if str(doc["anchored_at"]) >= moment:
         return {"last_accessed": last}
-    value = importance_at(doc, to_ms(at))
+    value = importance(doc["base_importance"], to_ms(doc["anchored_at"]), to_ms(at), doc["pinned"], decay)
     return {"last_accessed": last, "anchored_at": moment, "base_importance": value, "importance": value}

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Depends
 
 from app.auth.dependencies import Caller, InResources
+from app.memories.decays import Decays
 from app.memories.embeddings import Embeddings
 from app.memories.lookup import Lookup
 from app.memories.models import MEMORIES
@@ -14,12 +15,13 @@ from app.memories.service import MemoryService
 
 
 def memory_service(held: InResources, caller: Caller) -> MemoryService:
-    return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), held.clock)
+    decays = Decays(held.agents, caller.scope.tenant)
+    return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), decays, held.clock)
 
 
 def recall(held: InResources, caller: Caller) -> Recall:
     lookup = Lookup(held.store, caller.scope, held.embedder, MEMORIES)
-    return Recall(lookup, caller.scope, held.accesses, held.clock)
+    return Recall(lookup, caller.scope, Decays(held.agents, caller.scope.tenant), held.accesses, held.clock)
 
 
 Memories = Annotated[MemoryService, Depends(memory_service)]

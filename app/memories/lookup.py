@@ -8,15 +8,18 @@ import numpy as np
 
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.memories.decays import Decays
 from app.memories.query import QueryText, analyse
-from app.memories.ranking import Mode, Ranked, rank, top
+from app.memories.ranking import Mode, Ranked, importance_at, rank, top
+from app.memories.strength import DEFAULT_DECAY
 from app.metrics.parts import SEARCH_SECONDS
 from app.storage.collection import Collection, Doc, Store
 from app.storage.filters import Filter
 from app.storage.scope import Pair, Scope
-from app.storage.search import Bools, Columns, SearchQuery
+from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
 
-Mask = Callable[[Columns], Bools]
+Mask = Callable[[Columns, Floats], Bools]
+"""Of the columns, and of the importance that each document has at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Wanted:
     k: int
     mode: Mode = "hybrid"
     mask: Mask | None = None
+    decays: Decays | None = None
     needs_vector: bool = True
 
 
@@ -60,19 +64,20 @@ class Lookup:
             query = analyse(wanted.query, facts.speakers)
             vector = await self._embedder.embed_query(query.stripped) if wanted.needs_vector else None
             embedded = time.perf_counter()
-            hits = await self._hits(wanted, query, vector)
+            hits = await self._hits(wanted, query, vector, facts)
         ended = time.perf_counter()
         SEARCH_SECONDS.observe(ended - embedded)
         took = {"embed": embedded - started, "search": ended - embedded, "total": ended - started}
         return Looked(hits, {name: round(seconds * 1000, 3) for name, seconds in took.items()})
 
-    async def _hits(self, wanted: Wanted, query: QueryText, vector: Vectors | None) -> list[Hit]:
+    async def _hits(self, wanted: Wanted, query: QueryText, vector: Vectors | None, facts: ScopeFacts) -> list[Hit]:
         tenant = self._scope.tenant
         asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
         columns = await self._store.search(self._collection, asked)
+        decay = DEFAULT_DECAY if wanted.decays is None else await wanted.decays.of_all(facts.agents, columns)
         if wanted.mask is not None:
-            columns.matched[:] &= wanted.mask(columns)
-        ranked = rank(columns, query, wanted.mode, wanted.now_ms)
+            columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
+        ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay)
         best = top(ranked, columns, wanted.k)
         docs = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
         return [

@@ -1,23 +1,26 @@
 """Search of memories: what a request filters by, and what it is answered."""
 
+from functools import partial
+
 import numpy as np
 
 from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
 from app.memories.lookup import Hit, Lookup, Wanted
-from app.memories.ranking import importance_at
 from app.memories.repository import unexpired
-from app.memories.schemas import SearchRequest, render
+from app.memories.schemas import SearchRequest
 from app.state import AccessLog
 from app.storage.collection import Doc
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range, both
 from app.storage.scope import Scope
-from app.storage.search import Bools, Columns
+from app.storage.search import Bools, Columns, Floats
 
 
 class Recall:
-    def __init__(self, lookup: Lookup, scope: Scope, accesses: AccessLog, clock: Clock) -> None:
-        self._lookup, self._scope, self._accesses, self._clock = lookup, scope, accesses, clock
+    def __init__(self, lookup: Lookup, scope: Scope, decays: Decays, accesses: AccessLog, clock: Clock) -> None:
+        self._lookup, self._scope, self._decays = lookup, scope, decays
+        self._accesses, self._clock = accesses, clock
 
     async def search(self, body: SearchRequest) -> Doc:
         """Items best first, and where the time went."""
@@ -30,29 +33,29 @@ class Recall:
                 now_ms=to_ms(now),
                 k=body.top_k,
                 mode=body.mode,
-                mask=lambda columns: _mask(body, columns, to_ms(now)),
+                mask=partial(_mask, body),
+                decays=self._decays,
                 needs_vector=body.mode != "text" or body.min_similarity is not None,
             )
         )
         if body.record_access and looked.hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
-        items = [_item(hit, to_ms(now), explain=body.explain) for hit in looked.hits]
+        items = [await self._item(hit, to_ms(now), explain=body.explain) for hit in looked.hits]
         return {"items": items, "took_ms": looked.took_ms}
 
+    async def _item(self, hit: Hit, now_ms: int, *, explain: bool) -> Doc:
+        item = {"memory": await self._decays.shown(hit.doc, now_ms), "score": hit.score}
+        return item | {"scores": hit.parts} if explain else item
 
-def _mask(body: SearchRequest, columns: Columns, now_ms: int) -> Bools:
+
+def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
     """Filters on what is computed rather than stored."""
     mask = np.ones(len(columns.rows), np.bool_)
     if body.min_importance > 0:
-        mask &= importance_at(columns, now_ms) >= body.min_importance
+        mask &= importance >= body.min_importance
     if body.min_similarity is not None:
         mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
     return mask
-
-
-def _item(hit: Hit, now_ms: int, *, explain: bool) -> Doc:
-    item = {"memory": render(hit.doc, now_ms), "score": hit.score}
-    return item | {"scores": hit.parts} if explain else item
 
 
 def _filter(body: SearchRequest, now: str) -> Filter:

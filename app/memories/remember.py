@@ -12,11 +12,12 @@ import numpy as np
 from app.clock import rfc3339, to_ms
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.idempotency.precondition import Precondition
+from app.memories.decays import Decays
 from app.memories.documents import needs_new_entry, new_memory, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository, expired, unexpired
-from app.memories.schemas import MemoryCreate, render
+from app.memories.schemas import MemoryCreate
 from app.storage.collection import Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
 from app.storage.scope import Pair
@@ -30,9 +31,15 @@ _NO_TERMS: TermIds = np.empty(0, np.uint32)
 
 class Remember:
     def __init__(
-        self, memories: MemoryRepository, embeddings: Embeddings, now: datetime, precondition: Precondition
+        self,
+        memories: MemoryRepository,
+        embeddings: Embeddings,
+        decays: Decays,
+        now: datetime,
+        precondition: Precondition,
     ) -> None:
-        self._memories, self._embeddings, self._precondition = memories, embeddings, precondition
+        self._memories, self._embeddings, self._decays = memories, embeddings, decays
+        self._precondition = precondition
         self._now, self._now_ms = rfc3339(now), to_ms(now)
         self._changes: list[Change] = []
         self._retired: set[str] = set()
@@ -107,7 +114,7 @@ class Remember:
         for other in [*replaced, *await self._named_by_caller(body, doc, pointer)]:
             self._retire(other, doc)
         shown = [_similar(other, other in replaced) for other in similar]
-        return {**render(doc, self._now_ms), "similar": shown}, known is None
+        return {**await self._decays.shown(doc, self._now_ms), "similar": shown}, known is None
 
     def _twin(self, body: MemoryCreate) -> Doc | None:
         """An equal memory that an earlier item of this batch adds."""

@@ -4,9 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.clock import to_ms
 from app.memories.models import INTERNAL
-from app.memories.strength import importance
 from app.schemas import Count, Flag, Identifier, NotNull, Object, Schema, Share, Timestamp
 from app.storage.collection import Doc
 
@@ -236,12 +234,7 @@ class SearchResult(Schema):
     took_ms: TookMs
 
 
-def render(doc: Doc, now_ms: int) -> Doc:
-    """A stored memory as it is served: `importance` is its strength at `now_ms`."""
+def render(doc: Doc, importance: float) -> Doc:
+    """A stored memory as it is served: with the importance that it has at the moment (`memories/decays.py`)."""
     shown = {name: value for name, value in doc.items() if name not in INTERNAL}
-    shown["importance"] = round(importance_at(doc, now_ms), 9)
-    return shown
-
-
-def importance_at(doc: Doc, now_ms: int) -> float:
-    return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"])
+    return shown | {"importance": round(importance, 9)}

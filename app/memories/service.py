@@ -9,11 +9,12 @@ from app.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
+from app.memories.decays import Decays
 from app.memories.documents import needs_new_entry, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.remember import Remember
 from app.memories.repository import MemoryRepository, expired, listed, unexpired
-from app.memories.schemas import MemoryCreate, MemoryPatch, render
+from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.storage.collection import Change, CommitConflict, Doc
 from app.storage.filters import both
 from app.storage.repository import Listing
@@ -22,28 +23,28 @@ DELETED_AT_ONCE = 500
 
 
 class MemoryService:
-    def __init__(self, repository: MemoryRepository, embeddings: Embeddings, clock: Clock) -> None:
-        self._memories, self._embeddings, self._clock = repository, embeddings, clock
+    def __init__(self, repository: MemoryRepository, embeddings: Embeddings, decays: Decays, clock: Clock) -> None:
+        self._memories, self._embeddings, self._decays, self._clock = repository, embeddings, decays, clock
 
     async def create(self, body: MemoryCreate, precondition: Precondition) -> Outcome:
-        remember = Remember(self._memories, self._embeddings, self._clock.now(), precondition)
+        remember = Remember(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
         (answer,), changes, created = await remember.plan([body], "")
         return Outcome(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
 
     async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: Precondition) -> Outcome:
-        remember = Remember(self._memories, self._embeddings, self._clock.now(), precondition)
+        remember = Remember(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
         answers, changes, _ = await remember.plan(bodies, "/items")
         return Outcome({"items": answers}, changes, 201)
 
     async def get(self, memory_id: str) -> Doc:
         now = self._clock.now()
-        return render(await self._live(memory_id, rfc3339(now)), to_ms(now))
+        return await self._decays.shown(await self._live(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
         now = self._clock.now()
         where = both(listed(asked), unexpired(rfc3339(now)))
         docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(asked.items())))
-        return {"items": [render(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
+        return {"items": [await self._decays.shown(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: Precondition) -> Outcome:
         now = self._clock.now()
@@ -55,7 +56,7 @@ class MemoryService:
         changed = revision(doc, fields, rfc3339(now))
         _check_times(doc | changed)
         if not changed:
-            return Outcome(render(doc, to_ms(now)), headers={"ETag": etag(doc)})
+            return Outcome(await self._decays.shown(doc, to_ms(now)), headers={"ETag": etag(doc)})
         room = await self._room_for_name(doc, changed, rfc3339(now))
         outcome = await self._revised(doc, changed, rfc3339(now))
         return replace(outcome, changes=[*room, *outcome.changes])
@@ -68,7 +69,7 @@ class MemoryService:
             pending = self._memories.note_pending(doc | changed | {"updated_at": now})
         new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
         changes = [*self._memories.revise(doc, changed, now, entry), *pending]
-        return Outcome(render(new, to_ms(now)), changes, headers={"ETag": etag(new)})
+        return Outcome(await self._decays.shown(new, to_ms(now)), changes, headers={"ETag": etag(new)})
 
     async def _room_for_name(self, doc: Doc, changed: Doc, now: str) -> list[Change]:
         """The name may not be that of another active memory of the scope; one that has expired goes."""
@@ -101,7 +102,7 @@ class MemoryService:
     async def history(self, memory_id: str, listing: Listing) -> Doc:
         await self._live(memory_id, rfc3339(self._clock.now()))
         docs, cursor = await self._memories.history_page(memory_id, listing)
-        return {"items": [_past(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": [await _past(doc, self._decays) for doc in docs], "next_cursor": cursor}
 
     async def _live(self, memory_id: str, now: str) -> Doc:
         doc = await self._memories.get(memory_id)
@@ -110,10 +111,10 @@ class MemoryService:
         return doc
 
 
-def _past(doc: Doc) -> Doc:
+async def _past(doc: Doc, decays: Decays) -> Doc:
     record: Doc = doc["record"]
     shown = {name: doc[name] for name in ("version", "changed_at", "changed_by")}
-    return {**shown, "record": render(record, to_ms(doc["changed_at"]))}
+    return {**shown, "record": await decays.shown(record, to_ms(doc["changed_at"]))}
 
 
 def _check_times(doc: Doc) -> None:

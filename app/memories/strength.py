@@ -20,11 +20,14 @@ Numbers: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """`factor` a month (30 days) of idleness past `grace_days`, never under `floor` (nor under a base lower still)."""
+    """`factor` a month (30 days) of idleness past `grace_days`, never under `floor` (nor under a base lower still).
 
-    factor: float = 0.95
-    grace_days: float = 30.0
-    floor: float = 0.1
+    Numbers, or arrays of one for each memory.
+    """
+
+    factor: float | Numbers = 0.95
+    grace_days: float | Numbers = 30.0
+    floor: float | Numbers = 0.1
 
 
 DEFAULT_DECAY = Decay()

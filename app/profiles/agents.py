@@ -5,12 +5,13 @@ from app.errors import AlreadyExists
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
+from app.memories.decays import Decays
 from app.memories.documents import SOURCE
 from app.memories.repository import MemoryRepository, unexpired
-from app.memories.schemas import importance_at
 from app.profiles import merge, prompt
 from app.profiles.models import AGENTS
 from app.profiles.schemas import AgentCreate, AgentPatch, ExperiencePatch, render_agent
+from app.profiles.settings import StoredAgentSettings
 from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, both
 from app.storage.repository import Listing, Repository
@@ -95,7 +96,8 @@ class AgentService:
             unexpired(rfc3339(now)),
         )
         docs = await self._memories.find(where, limit=PROMPT_MEMORIES)
-        scored = [(importance_at(doc, to_ms(now)), doc) for doc in docs]
+        decays = Decays(StoredAgentSettings(self._agents.store), self._agents.scope.tenant)
+        scored = [(await decays.importance(doc, to_ms(now)), doc) for doc in docs]
         least = agent["settings"]["min_importance"]
         return [doc for value, doc in sorted(scored, key=lambda one: -one[0]) if value >= least]
 

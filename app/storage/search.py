@@ -27,6 +27,8 @@ class ScopeFacts:
     """Documents in the scope."""
     speakers: tuple[str, ...]
     """Names of those who speak in it, as they were given."""
+    agents: tuple[str | None, ...]
+    """Whose documents they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Columns:
     anchor: Ints
     """Milliseconds since 1970, where fading starts. With `base_importance` and `pinned` it gives the importance."""
     pinned: Bools
+    agent: Ints
+    """crc32 of the agent's id, 0 for none."""
     content: Ints
     """64-bit hash of the normalised content: equal contents are shown once."""
 
@@ -101,7 +105,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     )
 
 
-_PLAIN = "rows matched cosine has_vector length speaker time flags base_importance anchor pinned content".split()
+_PLAIN = "rows matched cosine has_vector length speaker time flags base_importance anchor pinned agent content".split()
 
 
 def _shifted(values: Ints, by: int) -> Ints:

@@ -17,6 +17,7 @@ from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range
 from app.storage.packed import FACET, TERM, Packed, facet_id, head_dtype, model_id, quantise, range_value
 from app.storage.postings import Postings
 from app.storage.search import Bools, Columns, Floats, Ints, SearchQuery
+from app.storage.text import name_id
 
 MIN_DEAD = 32
 
@@ -30,8 +31,9 @@ class Row:
 
 
 class Segment:
-    def __init__(self, spec: Searched, dim: int) -> None:
+    def __init__(self, spec: Searched, dim: int, agent: str | None = None) -> None:
         self._spec, self._dim = spec, dim
+        self._agent = name_id(agent) if agent else 0
         self._size = 0
         self._dead = 0
         self._heads = np.empty(0, head_dtype(len(self._spec.ranges)))
@@ -219,6 +221,7 @@ class Segment:
                 base_importance=heads["importance"][at].copy(),
                 anchor=heads["anchor"][at].copy(),
                 pinned=heads["pinned"][at].astype(np.bool_),
+                agent=np.full(len(length), self._agent, np.int64),
                 content=heads["content"][at].copy(),
             ),
         )

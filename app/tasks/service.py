@@ -10,6 +10,7 @@ from app.errors import AlreadyExists, Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
+from app.schemas import same
 from app.settings import LimitSettings
 from app.storage.collection import Change, Doc
 from app.storage.filters import Absent, Eq, Or, Range, both
@@ -65,7 +66,9 @@ class TaskService:
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
-        fields = {name: value for name, value in body.model_dump(exclude_unset=True).items() if task[name] != value}
+        fields = {
+            name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(task[name], value)
+        }
         if "status" in fields:
             fields = self._moved(task, fields["status"]) | fields
         if "max_tokens" in fields:
@@ -90,7 +93,7 @@ class TaskService:
         merged = state.merge_patch(task["context"], patch)
         if state.most_keys(merged) > self._limits.object_keys:
             raise invalid("", f"the context would have an object of more than {self._limits.object_keys} keys")
-        return self._changed(task, {"context": merged} if merged != task["context"] else {})
+        return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
@@ -102,7 +105,7 @@ class TaskService:
             raise NotFound("The plan has no such step.")
         plan = [dict(step) for step in task["plan"]]
         plan[index] |= body.model_dump(exclude_unset=True)
-        outcome = self._changed(task, {"plan": plan} if plan != task["plan"] else {})
+        outcome = self._changed(task, {} if same(plan, task["plan"]) else {"plan": plan})
         before, after = state.completed_steps(task["plan"]), state.completed_steps(plan)
         every = task["checkpoint_every"]
         if every and after > before and after % every == 0:

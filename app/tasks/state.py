@@ -11,7 +11,7 @@ from app.storage.collection import Doc
 Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
 MOVES: Mapping[str, frozenset[str]] = {
-    "pending": frozenset({"in_progress", "completed", "failed", "cancelled"}),
+    "pending": frozenset({"in_progress"}),
     "in_progress": frozenset({"completed", "failed", "cancelled"}),
     "failed": frozenset({"in_progress"}),
     "completed": frozenset(),

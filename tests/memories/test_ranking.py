@@ -46,6 +46,7 @@ def columns_of(n: int, session: NDArray[np.int64] | None = None, terms: int = 2)
         base_importance=np.full(n, 0.5, np.float32),
         anchor=np.full(n, NOW),
         pinned=np.zeros(n, np.bool_),
+        agent=np.zeros(n, np.int64),
         content=np.arange(n),
     )
 

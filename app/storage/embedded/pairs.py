@@ -30,6 +30,7 @@ class PairState:
     count: int
     tombstones: int
     speakers: list[str]
+    agent: str | None
 
 
 def read(connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[PairState]:
@@ -38,13 +39,14 @@ def read(connection: apsw.Connection, collection: Collection, tenant: str, wante
     for pair in wanted:
         of_agent, values = ("", (pair.user,)) if pair.agent is ANY else (" AND agent = ?", (pair.user, pair.agent))
         statement = (
-            "SELECT pair, version, floor, count, tombstones, speakers FROM pairs "
+            "SELECT pair, version, floor, count, tombstones, speakers, agent FROM pairs "
             f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
         )
         bound = (collection.name, tenant, *(value or "" for value in values))
         found: list[Any] = connection.execute(statement, bound).fetchall()
-        for number, version, floor, count, tombstones, speakers in found:
-            states[number] = PairState(number, version, floor, count, tombstones, orjson.loads(speakers))
+        for number, version, floor, count, tombstones, speakers, agent in found:
+            names = orjson.loads(speakers)
+            states[number] = PairState(number, version, floor, count, tombstones, names, agent or None)
     return [states[number] for number in sorted(states)]
 
 
@@ -137,7 +139,7 @@ class Writing:
     def _create(self, key: tuple[str, str, str, str]) -> PairState:
         statement = "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
         self._connection.execute(statement, key)
-        return PairState(self._connection.last_insert_rowid(), 0, 0, 0, 0, [])
+        return PairState(self._connection.last_insert_rowid(), 0, 0, 0, 0, [], key[3] or None)
 
     def _packed(self, collection: Collection, pair: int, row: int) -> Packed | None:
         statement = f"SELECT head, vector, terms, facets FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"

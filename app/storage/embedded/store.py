@@ -147,7 +147,8 @@ class EmbeddedStore:
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
         states = self._states(collection, tenant, wanted)
         speakers = dict.fromkeys(name for state in states for name in state.speakers)
-        return ScopeFacts(sum(state.count for state in states), tuple(speakers))
+        agents = dict.fromkeys(state.agent for state in states)
+        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.pairs)
@@ -176,10 +177,10 @@ class EmbeddedStore:
                 states = self._states_held[key] = pairs.read(self._reader, collection, tenant, wanted)
         return states
 
-    def _empty(self, collection: Collection) -> Segment:
+    def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         if collection.searched is None:
             raise TypeError(f"{collection.name} is not searched")
-        return Segment(collection.searched, self._dim)
+        return Segment(collection.searched, self._dim, agent)
 
     async def _segment(self, collection: Collection, state: pairs.PairState) -> Segment:
         """The pair's copy, at least as new as `state`."""
@@ -204,7 +205,7 @@ class EmbeddedStore:
         if state.count <= INLINE_ROWS:
             with guarded():
                 rows = pairs.changed_rows(self._reader, collection, state.pair, 0)
-            segment = self._empty(collection)
+            segment = self._empty(collection, state.agent)
             self._cache.update(state.pair, segment, state.version, rows)
             return segment, state.version
         task = self._loads.get(state.pair)
@@ -215,7 +216,7 @@ class EmbeddedStore:
 
     async def _load_apart(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
         def load(connection: apsw.Connection) -> Segment:
-            segment = self._empty(collection)
+            segment = self._empty(collection, state.agent)
             segment.apply(pairs.changed_rows(connection, collection, state.pair, 0))
             return segment
 

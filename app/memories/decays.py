@@ -1,0 +1,46 @@
+"""How an agent's memories fade: by its own settings where it is registered, else by the defaults."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.clock import to_ms
+from app.memories.schemas import render
+from app.memories.strength import DEFAULT_DECAY, Decay, importance
+from app.state import AgentSettings
+from app.storage.collection import Doc
+from app.storage.search import Columns
+from app.storage.text import name_id
+
+
+class Decays:
+    """Of one request, in one tenant: an agent's settings are read once."""
+
+    def __init__(self, settings: AgentSettings, tenant: str) -> None:
+        self._settings, self._tenant = settings, tenant
+        self._known: dict[str | None, Decay] = {None: DEFAULT_DECAY}
+
+    async def of(self, agent_id: str | None) -> Decay:
+        if agent_id not in self._known:
+            assert agent_id is not None
+            given = await self._settings.decay(self._tenant, agent_id)
+            self._known[agent_id] = DEFAULT_DECAY if given is None else Decay(**given)
+        return self._known[agent_id]
+
+    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> Decay:
+        """For a scope of several agents: one value for each document where they differ."""
+        each = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
+        first, *others = each.values() or [DEFAULT_DECAY]
+        if all(other == first for other in others):
+            return first
+        rows = [each[code] for code in columns.agent.tolist()]
+        return Decay(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))
+
+    async def importance(self, doc: Doc, now_ms: int) -> float:
+        """Of a memory, at a moment."""
+        decay = await self.of(doc["agent_id"])
+        return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
+
+    async def shown(self, doc: Doc, now_ms: int) -> Doc:
+        """A memory as it is served."""
+        return render(doc, await self.importance(doc, now_ms))
