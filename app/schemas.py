@@ -53,6 +53,19 @@ def same(one: Any, other: Any) -> bool:
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
 
 
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396: objects merge key by key, null removes a key, anything else replaces. Keys are data, never paths."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
 class Page(Schema, Generic[T]):
     items: list[T]
     next_cursor: str | None = Field(None, description="Pass as `cursor` for the next page; null on the last one.")

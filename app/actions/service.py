@@ -108,8 +108,6 @@ def _document(body: ActionCreate, now: str) -> Doc:
     return {
         "action_id": new_id("act"),
         **fields,
-        "action": body.action.model_dump(exclude_none=True),
-        "feedback": body.feedback.model_dump(exclude_none=True),
         "content": content,
         "content_hash": content_hash(content),
         "timestamp": body.timestamp or now,

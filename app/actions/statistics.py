@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from math import ceil, sqrt
 
 from app.clock import parse_rfc3339
@@ -62,10 +62,17 @@ def percentile(values: list[float], share: float) -> float | None:
 def grouping(by: str, zone: tzinfo) -> Callable[[Doc], str]:
     """The group that an action belongs to."""
     if by == "day":
-        return lambda action: parse_rfc3339(action["timestamp"]).astimezone(zone).date().isoformat()
+        return lambda action: _day(parse_rfc3339(action["timestamp"]), zone)
     if by == "tool":
         return lambda action: action["action"].get("tool") or "none"
     return lambda action: str(action["action_type"])
+
+
+def _day(moment: datetime, zone: tzinfo) -> str:
+    try:
+        return moment.astimezone(zone).date().isoformat()
+    except OverflowError:  # in the year 9999 there may be no tomorrow
+        return moment.date().isoformat()
 
 
 def _mean(values: list[float] | list[int]) -> float | None:

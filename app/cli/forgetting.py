@@ -3,6 +3,8 @@
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from rich.console import Console
 from rich.progress import Progress
 
@@ -75,8 +77,11 @@ def forget(  # noqa: PLR0913 (options)
         raise typer.BadParameter(
             "forgetting is asked of the service, where it can be undone; here it is shown: --dry-run"
         )
-    policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
-    asked = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
+    try:
+        policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
+        asked = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
+    except ValidationError as fault:
+        raise typer.BadParameter("; ".join(_said(error) for error in fault.errors())) from fault
     plan = on_store(lambda store: _forgetting(store, tenant).plan(asked))
     if as_json_:
         as_json(plan)
@@ -84,6 +89,11 @@ def forget(  # noqa: PLR0913 (options)
     print(f"{plan['total']} memories would be forgotten.")
     if plan["items"]:
         table(("memory", "type", "importance", "score", "why"), [_row(item) for item in plan["items"]])
+
+
+def _said(error: ErrorDetails) -> str:
+    name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"])
+    return f"--{name}: {error['msg']}" if name else "name --agent, --user or both"
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:

@@ -10,7 +10,7 @@ from app.memories.models import MEMORIES
 from app.memories.strength import DEFAULT_DECAY, Decay, importance
 from app.profiles.models import AGENTS
 from app.storage.collection import Doc, Store
-from app.storage.filters import EVERYTHING, And, Eq, Filter, Not, Or
+from app.storage.filters import EVERYTHING, And, Eq, Filter, In, Not, Or
 from app.storage.rules import Fade
 from app.storage.scope import SYSTEM
 
@@ -64,10 +64,14 @@ class DecayJob:
         return {"memories": seen, "before": before, "after": after}
 
     async def _shares(self, tenant: str | None) -> list[Share]:
-        own = [doc async for doc in self._agents(tenant) if decay_of(doc) != DEFAULT_DECAY]
-        named = [And((Eq("tenant_id", doc["tenant_id"]), Eq("agent_id", doc["agent_id"]))) for doc in own]
-        rest = Share(DEFAULT_DECAY, Not(Or(tuple(named))) if named else EVERYTHING)
-        return [rest, *(Share(decay_of(doc), where) for doc, where in zip(own, named, strict=True))]
+        """Every memory is in one of them, and in one only."""
+        own: dict[Decay, dict[str, list[str]]] = {}
+        async for doc in self._agents(tenant):
+            if (decay := decay_of(doc)) != DEFAULT_DECAY:
+                own.setdefault(decay, {}).setdefault(doc["tenant_id"], []).append(doc["agent_id"])
+        named = {decay: _any_of([_agents_of(*one) for one in tenants.items()]) for decay, tenants in own.items()}
+        rest = Share(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
+        return [rest, *(Share(decay, where) for decay, where in named.items())]
 
     async def _agents(self, tenant: str | None) -> Any:
         place = None
@@ -75,6 +79,18 @@ class DecayJob:
             place = AGENTS.after(docs[-1])
             for doc in docs:
                 yield doc
+
+
+def _agents_of(tenant: str, agents: list[str]) -> Filter:
+    return And((Eq("tenant_id", tenant), In("agent_id", tuple(agents))))
+
+
+def _any_of(parts: list[Filter]) -> Filter:
+    """A balanced tree: engines bound the depth of an expression."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return Or((_any_of(parts[:half]), _any_of(parts[half:])))
 
 
 def decay_of(agent: Doc) -> Decay:

@@ -1,16 +1,19 @@
 """The jobs of forgetting: what was asked for, its undo, time limits, retention."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from app.actions.models import ACTIONS
-from app.clock import Clock, rfc3339
+from app.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
 from app.forgetting import rollup
 from app.forgetting.service import Forgetting, owned_by, policy_of
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs import operations
+from app.jobs.models import OPERATIONS
 from app.jobs.runner import Done, Run
 from app.memories.decays import Decays
 from app.memories.documents import new_memory, passage, revision
@@ -28,6 +31,7 @@ from app.tasks.models import TASKS
 from app.tasks.repository import TaskRepository
 
 BATCH = 200
+AT_ONCE = 50
 RETENTION = "retention"
 
 
@@ -49,35 +53,55 @@ class ForgettingJobs:
             done += await self._each(run, [forgetting.archive([doc], by) for doc in docs])
             await run.progress(done, None)
         archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
-        return Done({"archived": archived}, undo={"by": by} if archived else None)
+        asked_at = parse_rfc3339(run.lease.doc["created_at"])  # what went first is purged first
+        until = rfc3339(asked_at + timedelta(days=self._retention.archive_days))
+        return Done({"archived": archived}, undo={"by": by, "until": until} if archived else None)
 
     async def undo(self, run: Run) -> Done:
+        """Brings back what can be. A run that was cut short goes on counting where it was: count and deed are one."""
         payload = run.payload
         forgetting = self._forgetting(Scope(run.tenant))
-        back, kept = await forgetting.bring_back(payload["undo"]["by"])
+        own = await self._store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
+        back, kept = own["progress"]["done"] if own else 0, 0
+        async for doc in forgetting.archived(payload["undo"]["by"]):
+            if await self._brought_back(run, forgetting, doc, back + 1):
+                back += 1
+            else:
+                kept += 1
         fields = {"status": "undone", "undo": None}
         await run.commit([operations.report(run.tenant, payload["operation_id"], self._clock.now(), fields)])
         return Done({"restored": back, "not_restored": kept}, status="partial" if kept else "succeeded")
 
+    async def _brought_back(self, run: Run, forgetting: Forgetting, doc: Doc, number: int) -> bool:
+        """False where another memory has its place, or somebody is at it."""
+        fields = {"progress": {"done": number, "total": None}}
+        told = operations.report(run.tenant, str(run.lease.job.operation_id), self._clock.now(), fields)
+        with suppress(CommitConflict):
+            await run.commit([*forgetting.bring_back(doc), told])
+            return True
+        return False
+
     async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
-        """Each of its own, for one that has just changed is no reason to leave the others."""
-        done = 0
-        for changes in wanted:
-            try:
-                await run.commit(changes)
-                done += 1
-            except CommitConflict:
-                continue
-        return done
+        """Each of its own, for one that has just changed is no reason to leave the others; how many were made."""
+        made = 0
+        for at in range(0, len(wanted), AT_ONCE):
+            made += sum(await asyncio.gather(*(self._one(run, changes) for changes in wanted[at : at + AT_ONCE])))
+        return made
+
+    async def _one(self, run: Run, changes: list[Change]) -> bool:
+        try:
+            await run.commit(changes)
+        except CommitConflict:
+            return False
+        return True
 
     # --- By the clock -------------------------------------------------------------------------------------------------
 
     async def expire(self, run: Run) -> Done:
         """Deletes what has passed its time, which reads have hidden since; and archives past their grace time."""
-        now = rfc3339(self._clock.now())
-        past = Range("expires_at", le=now)
+        past = Range("expires_at", le=rfc3339(self._clock.now()))
         grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
-        gone = both(Not(Absent("archived_by")), Range("archived_at", le=grace))
+        gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
         result = {
             "memories": await self._sweep(run, MEMORIES, past),
             "archived": await self._sweep(run, MEMORIES, gone),
@@ -88,7 +112,9 @@ class ForgettingJobs:
         return Done(result)
 
     async def _sweep(self, run: Run, collection: Collection, where: Filter) -> int:
-        tenant = None if run.tenant == SYSTEM else run.tenant
+        tenant = _tenant(run)
+        if run.payload.get("dry_run"):
+            return await self._store.count(collection, tenant, where)
         swept, place = 0, None
         while docs := await self._store.find(collection, tenant, where, order="asc", after=place, limit=BATCH):
             place = collection.after(docs[-1])
@@ -110,10 +136,14 @@ class ForgettingJobs:
         return Done({"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)})
 
     async def _roll_up(self, run: Run) -> int:
-        tenant = None if run.tenant == SYSTEM else run.tenant
-        old = Range("timestamp", lt=rfc3339(self._clock.now() - timedelta(days=self._retention.action_days)))
+        """Whole days only, so that a day is summed up once and not anew each hour."""
+        tenant = _tenant(run)
+        last = self._clock.now() - timedelta(days=self._retention.action_days)
+        old = Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
+        if run.payload.get("dry_run"):
+            return await self._store.count(ACTIONS, tenant, old)
         done = 0
-        while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=BATCH):
+        while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=rollup.MOST):
             for day, actions in rollup.by_day(docs).items():
                 await self._roll_up_day(run, day, actions)
             done += len(docs)
@@ -126,13 +156,15 @@ class ForgettingJobs:
         found = await memories.find(
             both(of_pair(agent, user), Eq("key", f"actions:{date}"), Eq("status", "active")), limit=1
         )
-        counts = rollup.count(actions, found[0]["metadata"] if found else None)
+        earlier = rollup.counts_of(found[0]) if found else None
+        counts = rollup.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
-        if found:
+        if earlier is not None:
             summary = await self._added(memories, found[0], rollup.sentence(date, counts), counts, ids)
         else:
-            summary = await self._summed_up(memories, day, counts, ids)
+            key = None if found else f"actions:{date}"  # a caller's own memory may have the name: it stays theirs
+            summary = await self._summed_up(memories, day, key, counts, ids)
         await run.commit([*summary, *deletes])
 
     async def _added(
@@ -143,17 +175,17 @@ class ForgettingJobs:
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         (entry,) = await embeddings.entries([passage(old | changed)])
         changed["embedding"] = embeddings.info(entry)
-        return memories.revise(old, changed, now, entry)
+        return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
 
     async def _summed_up(
-        self, memories: MemoryRepository, day: rollup.Day, counts: Doc, ids: list[str]
+        self, memories: MemoryRepository, day: rollup.Day, key: str | None, counts: Doc, ids: list[str]
     ) -> list[Change]:
         _, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
         fields: dict[str, Any] = {
             "agent_id": agent,
             "user_id": user,
-            "key": f"actions:{date}",
+            "key": key,
             "memory_type": "summary",
             "content": rollup.sentence(date, counts),
             "importance": rollup.IMPORTANCE,
@@ -166,13 +198,15 @@ class ForgettingJobs:
         return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)
 
     async def _archive_unused(self, run: Run) -> int:
-        tenant = None if run.tenant == SYSTEM else run.tenant
+        tenant = _tenant(run)
         unused = both(
             Eq("memory_type", "message"),
             Eq("status", "active"),
             Not(Eq("pinned", True)),
             Range("anchored_at", lt=rfc3339(self._clock.now() - timedelta(days=self._retention.message_days))),
         )
+        if run.payload.get("dry_run"):
+            return await self._store.count(MEMORIES, tenant, unused)
         done, place = 0, None
         while docs := await self._store.find(MEMORIES, tenant, unused, order="asc", after=place, limit=BATCH):
             place = MEMORIES.after(docs[-1])
@@ -189,4 +223,9 @@ class ForgettingJobs:
 def _scope(tenant: str, asked: Doc) -> Scope:
     """The bindings of the key that asked."""
     agents, users = asked.get("agents"), asked.get("users")
-    return Scope(tenant, frozenset(agents) if agents else None, frozenset(users) if users else None)
+    return Scope(tenant, None if agents is None else frozenset(agents), None if users is None else frozenset(users))
+
+
+def _tenant(run: Run) -> str | None:
+    """Whose data: the clock's jobs work on every tenant's."""
+    return None if run.tenant == SYSTEM else run.tenant

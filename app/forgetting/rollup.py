@@ -9,6 +9,8 @@ from app.storage.collection import Doc
 Day = tuple[str, str, str | None, str]
 """Tenant, agent, user, date (UTC)."""
 MAX_IDS = 10_000
+MOST = 1_000
+"""Actions rolled up in one commit."""
 IMPORTANCE = 0.4
 
 
@@ -20,6 +22,15 @@ def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
     return days
 
 
+def counts_of(memory: Doc) -> Doc | None:
+    """The counts that a summary carries; None where a caller made the memory, or took the counts away."""
+    counts = memory["metadata"]
+    parts = [counts.get(name) for name in ("outcomes", "types")]
+    ours = memory["source"]["origin"] == "consolidation" and all(isinstance(part, dict) for part in parts)
+    numbers = [number for part in parts if isinstance(part, dict) for number in part.values()]
+    return counts if ours and all(type(number) is int for number in numbers) else None
+
+
 def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
     """Counts by outcome and by type, added to those of an earlier roll-up of the same day."""
     old = earlier or {"outcomes": {}, "types": {}}
@@ -28,7 +39,7 @@ def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
     for action in actions:
         outcomes[action["outcome"] or "unknown"] += 1
         types[action["action_type"]] += 1
-    return {"outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
+    return {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
 
 
 def sentence(day: str, counts: Doc) -> str:

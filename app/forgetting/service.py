@@ -11,7 +11,7 @@ from app.jobs import operations
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.storage.collection import Change, CommitConflict, Doc
+from app.storage.collection import Change, Doc
 from app.storage.filters import Eq, Filter, both
 from app.storage.scope import Scope
 
@@ -33,14 +33,14 @@ class Forgetting:
     async def request(self, body: ForgetRequest) -> Outcome:
         """202 with the operation that archives. The job works with the bindings of the key that asked."""
         scope = self.scope
+        owner = {"agent_id": _only(body.agent_id, scope.agents), "user_id": _only(body.user_id, scope.users)}
+        scope.require_write(**owner)
         payload: Doc = {
             "policy": body.policy.model_dump(),
-            "agent_id": body.agent_id,
-            "user_id": body.user_id,
+            **owner,
             "agents": None if scope.agents is None else sorted(scope.agents),
             "users": None if scope.users is None else sorted(scope.users),
         }
-        owner = {"agent_id": body.agent_id, "user_id": body.user_id}
         answer, changes = operations.start(scope, "forget", payload, self._clock.now(), **owner)
         return Outcome(answer, changes, 202)
 
@@ -90,23 +90,26 @@ class Forgetting:
         """`by` names the operation, so that an undo finds them."""
         now = rfc3339(self._clock.now())
         fields = {"status": "archived", ARCHIVED_BY: by, "archived_at": now}
-        return [self._memories.update(doc, fields, now=now) for doc in docs]
+        return [change for doc in docs for change in self._memories.revise(doc, fields, now)]
 
-    async def bring_back(self, by: str) -> tuple[int, int]:
-        """Undoes an archiving: how many came back, and how many could not, since another memory took their place."""
-        back = kept = 0
+    async def archived(self, by: str) -> AsyncIterator[Doc]:
+        """What an operation archived and nobody has brought back by hand."""
         after = None
-        while docs := await self._memories.find(Eq(ARCHIVED_BY, by), order="asc", after=after, limit=BATCH):
+        where = both(Eq(ARCHIVED_BY, by), Eq("status", "archived"))
+        while docs := await self._memories.find(where, order="asc", after=after, limit=BATCH):
             after = MEMORIES.after(docs[-1])
             for doc in docs:
-                now = rfc3339(self._clock.now())
-                fields = {"status": "active", ARCHIVED_BY: None, "archived_at": None}
-                try:
-                    await self._memories.store.commit([self._memories.update(doc, fields, now=now)])
-                    back += 1
-                except CommitConflict:
-                    kept += 1
-        return back, kept
+                yield doc
+
+    def bring_back(self, doc: Doc) -> list[Change]:
+        """Undoes its archiving. The commit fails by a unique key where another memory took its place."""
+        now = rfc3339(self._clock.now())
+        return self._memories.revise(doc, {"status": "active", ARCHIVED_BY: None, "archived_at": None}, now)
+
+
+def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
+    """The owner that was named, else the only one that the key is bound to."""
+    return next(iter(bound)) if named is None and bound is not None and len(bound) == 1 else named
 
 
 def policy_of(given: Doc) -> Policy:

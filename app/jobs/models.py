@@ -1,16 +1,20 @@
 """Background work as it is stored: the queue, the schedules, and the operations that callers can ask for."""
 
-from app.storage.collection import Collection
+from app.storage.collection import Collection, Unique
+from app.storage.filters import Absent, Not
 
 JOBS = Collection(
     name="jobs",
     id_field="job_id",
-    fields={"status": "text", "kind": "text", "run_at": "time", "leased_until": "time"},
+    fields={"status": "text", "kind": "text", "run_at": "time", "leased_until": "time", "slot": "text"},
     order="run_at",
+    unique=(Unique("slot", ("slot",), Not(Absent("slot"))),),
     indexes=(("status",),),
     opaque=("payload",),
 )
-"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good stays and says why."""
+"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good stays and says why.
+
+Of the jobs with a `slot`, one at a time waits or runs: what the clock starts never piles up behind itself."""
 SCHEDULES = Collection(name="schedules", id_field="name", fields={})
 """What runs by the clock, under the tenant `SYSTEM`."""
 OPERATIONS = Collection(

@@ -11,6 +11,8 @@ from app.jobs.queue import Job
 from app.storage.collection import Change, Doc, Insert, Update
 from app.storage.scope import Scope
 
+HIDDEN = ("tenant_id", "undo", "undoing")
+
 
 def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[Doc, Insert]:
     """A queued operation and the change that notes it."""
@@ -25,6 +27,7 @@ def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[
         "result": None,
         "error": None,
         "undo": None,
+        "undoing": None,
         "version": 1,
         "created_at": rfc3339(now),
         "updated_at": rfc3339(now),
@@ -36,7 +39,7 @@ def start(scope: Scope, kind: str, payload: Doc, now: datetime, **owner: str | N
     """An operation and the job that carries it out, queued together."""
     operation, noted = begin(scope, kind, now, **owner)
     job = Job(kind, scope.tenant, payload, operation["operation_id"])
-    return render(operation), [noted, job.enqueue(now)]
+    return render(operation, now), [noted, job.enqueue(now)]
 
 
 def report(tenant: str, operation_id: str, now: datetime, fields: Mapping[str, Any]) -> Update:
@@ -44,6 +47,12 @@ def report(tenant: str, operation_id: str, now: datetime, fields: Mapping[str, A
     return Update(OPERATIONS, tenant, operation_id, set={**fields, "updated_at": rfc3339(now)})
 
 
-def render(doc: Doc) -> Doc:
-    hidden = ("tenant_id", "undo")
-    return {name: value for name, value in doc.items() if name not in hidden} | {"can_undo": doc["undo"] is not None}
+def render(doc: Doc, now: datetime) -> Doc:
+    shown = {name: value for name, value in doc.items() if name not in HIDDEN}
+    return shown | {"can_undo": can_undo(doc, now) and doc.get("undoing") is None}
+
+
+def can_undo(doc: Doc, now: datetime) -> bool:
+    """It did something, and what it did can still be taken back: `undo["until"]` is when that ends."""
+    undo = doc["undo"]
+    return undo is not None and doc["status"] in ("succeeded", "partial") and undo["until"] > rfc3339(now)

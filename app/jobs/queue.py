@@ -35,6 +35,7 @@ class Job:
     tenant: str
     payload: Doc = field(default_factory=dict)
     operation_id: str | None = None
+    slot: str | None = None
 
     def enqueue(self, run_at: datetime) -> Insert:
         """The change that puts it into the queue, to be committed with whatever it follows from."""
@@ -45,6 +46,7 @@ class Job:
             "tenant": self.tenant,
             "payload": self.payload,
             "operation_id": self.operation_id,
+            "slot": self.slot,
             "status": "queued",
             "run_at": rfc3339(run_at),
             "leased_until": None,
@@ -63,31 +65,43 @@ class Lease:
     store: Store
     clock: Clock
     doc: Doc
+    length: timedelta = LEASE
 
     @property
     def job(self) -> Job:
         return Job(self.doc["kind"], self.doc["tenant"], self.doc["payload"], self.doc["operation_id"])
+
+    @property
+    def last_attempt(self) -> bool:
+        """Should this one fail, then for good."""
+        return bool(self.doc["attempts"] + 1 >= MAX_ATTEMPTS)
+
+    @property
+    def abandoned(self) -> bool:
+        """Worker after worker stopped in the middle of it: no other shall."""
+        return bool(self.doc["attempts"] >= MAX_ATTEMPTS)
 
     async def commit(self, changes: list[Change]) -> Committed:
         """Changes of the job, made only while the lease is ours. Raises LeaseLost, or CommitConflict of `changes`."""
         return await self._commit([*changes, self._touch()])
 
     async def renew(self) -> None:
-        await self._commit([self._touch({"leased_until": rfc3339(self.clock.now() + LEASE)})])
+        await self._commit([self._touch({"leased_until": rfc3339(self.clock.now() + self.length)})])
 
     async def done(self, changes: list[Change]) -> None:
         """The job is over, and with it come its last changes."""
         await self._commit([*changes, Delete(JOBS, SYSTEM, self.doc["job_id"], self._ours())])
 
     async def failed(self, error: str, changes: list[Change]) -> bool:
-        """Tried again later, ever more slowly; True when that was the last attempt, and `changes` were made."""
+        """Tried again later, ever more slowly, or over after the last attempt: True. `changes` are made with it."""
         attempts = self.doc["attempts"] + 1
-        if attempts >= MAX_ATTEMPTS:
-            await self._commit([*changes, self._touch({"status": "failed", "attempts": attempts, "error": error})])
+        if self.last_attempt:
+            over = {"status": "failed", "attempts": attempts, "error": error, "leased_until": None, "slot": None}
+            await self._commit([*changes, self._touch(over)])
             return True
         later = rfc3339(self.clock.now() + FIRST_BACKOFF * 2 ** (2 * attempts - 2))
         back = {"status": "queued", "attempts": attempts, "error": error, "run_at": later, "leased_until": None}
-        await self._commit([self._touch(back)])
+        await self._commit([*changes, self._touch(back)])
         return False
 
     async def release(self) -> None:
@@ -110,8 +124,8 @@ class Lease:
 
 
 class Queue:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, lease: timedelta = LEASE) -> None:
+        self._store, self._clock, self._length = store, clock, lease
 
     async def take(self) -> Lease | None:
         """The next job that is due, or whose worker let its lease lapse. None: there is nothing to do."""
@@ -126,14 +140,21 @@ class Queue:
         return None
 
     async def _lease(self, doc: Doc) -> Lease | None:
-        until = rfc3339(self._clock.now() + LEASE)
-        taken: dict[str, Any] = {"status": "running", "leased_until": until, "token": doc["token"] + 1}
-        expect = {"status": doc["status"], "token": doc["token"]}
+        """A lease that lapsed was an attempt: a job that ends its workers is given up as others are."""
+        until = rfc3339(self._clock.now() + self._length)
+        attempts = doc["attempts"] + (doc["status"] == "running")
+        taken: dict[str, Any] = {
+            "status": "running",
+            "leased_until": until,
+            "token": doc["token"] + 1,
+            "attempts": attempts,
+        }
+        expect = {name: doc[name] for name in ("status", "token", "leased_until")}
         try:
             await self._store.commit([Update(JOBS, SYSTEM, doc["job_id"], set=taken, expect=expect)])
         except CommitConflict:
             return None  # another worker was quicker
-        return Lease(self._store, self._clock, doc | taken)
+        return Lease(self._store, self._clock, doc | taken, self._length)
 
     async def failed(self, limit: int = 100) -> list[Doc]:
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)

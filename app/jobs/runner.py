@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
 from app.clock import Clock
 from app.errors import RecalldError, StoreUnavailable
@@ -44,7 +45,8 @@ class Run:
         operation_id = self.lease.job.operation_id
         if operation_id is not None:
             fields = {"status": "running", "progress": {"done": done, "total": total}}
-            await self.commit([operations.report(self.tenant, operation_id, self.clock.now(), fields)])
+            told = operations.report(self.tenant, operation_id, self.clock.now(), fields)
+            await _where_missing_without([told], self.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,19 @@ Handler = Callable[[Run], Awaitable[Done]]
 
 
 class Runner:
-    def __init__(self, store: Store, clock: Clock, handlers: Mapping[str, Handler], schedules: Schedules) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        handlers: Mapping[str, Handler],
+        schedules: Schedules,
+        lease: timedelta = LEASE,
+    ) -> None:
         self._store, self._clock, self._handlers, self._schedules = store, clock, handlers, schedules
-        self._queue = Queue(store, clock)
+        self._queue = Queue(store, clock, lease)
 
     async def run(self) -> None:
-        """Until cancelled. A store that is away is waited for."""
+        """Until cancelled. A store that is away is waited for, and no fault ends it."""
         while True:
             try:
                 await self._schedules.tick()
@@ -74,12 +83,16 @@ class Runner:
                 log.warning("jobs wait for the store", extra={"error": fault.detail})
                 await asyncio.sleep(FAULT_PAUSE_SECONDS)
                 continue
+            except Exception:
+                log.exception("jobs stumbled")
+                await asyncio.sleep(FAULT_PAUSE_SECONDS)
+                continue
             if not busy:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def step(self) -> bool:
         """Takes and runs one job; False when none is due."""
-        lease = await self._queue.take()
+        lease = await self._take()
         if lease is None:
             return False
         kind = lease.doc["kind"]
@@ -90,7 +103,7 @@ class Runner:
         except LeaseLost as fault:
             outcome = "lease_lost"
             log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": fault.detail})
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, StoreUnavailable):
             with suppress(RecalldError):
                 await asyncio.shield(lease.release())
             raise
@@ -99,46 +112,89 @@ class Runner:
         JOB_RUNS.labels(kind, outcome).inc()
         return True
 
-    async def _attempt(self, lease: Lease) -> str:
-        handler = self._handlers.get(lease.doc["kind"])
+    async def _take(self) -> Lease | None:
+        """A stop in this moment leaves no job leased to nobody."""
+        taking = asyncio.ensure_future(self._queue.take())
         try:
-            if handler is None:
-                raise _UnknownKind(f"nothing here runs jobs of the kind {lease.doc['kind']}")
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            with suppress(RecalldError):
+                lease = await taking
+                if lease is not None:
+                    await lease.release()
+            raise
+
+    async def _attempt(self, lease: Lease) -> str:
+        try:
+            handler = self._handler(lease)
+            if told := self._told(lease, {"status": "running"}):
+                await _where_missing_without(told, lease.commit)
             done = await handler(Run(self._store, self._clock, lease))
+            outcome = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
+            await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):
             raise
         except Exception as fault:  # noqa: BLE001 (noted, and tried again)
             return await self._failed(lease, fault)
-        outcome = {"status": done.status, "result": done.result, "undo": done.undo}
-        await lease.done(self._noted(lease, outcome, done.status))
         return done.status
+
+    def _handler(self, lease: Lease) -> Handler:
+        if lease.abandoned:
+            raise _GivenUp("every worker that took it stopped before it was done")
+        handler = self._handlers.get(lease.doc["kind"])
+        if handler is None:
+            raise _UnknownKind(f"nothing here runs jobs of the kind {lease.doc['kind']}")
+        return handler
 
     async def _failed(self, lease: Lease, fault: Exception) -> str:
         reason = fault.detail if isinstance(fault, RecalldError) else type(fault).__name__
         if not isinstance(fault, CommitConflict):
             log.error("job failed", exc_info=fault, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
-        last = await lease.failed(reason, self._noted(lease, {"status": "failed", "error": reason}, "failed"))
-        return "failed" if last else "retried"
+        if lease.last_attempt:
+            noted = self._noted(lease, {"status": "failed", "error": reason}, "failed")
+        else:
+            noted = self._told(lease, {"status": "queued", "error": reason})
+
+        async def failed(changes: list[Change]) -> None:
+            await lease.failed(reason, changes)
+
+        await _where_missing_without(noted, failed)
+        return "failed" if lease.last_attempt else "retried"
+
+    def _told(self, lease: Lease, fields: Doc) -> list[Change]:
+        """What the operation that waits for the job is told."""
+        job = lease.job
+        if job.operation_id is None:
+            return []
+        return [operations.report(job.tenant, job.operation_id, self._clock.now(), fields)]
 
     def _noted(self, lease: Lease, outcome: Doc, word: str) -> list[Change]:
         """What the outcome is noted in: the operation that waits for it, the schedule it came from."""
-        changes: list[Change] = []
-        job = lease.job
-        if job.operation_id is not None:
-            changes.append(operations.report(job.tenant, job.operation_id, self._clock.now(), outcome))
-        else:
-            ran = self._schedules.ran(job.kind, word)
-            changes += [ran] if ran is not None else []
-        return changes
+        ran = self._schedules.ran(lease.job.kind, word) if lease.job.operation_id is None else None
+        return self._told(lease, outcome) if ran is None else [ran]
 
 
 class _UnknownKind(RecalldError):
     pass
 
 
+class _GivenUp(RecalldError):
+    pass
+
+
+async def _where_missing_without(noted: list[Change], commit: Callable[[list[Change]], Awaitable[object]]) -> None:
+    """The operation or schedule that would be told may be gone: the work goes on, and is over, all the same."""
+    try:
+        await commit(noted)
+    except CommitConflict as conflict:
+        if conflict.reason != "missing":
+            raise
+        await commit([])
+
+
 async def _renew(lease: Lease) -> None:
     """Long jobs keep their lease; one that was lost is found out by the job's next commit."""
     while True:
-        await asyncio.sleep(LEASE.total_seconds() / 3)
+        await asyncio.sleep(lease.length.total_seconds() / 3)
         with suppress(RecalldError):
             await lease.renew()

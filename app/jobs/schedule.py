@@ -1,6 +1,7 @@
 """What runs by the clock. A tick and the job that it makes are one commit: one tick, one job, however many look.
 
-A service that was away catches up with one run, not with one for each that it missed.
+A service that was away catches up with one run, not with one for each that it missed; a job that takes longer than its
+period is followed by the next, never joined by it.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ class Schedules:
         if doc is not None and parse_rfc3339(doc["next_run"]) > now:
             return 0
         following = rfc3339(_after(now, period, doc))
-        job = Job(kind, SYSTEM).enqueue(now)
+        job = Job(kind, SYSTEM, slot=kind).enqueue(now)
         if doc is None:
             first = {"tenant_id": SYSTEM, "name": kind, "next_run": following, "last_run": None, "outcome": None}
             change: Insert | Update = Insert(SCHEDULES, first | {"created_at": rfc3339(now)})
@@ -44,7 +45,7 @@ class Schedules:
         try:
             await self._store.commit([change, job])
         except CommitConflict:
-            return 0  # another worker's tick
+            return 0  # another worker's tick, or the last one's job is still on its way
         return 1
 
     def ran(self, kind: str, outcome: str) -> Update | None:

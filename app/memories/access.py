@@ -25,6 +25,7 @@ class AccessRecorder:
     def __init__(self, store: Store, agents: AgentSettings, clock: Clock) -> None:
         self._store, self._agents, self._clock = store, agents, clock
         self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self._flushing = asyncio.Lock()
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
         now = self._clock.now()
@@ -37,39 +38,46 @@ class AccessRecorder:
         """Until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
-            await self.flush()
+            await asyncio.shield(self.flush())
 
     async def flush(self) -> None:
-        """Writes what was noted. A store that cannot be written keeps it waiting."""
+        """Writes what was noted, after what is being written. A store that cannot be written keeps it waiting."""
+        async with self._flushing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         taken, self._waiting = self._waiting, {}
         writes = [self._record(*which, *what) for which, what in taken.items()]
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
         for (which, (count, at)), outcome in zip(taken.items(), outcomes, strict=True):
-            if isinstance(outcome, StoreUnavailable):
+            if outcome is False or isinstance(outcome, StoreUnavailable):
                 more, later = self._waiting.get(which, (0, at))
                 self._waiting[which] = (count + more, max(at, later))
             elif isinstance(outcome, BaseException):
                 log.error("access not recorded", exc_info=outcome)
 
-    async def _record(self, tenant: str, memory_id: str, count: int, at: datetime) -> None:
-        """One conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH."""
+    async def _record(self, tenant: str, memory_id: str, count: int, at: datetime) -> bool:
+        """One conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH.
+
+        False: others changed the memory again and again."""
         for _ in range(TRIES):
             doc = await self._store.get(MEMORIES, tenant, memory_id)
             if doc is None:
-                return
+                return True
             change = Update(
                 MEMORIES,
                 tenant,
                 memory_id,
                 set=_touched(doc, at, await Decays(self._agents, tenant).of(doc["agent_id"])),
                 inc={"access_count": count},
-                expect={name: doc[name] for name in ("anchored_at", "base_importance", "version")},
+                expect={name: doc[name] for name in ("anchored_at", "base_importance", "last_accessed", "version")},
             )
             try:
                 await self._store.commit([change])
             except CommitConflict:
                 continue
-            return
+            return True
+        return False
 
 
 def _touched(doc: Doc, at: datetime, decay: Decay) -> Doc:

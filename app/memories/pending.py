@@ -56,7 +56,7 @@ class PendingEmbeddings:
         return done
 
     async def _embed(self, notes: Sequence[Doc]) -> int:
-        found = [(one, await self._document(one)) for one in notes]
+        found = [(one, await self._document(one)) for one in notes if one["collection"] in self._kinds]
         for one, doc in found:
             if doc is None:
                 await self._try([Delete(PENDING, SYSTEM, one["note_id"])])

@@ -1,12 +1,14 @@
 """What callers may see of background work, and ask of it."""
 
+from dataclasses import replace
+
 from app.clock import Clock
 from app.errors import Conflict, NotFound
 from app.idempotency.write import Outcome
 from app.jobs import operations
 from app.jobs.models import OPERATIONS
 from app.jobs.schedule import Schedules
-from app.storage.collection import Doc
+from app.storage.collection import Doc, Update
 from app.storage.filters import EVERYTHING
 from app.storage.repository import Listing, Repository
 
@@ -24,6 +26,7 @@ class OperationService:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for a name that is none."""
         if name not in self._schedules.kinds:
             raise NotFound(f"There is no job {name}.")
+        self._operations.scope.require_write(None, None)  # it works on all of the tenant
         return self._begin(name, {"dry_run": dry_run})
 
     def _begin(self, kind: str, payload: Doc, **owner: str | None) -> Outcome:
@@ -33,16 +36,31 @@ class OperationService:
 
     async def page(self, listing: Listing) -> Doc:
         docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
-        return {"items": [operations.render(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": [operations.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
 
     async def get(self, operation_id: str) -> Doc:
-        return operations.render(await self._operations.get(operation_id))
+        return operations.render(await self._operations.get(operation_id), self._clock.now())
 
     async def undo(self, operation_id: str) -> Outcome:
         """202 with the operation that undoes it. Raises Conflict where there is nothing to undo, or it was undone."""
         doc = await self._operations.get(operation_id)
         self._operations.scope.require_write(doc["agent_id"], doc["user_id"])
-        if doc["undo"] is None or doc["status"] not in ("succeeded", "partial"):
-            raise Conflict(f"An operation {doc['kind']} that is {doc['status']} cannot be undone.")
+        if not operations.can_undo(doc, self._clock.now()):
+            raise Conflict(f"An operation {doc['kind']} that is {doc['status']} cannot be undone, or no longer.")
+        if await self._under_way(doc["undoing"]):
+            raise Conflict(f"It is being undone already, by {doc['undoing']}.")
         payload = {"operation_id": operation_id, "kind": doc["kind"], "undo": doc["undo"]}
-        return self._begin(UNDO, payload, agent_id=doc["agent_id"], user_id=doc["user_id"])
+        begun = self._begin(UNDO, payload, agent_id=doc["agent_id"], user_id=doc["user_id"])
+        claim = Update(
+            OPERATIONS,
+            doc["tenant_id"],
+            operation_id,
+            set={"undoing": begun.body["operation_id"]},
+            expect={name: doc[name] for name in ("undoing", "status")},
+        )
+        return replace(begun, changes=[claim, *begun.changes])
+
+    async def _under_way(self, undo_id: str | None) -> bool:
+        """An undo that failed for good may be asked for again."""
+        doc = None if undo_id is None else await self._operations.find_one(undo_id)
+        return doc is not None and doc["status"] != "failed"

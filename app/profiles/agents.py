@@ -55,7 +55,8 @@ class AgentService:
     async def patch(self, agent_id: str, body: AgentPatch, precondition: Precondition) -> Outcome:
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
-        fields = {name: value for name, value in body.model_dump(exclude_unset=True).items() if doc[name] != value}
+        named = body.model_dump(include=body.model_fields_set)  # what is unset inside `settings` is its default
+        fields = {name: value for name, value in named.items() if doc[name] != value}
         if "name" in fields:
             await self._check_name(doc | fields)
         return self._changed(doc, fields)

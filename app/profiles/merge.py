@@ -1,8 +1,10 @@
 """How profiles and experience grow, pure: what is not named stays."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app.schemas import merge_patch
 from app.storage.collection import Doc
 from app.storage.text import normalise_content
 
@@ -32,14 +34,13 @@ MAX_LISTED = 200
 
 
 def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
-    """Lists are added to, objects merged key by key (null takes a key away), scalars overwritten (null clears)."""
+    """Lists are added to, objects merged at every depth (null takes a key away), scalars overwritten (null clears)."""
     merged = dict(profile)
     for name, value in patch.items():
         if isinstance(value, list):
             merged[name] = add_to(profile[name], value)[-MAX_LISTED:]
         elif isinstance(value, dict):
-            both = profile[name] | value
-            merged[name] = {key: inner for key, inner in both.items() if inner is not None}
+            merged[name] = merge_patch(profile[name], value)
         else:
             merged[name] = value
     return merged
@@ -76,5 +77,9 @@ def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc) -> list[Do
 
 
 def _names_one(text: str, names: Sequence[str]) -> bool:
-    words = set(normalise_content(text).replace("'s", "").split())
-    return any(set(normalise_content(name).split()) & words for name in names if name.strip())
+    words = _words(text)
+    return any(_words(name) & words for name in names)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", normalise_content(text)))

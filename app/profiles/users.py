@@ -21,6 +21,7 @@ from app.profiles.schemas import (
     render_profile,
     render_solution,
 )
+from app.schemas import same
 from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING
 from app.storage.repository import Listing, Repository
@@ -81,7 +82,7 @@ class UserService:
             doc |= fields_of(doc)
             return Outcome(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
         fields = fields_of(old)
-        if all(old[name] == value for name, value in fields.items()):
+        if all(same(old[name], value) for name, value in fields.items()):
             return Outcome(render_profile(old), headers={"ETag": etag(old)})
         new = old | fields | {"version": old["version"] + 1, "updated_at": now}
         return Outcome(render_profile(new), [self._users.update(old, fields, now=now)], headers={"ETag": etag(new)})

@@ -10,7 +10,7 @@ from app.errors import AlreadyExists, Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
-from app.schemas import same
+from app.schemas import merge_patch, same
 from app.settings import LimitSettings
 from app.storage.collection import Change, Doc
 from app.storage.filters import Absent, Eq, Or, Range, both
@@ -79,6 +79,10 @@ class TaskService:
         """What a change of status brings. Raises Conflict where the table has no such move."""
         if not state.may_move(task["status"], status):
             raise Conflict(f"A task cannot go from {task['status']} to {status}.")
+        return self._term(task, status)
+
+    def _term(self, task: Doc, status: str) -> Doc:
+        """How long the task is kept, once it has `status`."""
         if status in state.ENDED:
             return {"expires_at": task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)}
         return {"expires_at": None} if task["status"] in state.ENDED else {}
@@ -90,7 +94,7 @@ class TaskService:
 
     async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
-        merged = state.merge_patch(task["context"], patch)
+        merged = merge_patch(task["context"], patch)
         if state.most_keys(merged) > self._limits.object_keys:
             raise invalid("", f"the context would have an object of more than {self._limits.object_keys} keys")
         return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
@@ -153,10 +157,10 @@ class TaskService:
         task = await self._read(task_id, precondition)
         found = await self._tasks.checkpoint(task, seq)
         back = {part: found["state"][part] for part in STATE}
-        fields = back | {"expires_at": None} if back["status"] not in state.ENDED else back
+        back["scratchpad"], _ = state.bound(back["scratchpad"], task["max_tokens"])  # it may have been lowered since
         before = {"reason": "before_restore"}
-        after = {"reason": "restore", "restored_seq": found["seq"], "state": found["state"]}
-        outcome = self._changed(task, fields)
+        after = {"reason": "restore", "restored_seq": found["seq"], "state": back}
+        outcome = self._changed(task, self._term(task, back["status"]) | back)
         changes = [*outcome.changes, *self._tasks.keep(task, self._now(), before, after)]
         return Outcome(outcome.body, changes, headers=outcome.headers)
 

@@ -1,4 +1,4 @@
-"""The rules of a task's state, pure: status moves, merge patch, the bounded scratchpad, the working-memory text."""
+"""The rules of a task's state, pure: status moves, the bounded scratchpad, the working-memory text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -24,19 +24,6 @@ def may_move(old: str, new: str) -> bool:
     return old == new or new in MOVES[old]
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: objects merge key by key, null removes a key, anything else replaces. Keys are data, never paths."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
-
-
 def most_keys(value: Any) -> int:
     """Keys of its largest object."""
     if isinstance(value, dict):
@@ -45,12 +32,18 @@ def most_keys(value: Any) -> int:
 
 
 def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
-    """The notes that stay within `max_tokens`, and those that go: lowest priority first, then oldest."""
-    kept, evicted = list(scratchpad), []
-    while sum(one["tokens"] for one in kept) > max_tokens:
-        worst = min(range(len(kept)), key=lambda at: (kept[at]["priority"], at))
-        evicted.append(kept.pop(worst))
-    return kept, evicted
+    """The notes that stay within `max_tokens`, and those that go: what could never fit, then lowest priority first,
+    then oldest."""
+    least_first = sorted(
+        range(len(scratchpad)),
+        key=lambda at: (scratchpad[at]["tokens"] <= max_tokens, scratchpad[at]["priority"], at),
+    )
+    total, gone = sum(one["tokens"] for one in scratchpad), []
+    while total > max_tokens:
+        gone.append(least_first[len(gone)])
+        total -= scratchpad[gone[-1]]["tokens"]
+    leaving = set(gone)
+    return [one for at, one in enumerate(scratchpad) if at not in leaving], [scratchpad[at] for at in gone]
 
 
 def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:

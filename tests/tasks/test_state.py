@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import tokens
+from app.schemas import merge_patch
 from app.tasks import state
 from tests.memories.helpers import Json
 
@@ -42,7 +43,7 @@ def oracle(target: Any, patch: Any) -> Any:
 
 @given(VALUES, VALUES)
 def test_a_merge_patch_does_what_the_rfc_says(target: Any, patch: Any) -> None:
-    assert repr(state.merge_patch(target, patch)) == repr(oracle(target, patch))
+    assert repr(merge_patch(target, patch)) == repr(oracle(target, patch))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +67,14 @@ def test_a_merge_patch_does_what_the_rfc_says(target: Any, patch: Any) -> None:
     ],
 )
 def test_a_merge_patch_passes_the_examples_of_the_rfc(target: Any, patch: Any, merged: Any) -> None:
-    assert state.merge_patch(target, patch) == merged
+    assert merge_patch(target, patch) == merged
 
 
 @given(OBJECTS, OBJECTS)
 def test_a_merge_patch_changes_neither_of_its_arguments_and_is_the_same_twice(target: Json, patch: Json) -> None:
     before = repr((target, patch))
-    once = state.merge_patch(target, patch)
-    assert repr(state.merge_patch(once, patch)) == repr(once)
+    once = merge_patch(target, patch)
+    assert repr(merge_patch(once, patch)) == repr(once)
     assert repr((target, patch)) == before
     assert {key: once[key] for key in target if key not in patch} == {k: v for k, v in target.items() if k not in patch}
 
@@ -93,8 +94,8 @@ def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes
     assert sorted([*kept, *evicted], key=lambda one: int(one["id"])) == notes
     assert [one for one in notes if one in kept] == kept  # in their order
 
-    def rank(one: Json) -> tuple[float, int]:
-        return one["priority"], int(one["id"])
+    def rank(one: Json) -> tuple[bool, float, int]:
+        return one["tokens"] <= limit, one["priority"], int(one["id"])
 
     assert evicted == sorted(notes, key=rank)[: len(evicted)]
     if evicted:  # none went that could have stayed

@@ -1,0 +1,51 @@
+"""A queue on a store of its own. Workers that stop, stall and race are made by hand; no time is waited for."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.jobs.queue import Job, Lease, Queue
+from app.jobs.runner import Handler, Runner
+from app.jobs.schedule import Schedules
+from app.storage.collection import Store
+from app.storage.scope import SYSTEM
+from app.storage.embedded.store import EmbeddedStore
+from app.wiring import COLLECTIONS
+from tests.conftest import TurnedClock
+
+MakeRunner = Callable[..., Runner]
+
+
+@pytest.fixture
+async def store(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Store]:
+    made = await EmbeddedStore.open(tmp_path, COLLECTIONS, dim=1)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def queue(store: Store, clock: TurnedClock) -> Queue:
+    return Queue(store, clock)
+
+
+@pytest.fixture
+def runner(store: Store, clock: TurnedClock) -> MakeRunner:
+    """`runner(kind=handler, …)`; nothing is scheduled unless `every` says so."""
+
+    def make(every: dict[str, timedelta] | None = None, lease: float = 30, **handlers: Handler) -> Runner:
+        schedules = Schedules(store, clock, every or {})
+        return Runner(store, clock, handlers, schedules, timedelta(seconds=lease))
+
+    return make
+
+
+async def put(store: Store, clock: TurnedClock, kind: str = "work", tenant: str = SYSTEM) -> None:
+    await store.commit([Job(kind, tenant).enqueue(clock.now())])
+
+
+async def taken(queue: Queue) -> Lease:
+    lease = await queue.take()
+    assert lease is not None
+    return lease

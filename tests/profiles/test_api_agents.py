@@ -1,0 +1,194 @@
+"""Agents: settings, experience, and the prompt made of it."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from app import tokens
+from app.profiles.merge import LESSONS
+from tests.conftest import Service, TurnedClock
+from tests.memories.helpers import Json, problem, remember
+from tests.profiles.helpers import AGENT, know, learn, prompt, register, send
+from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
+
+pytestmark = pytest.mark.anyio
+
+DEFAULTS: Json = {
+    "max_context_tokens": 8000,
+    "min_importance": 0.0,
+    "decay": {"factor": 0.95, "grace_days": 30.0, "floor": 0.1},
+    "extraction_instructions": None,
+}
+
+
+async def test_a_new_agent_has_all_its_fields(api: httpx.AsyncClient) -> None:
+    made = await register(api, model="m", system_prompt="p", description="d")
+    assert (made["agent_id"], made["name"], made["model"], made["version"]) == ("a", "Support", "m", 1)
+    assert made["settings"] == DEFAULTS
+    assert made["experience"] == {"procedural_knowledge": "", **{name: [] for name in LESSONS}}
+    assert {"tenant_id", "user_id"}.isdisjoint(made)
+    got = await api.get(AGENT)
+    assert (got.json(), got.headers["etag"]) == (made, '"1"')
+    other = await send(api, "POST", "/v1/agents", {"name": "Other"}, 201)
+    assert other["agent_id"].startswith("agent_")
+    assert [one["name"] for one in (await send(api, "GET", "/v1/agents"))["items"]] == ["Other", "Support"]
+
+
+async def test_a_name_is_one_agents_only(api: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(api.post("/v1/agents", json={"name": "Same"}) for _ in range(12)))
+    assert sorted(made.status_code for made in answers) == [201] + [409] * 11
+    await register(api)
+    problem(await api.patch(AGENT, json={"name": "Same"}), 409, "already_exists")
+    problem(await api.post("/v1/agents", json={"agent_id": "a", "name": "New"}), 409, "already_exists")
+    assert (await send(api, "PATCH", AGENT, {"name": "Support"}))["version"] == 1
+    assert (await send(api, "PATCH", AGENT, {"name": "Renamed"}))["version"] == 2
+    await send(api, "POST", "/v1/agents", {"name": "Support"}, 201)  # it is free again
+
+
+async def test_settings_are_replaced_as_a_whole_with_defaults_for_what_is_absent(api: httpx.AsyncClient) -> None:
+    await register(api, settings={"min_importance": 0.3, "decay": {"floor": 0.2}})
+    patched = await send(api, "PATCH", AGENT, {"settings": {"max_context_tokens": 100}})
+    assert patched["settings"] == {**DEFAULTS, "max_context_tokens": 100}
+    assert await send(api, "GET", AGENT) == patched
+    nested = await send(api, "PATCH", AGENT, {"settings": {"decay": {"factor": 0.5}}})
+    assert nested["settings"] == {**DEFAULTS, "decay": {**DEFAULTS["decay"], "factor": 0.5}}
+    assert (await prompt(api, user_id="ada")) == {"text": "", "tokens": 0}
+    for bad, pointer in (
+        ({"settings": {"decay": {"factor": 0}}}, "/settings/decay/factor"),
+        ({"settings": {"min_importance": 2}}, "/settings/min_importance"),
+        ({"settings": None}, "/settings"),
+        ({"name": None}, "/name"),
+        ({"experience": {}}, "/experience"),
+    ):
+        problem(await api.patch(AGENT, json=bad), 422, "invalid", pointer)
+
+
+async def test_a_deleted_agent_is_gone_and_its_memories_stay(api: httpx.AsyncClient) -> None:
+    await register(api)
+    await remember(api, "likes tea")
+    problem(await api.delete(AGENT, headers={"If-Match": '"9"'}), 412, "precondition_failed")
+    assert (await api.delete(AGENT)).status_code == 204
+    for path in ("", "/experience", "/experience-prompt"):
+        problem(await api.get(AGENT + path), 404, "not_found")
+    problem(await api.patch(AGENT, json={"name": "x"}), 404, "not_found")
+    problem(await api.patch(f"{AGENT}/experience", json={}), 404, "not_found")
+    problem(await api.delete(AGENT), 404, "not_found")
+    assert len((await send(api, "GET", "/v1/memories?agent_id=a"))["items"]) == 1
+    assert (await register(api))["version"] == 1
+
+
+async def test_lessons_are_learned_once_and_counted(api: httpx.AsyncClient) -> None:
+    await register(api)
+    await learn(api, heuristics=["Ask first", "be brief"], procedural_knowledge="old")
+    learned = await learn(api, heuristics=["ask  FIRST"], procedural_knowledge="new")
+    assert [(one["text"], one["seen"]) for one in learned["heuristics"]] == [("Ask first", 2), ("be brief", 1)]
+    assert learned["procedural_knowledge"] == "new"
+    assert learned["heuristics"][0]["source"]["origin"] == "api"
+    assert await send(api, "GET", f"{AGENT}/experience") == learned
+    agent = await send(api, "GET", AGENT)
+    assert (agent["experience"], agent["version"]) == (learned, 3)
+    assert await learn(api) == learned
+    many = await learn(api, heuristics=[f"lesson {at}" for at in range(60)])
+    texts = [one["text"] for one in many["heuristics"]]
+    assert (len(texts), texts[0], texts[-1]) == (50, "Ask first", "lesson 59")
+    for bad in ({"heuristics": None}, {"heuristics": [""]}, {"unknown": []}, {"heuristics": [{"text": "x"}]}):
+        problem(await api.patch(f"{AGENT}/experience", json=bad), 422, "invalid")
+
+
+async def test_concurrent_lessons_all_land(api: httpx.AsyncClient) -> None:
+    await register(api)
+    await asyncio.gather(*(learn(api, heuristics=["shared", f"own {at}"]) for at in range(12)))
+    learned = (await send(api, "GET", f"{AGENT}/experience"))["heuristics"]
+    assert {one["text"]: one["seen"] for one in learned} == {"shared": 12, **{f"own {at}": 1 for at in range(12)}}
+
+
+async def test_the_source_of_a_lesson_names_the_key(service: Service) -> None:
+    api, headers = service.client, await service.key()
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "x"}, headers=headers)
+    learned = await api.patch(f"{AGENT}/experience", json={"heuristics": ["x"]}, headers=headers)
+    key_id = learned.json()["heuristics"][0]["source"]["api_key_id"]
+    assert key_id
+    assert key_id in headers["Authorization"]
+
+
+async def test_the_prompt_tells_what_the_agent_may_know_of_the_user(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    await register(api, settings={"min_importance": 0.2})
+    await learn(api, heuristics=["ask first"])
+    await know(api, name="Ada")
+    for content, fields in (
+        ("of this pair", {"importance": 0.5}),
+        ("most important", {"importance": 0.9}),
+        ("for all agents", {"agent_id": None, "importance": 0.4}),
+        ("too unimportant", {"importance": 0.1}),
+        ("of another agent", {"agent_id": "b"}),
+        ("of another user", {"user_id": "eve"}),
+        ("for all users", {"user_id": None}),
+        ("expired by now", {"expires_at": "2026-06-02T00:00:00Z"}),
+        ("only said", {"memory_type": "message"}),
+    ):
+        await remember(api, content, **{"user_id": "ada", **fields})
+    clock.move(days=1)
+    text = (await prompt(api, user_id="ada"))["text"]
+    contents = ("ask first", "Ada", "most important", "of this pair", "for all agents")
+    assert sorted(contents, key=text.index) == list(contents)
+    for absent in ("too unimportant", "of another", "for all users", "expired", "only said"):
+        assert absent not in text
+    alone = (await prompt(api))["text"]
+    assert alone == "<agent_experience>\nheuristics: ask first\n</agent_experience>"
+    assert (await prompt(api, user_id="nobody"))["text"] == alone
+
+
+async def test_the_budget_is_a_wall_and_no_content_breaks_out(api: httpx.AsyncClient) -> None:
+    await register(api)
+    await learn(api, heuristics=HOSTILE, procedural_knowledge="".join(HOSTILE))
+    await know(api, interests=HOSTILE, custom=dict.fromkeys(HOSTILE, HOSTILE))
+    items = [{"agent_id": "a", "user_id": "ada", "content": one, "context": one} for one in HOSTILE]
+    await send(api, "POST", "/v1/memories/batch", {"items": items}, 201)
+    whole = await prompt(api, user_id="ada")
+    assert len(tags(whole["text"])) == len(SKELETON)
+    for budget in (0, 1, 50, whole["tokens"] // 2, whole["tokens"] - 1, whole["tokens"]):
+        part = await prompt(api, user_id="ada", max_tokens=budget)
+        assert part["tokens"] == tokens.count(part["text"]) <= budget
+    problem(await api.get(f"{AGENT}/experience-prompt", params={"max_tokens": -1}), 422, "invalid")
+
+
+@pytest.mark.parametrize("binding", [{"tenant": "other"}, {"agents": ["b"]}])
+async def test_what_is_not_yours_does_not_exist(service: Service, binding: Json) -> None:
+    api, owner, stranger = service.client, await service.key(), await service.key(**binding)
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "Secret"}, headers=owner)
+    for method, path, body in (
+        ("GET", "", None),
+        ("PATCH", "", {"model": "mine"}),
+        ("GET", "/experience", None),
+        ("PATCH", "/experience", {"heuristics": ["x"]}),
+        ("GET", "/experience-prompt", None),
+        ("DELETE", "", None),
+    ):
+        problem(await api.request(method, AGENT + path, json=body, headers=stranger), 404, "not_found")
+    assert (await api.get("/v1/agents", headers=stranger)).json()["items"] == []
+    assert (await api.get(AGENT, headers=owner)).json()["version"] == 1
+
+
+async def test_a_user_bound_key_reads_agents_and_writes_none(service: Service) -> None:
+    api, owner, bound = service.client, await service.key(), await service.key(users=["ada"])
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "x"}, headers=owner)
+    assert (await api.get(AGENT, headers=bound)).status_code == 200
+    for method, path, body in (
+        ("POST", "/v1/agents", {"name": "y"}),
+        ("PATCH", AGENT, {"model": "m"}),
+        ("PATCH", f"{AGENT}/experience", {"heuristics": ["x"]}),
+        ("DELETE", AGENT, None),
+    ):
+        problem(await api.request(method, path, json=body, headers=bound), 403, "forbidden")
+    assert (await api.get(AGENT, headers=owner)).json()["version"] == 1
+
+
+async def test_a_user_bound_key_reads_no_other_user_in_the_prompt(service: Service) -> None:
+    api, owner, bound = service.client, await service.key(), await service.key(users=["eve"])
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "x"}, headers=owner)
+    await api.patch("/v1/users/ada/profile", json={"name": "Ada"}, headers=owner)
+    memory = {"agent_id": "a", "user_id": "ada", "content": "secret"}
+    await api.post("/v1/memories", json=memory, headers=owner)
+    asked = await api.get(f"{AGENT}/experience-prompt", params={"user_id": "ada"}, headers=bound)
+    assert asked.json() == {"text": "", "tokens": 0}
