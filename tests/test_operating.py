@@ -187,7 +187,7 @@ def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: P
 
 def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     with serving(tmp_path / "data", RECALLD_DRAIN_DELAY_SECONDS="1") as server:
-        texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(40)]
+        texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(24)]
         batch = {"items": [memory(text, deduplicate=False) for text in texts]}
         answers: list[httpx.Response] = []
         slow = threading.Thread(target=lambda: answers.append(server.client.post("/v1/memories/batch", json=batch)))
