@@ -108,7 +108,7 @@ def show(result: dict[str, Any]) -> None:
         + (f", a user's first search {result['first_ms']:.1f} ms)" if result["first_ms"] else ")")
     )
     print(
-        "\n| query | at once | p50 ms | p95 ms | beyond embedding ms | bare p50 ms | × bare | per s | bare per s | one in |"
+        "\n| query | at once | p50 ms | p95 ms | less embedding | bare p50 ms | × bare | per s | bare per s | one in |"
     )
     print("|---|" + "--:|" * 9)
     for row in result["rows"]:
