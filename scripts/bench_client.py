@@ -1,4 +1,4 @@
-"""A load generator that costs little itself: HTTP/1.1 over kept-alive sockets, written by hand, in a process of its own."""
+"""A load generator that costs little itself: HTTP/1.1 over kept-alive sockets by hand, in a process of its own."""
 
 import asyncio
 import json
@@ -87,7 +87,9 @@ async def _drive(load: Load, keep: bool) -> Timing:
     loop = asyncio.get_running_loop()
     head = f"POST {load.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: "
     job = _Job([f"{head}{len(body)}\r\n\r\n".encode() + body for body in load.bodies], load.requests, keep)
-    opened = [await loop.create_connection(lambda: _Connection(job), "127.0.0.1", load.port) for _ in range(load.connections)]
+    opened = [
+        await loop.create_connection(lambda: _Connection(job), "127.0.0.1", load.port) for _ in range(load.connections)
+    ]
     start = time.perf_counter()
     for _, connection in opened:
         connection.send()

@@ -125,7 +125,8 @@ def queries(shape: Shape, count: int, *, distinct: int, seed: int = 11) -> list[
     """Search bodies: `distinct` texts, over users at random; half of the texts name a speaker."""
     texts, at = Texts(seed), random.Random(seed)
     asked = [
-        texts.query(texts.memory(), texts.choice(NAMES) if number % 2 else None) + (f" {number}" if distinct > 64 else "")
+        texts.query(texts.memory(), texts.choice(NAMES) if number % 2 else None)
+        + (f" {number}" if distinct > 64 else "")
         for number in range(distinct)
     ]
     return [

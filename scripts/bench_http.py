@@ -1,9 +1,9 @@
-"""What a search, a bulk load and a single add cost over HTTP, beside a bare route of the same framework in the same run.
+"""What a search, a bulk load and a single add cost over HTTP, beside a bare route of the same framework.
 
 python scripts/bench_http.py [--shape MEMORIES:USERS …] [--parts search load add] [--repeat 5] [--json FILE]
 
 Each figure is a median over repetitions; in each, a block of requests to the bare route and one to the service take
-turns, so that whatever else the machine does meets both. Stores are filled with random vectors, straight into the engine.
+turns, so that whatever else the machine does meets both. Stores are filled straight in the engine, with random vectors.
 """
 
 import argparse
@@ -21,13 +21,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import bench_data as data
-import bench_writes as writes
-from bench_client import Client, Load, Timing, encoded
-from bench_data import Shape
-from bench_servers import bare, recalld
-
 from app.embedding.opening import load_model
+from scripts import bench_data as data
+from scripts import bench_writes as writes
+from scripts.bench_client import Client, Load, Timing, encoded
+from scripts.bench_data import Shape
+from scripts.bench_servers import bare, recalld
 
 SEARCH = "/v1/memories/search"
 SHAPES = ("1000:100", "10000:100", "1000:1", "100000:100", "10000:1")
@@ -108,7 +107,9 @@ def show(result: dict[str, Any]) -> None:
         f"\n### {result['shape']} ({result['memories_a_user']:,} a user, answers of {result['bytes']:,} bytes"
         + (f", a user's first search {result['first_ms']:.1f} ms)" if result["first_ms"] else ")")
     )
-    print("\n| query | at once | p50 ms | p95 ms | beyond the embedding ms | bare p50 ms | × bare | per s | bare per s | one in |")
+    print(
+        "\n| query | at once | p50 ms | p95 ms | less embedding | bare p50 ms | × bare | per s | bare per s | one in |"
+    )
     print("|---|" + "--:|" * 9)
     for row in result["rows"]:
         print(

@@ -1,54 +1,48 @@
 """What writing costs beside the embedding that it needs: bulk loads, message appends, single adds."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-import bench_data as data
-from bench_client import Client, Load, encoded
-from bench_data import Shape, Texts
-from bench_servers import EmbedderAlone, recalld
-
 from app.embedding.opening import load_model
+from scripts import bench_data as data
+from scripts.bench_client import Client, Load, encoded
+from scripts.bench_data import Shape, Texts
+from scripts.bench_servers import EmbedderAlone, recalld
 
 MEMORIES = "/v1/memories"
-LOADS = (("batch", 50), ("batch", 500), ("messages", 50), ("messages", 500))
+LOADS = (("batch", 50, 1), ("batch", 50, 4), ("batch", 500, 1), ("messages", 50, 1), ("messages", 50, 4))
+"""Kind, items in a request, callers."""
 BLOCK = 500
 ADDS = 60
 HELD = (100, 1_000, 10_000)
 
-Make = Callable[[str, int, list[str]], tuple[str, bytes]]
-
 
 def load(client: Client, repeat: int) -> list[dict[str, Any]]:
-    """Texts a second of the embedder alone and of the service, the same texts in turn; one caller and four."""
+    """Texts a second of the embedder alone and of the service, the same texts in turn."""
     texts = Texts(17)
-    rows = []
+    rows: list[dict[str, Any]] = []
     print("\n| bulk load | in a request | callers | embedder alone per s | service per s | share |\n|---|" + "--:|" * 5)
     with data.directory() as directory, recalld(directory) as port, EmbedderAlone() as alone:
-        for number, (kind, size) in enumerate(LOADS):
-            for callers in (1, 4):
-                found = []
-                for again in range(repeat):
-                    mine = [texts.memory() for _ in range(BLOCK)]
-                    name = f"{number}-{callers}-{again}"
-                    rate = len(mine) / alone.seconds(mine, size)
-                    found.append((rate, _load_rate(client, port, (kind, size, callers), name, mine)))
-                row = {
-                    "kind": kind,
-                    "items": size,
-                    "callers": callers,
-                    "alone_per_second": round(median(rate for rate, _ in found), 1),
-                    "per_second": round(median(ours for _, ours in found), 1),
-                    "share": round(median(ours / rate for rate, ours in found), 3),
-                }
-                rows.append(row)
-                print(
-                    f"| {kind} | {size} | {callers} | {row['alone_per_second']} | {row['per_second']} "
-                    f"| {row['share']:.0%} |",
-                    flush=True,
-                )
+        for how in LOADS:
+            kind, size, callers = how
+            found = []
+            for again in range(repeat):
+                mine = [texts.memory() for _ in range(BLOCK)]
+                rate = len(mine) / alone.seconds(mine, size)
+                found.append((rate, _load_rate(client, port, how, f"{len(rows)}-{again}", mine)))
+            row = {
+                "kind": kind,
+                "items": size,
+                "callers": callers,
+                "alone_per_second": round(median(rate for rate, _ in found), 1),
+                "per_second": round(median(ours for _, ours in found), 1),
+                "share": round(median(ours / rate for rate, ours in found), 3),
+            }
+            rows.append(row)
+            rates = f"{row['alone_per_second']} | {row['per_second']} | {row['share']:.0%}"
+            print(f"| {kind} | {size} | {callers} | {rates} |", flush=True)
     return rows
 
 
@@ -77,7 +71,9 @@ def add(client: Client, repeat: int) -> list[dict[str, Any]]:
     """One memory at a time: its latency, less what the embedder alone takes for the same text. Each is searched for
     at once, and must be found."""
     rows = []
-    print("\n| memories of the user | embedder alone p50 ms | add p50 ms | beyond p50 ms | p95 ms |\n|---|" + "--:|" * 4)
+    print(
+        "\n| memories of the user | embedder alone p50 ms | add p50 ms | beyond p50 ms | p95 ms |\n|---|" + "--:|" * 4
+    )
     for held in HELD:
         pairs = _adds(client, Shape(held, 1), repeat * ADDS)
         beyond = sorted(ours - alone for alone, ours in pairs)

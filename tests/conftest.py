@@ -101,7 +101,7 @@ def clock() -> TurnedClock:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(data_dir=tmp_path / "data", _env_file=None)  # type: ignore[call-arg]
+    return Settings(data_dir=tmp_path / "data", _env_file=None)
 
 
 @pytest.fixture

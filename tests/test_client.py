@@ -31,7 +31,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         timeout=60,
     )
     assert made.returncode == 0, made.stdout + made.stderr
-    assert "warning" not in made.stdout.lower(), made.stdout
+    assert "warning" not in (made.stdout + made.stderr).lower(), made.stdout + made.stderr
     sys.path.insert(0, str(folder))
     yield NAME
     sys.path.remove(str(folder))

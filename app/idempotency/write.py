@@ -19,7 +19,8 @@ from app.metrics.parts import RECORDS
 from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update, resolve
 
 ATTEMPTS = 64
-LEASE = timedelta(seconds=120)
+LEASE = timedelta(seconds=30)
+"""A crash blocks its key for so long. One that works longer loses it, and then commits nothing."""
 KEPT = timedelta(hours=24)
 _NOTHING = Committed({}, 0)
 

@@ -21,9 +21,9 @@ class SessionRepository(Repository):
             raise NotFound()
         return doc
 
-    async def taken(self, session_id: str) -> bool:
-        """Whether the id is in use in the tenant, by whomever."""
-        return await self.store.get(SESSIONS, self.scope.tenant, session_id) is not None
+    async def anyones(self, session_id: str) -> Doc | None:
+        """The tenant's session of that id, whoever may see it: ids are unique in a tenant."""
+        return await self.store.get(SESSIONS, self.scope.tenant, session_id)
 
     def within(self, session: Doc, after_seq: int | None = None, before_seq: int | None = None) -> Filter:
         """The session's messages, those between two numbers."""

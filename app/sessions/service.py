@@ -31,6 +31,9 @@ class SessionService:
     async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
         now = self._now()
         doc = documents.new_session(body.model_dump(), now)
+        mine = await self._sessions.find_one(doc["session_id"])
+        if mine is not None and not expired(mine, now):
+            raise AlreadyExists("That session_id is taken.")
         changes = [*await self._make_room(doc["session_id"], now), self._sessions.insert(doc)]
         precondition.check(None)
         return Outcome(render(doc), changes, 201, {"ETag": etag(doc)})
@@ -127,13 +130,17 @@ class SessionService:
         return session, [*await self._make_room(session_id, now), self._sessions.insert(session)]
 
     async def _make_room(self, session_id: str, now: str) -> list[Change]:
-        """An expired session gives its id free; one that lives does not. Raises AlreadyExists, which names nobody."""
-        old = await self._sessions.find_one(session_id)
-        if old is not None and expired(old, now):
-            return self._sessions.remove(old)
-        if await self._sessions.taken(session_id):
+        """An expired session gives its id free. Raises AlreadyExists, which names nobody, where it is another's.
+
+        One of the caller's own may appear at any moment: it is left to the insert, which conflicts with it, so that
+        the plan is made again. Two first messages thus make one session.
+        """
+        old = await self._sessions.anyones(session_id)
+        if old is None:
+            return []
+        if not self._sessions.scope.sees(old):
             raise AlreadyExists("That session_id is taken.")
-        return []
+        return self._sessions.remove(old) if expired(old, now) else []
 
     async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, SearchEntry]]:
         """Memories with their vectors, for a session that remembers its messages."""

@@ -106,6 +106,8 @@ def _open_cursor(cursor: str, mark: str) -> After:
         raise InvalidCursor() from fault
     if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 can be spelled in more than one way
         raise InvalidCursor()
+    if not (isinstance(place, list) and len(place) == 2 and type(place[0]) in (str, int) and type(place[1]) is str):
+        raise InvalidCursor()
     return After(*place)
 
 

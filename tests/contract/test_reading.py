@@ -10,7 +10,7 @@ from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, In, No
 from tests.contract.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
 
 pytestmark = pytest.mark.anyio
-moderate = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+moderate = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 HOSTILE: dict[str, Any] = {
     "a.b": 1,

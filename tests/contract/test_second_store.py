@@ -127,7 +127,7 @@ def _search_entry(said: tuple[str, int | None]) -> Any:
     return search_entry(text, None if seed is None else random_vector(seed))
 
 
-@settings(max_examples=160, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
         st.lists(st.tuples(st.lists(operations, max_size=5), st.booleans()), min_size=1, max_size=12),
@@ -213,7 +213,7 @@ async def test_many_deletions_reach_a_copy_that_was_made_before_them(
 async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_store: Store) -> None:
     vectors = [random_vector(seed) for seed in range(16)]
     turns = [
-        {"kind": "ab"[i % 2], "source": {"session_id": f"s{i % 50}", "message_seq": i // 50}} for i in range(4_500)
+        {"kind": "ab"[i % 2], "source": {"session_id": f"s{i % 50}", "message_seq": i // 50}} for i in range(2_600)
     ]
     made = [
         entry(TEXTS[i % 6], f"e{i}", vector=vectors[i % 16], created_at=at(i), **turn) for i, turn in enumerate(turns)
@@ -221,11 +221,11 @@ async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_stor
     await store.commit(made[:100])
     assert len((await seen(store)).rows) == 100
     await store.commit(made[100:])
-    answers = await asyncio.gather(*(seen(second_store) for _ in range(4)), *(seen(store) for _ in range(4)))
-    assert len(answers[0].rows) == 4_500
+    answers = await asyncio.gather(*(seen(second_store) for _ in range(2)), *(seen(store) for _ in range(2)))
+    assert len(answers[0].rows) == 2_600
     assert all(answer == answers[0] for answer in answers)
     await store.commit([DeleteWhere(ENTRIES, T, Eq("kind", "a")), Update(ENTRIES, T, "e1", set={"kind": "x"})])
-    assert len((await seen(second_store)).rows) == 2_250
+    assert len((await seen(second_store)).rows) == 1_300
     assert await seen(store) == await seen(second_store)
 
 

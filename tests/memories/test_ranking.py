@@ -132,7 +132,7 @@ def test_an_unmatched_document_elsewhere_changes_nothing(columns: Columns, mode:
     }
     ranked, other = rank(columns, SPOKEN, mode, NOW), rank(replace(columns, **both), SPOKEN, mode, NOW)
     assert ranked.order.tolist() == other.order.tolist()
-    assert ranked.score.tolist() == other.score[:n].tolist()
+    assert ranked.score.tolist() == pytest.approx(other.score[:n].tolist(), rel=1e-5)  # sums of floats round by length
 
 
 @given(scopes(), st.integers(1, 6))

@@ -188,7 +188,7 @@ async def test_a_fault_in_content_is_named_as_it_was_sent(api: httpx.AsyncClient
 
 async def test_messages_come_as_an_openai_client_dumps_them(api: httpx.AsyncClient) -> None:
     """`ChatCompletionMessage.model_dump()`: every field is there, most of them null or empty."""
-    dumped = {
+    dumped: Json = {
         "role": "assistant",
         "content": "Hello.",
         "refusal": None,

@@ -1,5 +1,6 @@
 """Sessions: how they begin, change, end and go."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -170,3 +171,12 @@ async def test_stats_count_what_is_there(api: httpx.AsyncClient) -> None:
     assert stats["last_message_at"] == (await messages(api))[-1]["timestamp"]
     assert stats["memories"] == 2
     assert session["version"] == 1  # appended children leave it alone
+
+
+async def test_first_messages_sent_at_once_make_one_session(api: httpx.AsyncClient) -> None:
+    for name in ("one", "two", "three", "four", "five"):
+        body = {"agent_id": "a", "user_id": "u", "memorize": "none", "messages": [{"role": "user", "content": "hi"}]}
+        answers = await asyncio.gather(*(api.post(f"/v1/sessions/{name}/messages", json=body) for _ in range(12)))
+        assert {answer.status_code for answer in answers} == {201}, [a.text for a in answers if a.status_code != 201]
+        held = (await api.get(f"/v1/sessions/{name}")).json()
+        assert held["message_count"] == 12

@@ -15,7 +15,13 @@ from app.storage.embedded import sql
 LAYOUT = 1
 """Version of the physical layout, in `user_version`. Declared fields and indexes need no new one: see `_reconcile`."""
 
-_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536", "temp_store = MEMORY")
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "wal_autocheckpoint = 10000",
+    "cache_size = -65536",
+    "temp_store = MEMORY",
+)
 
 _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS counters (tenant TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (tenant, name)) "
