@@ -19,6 +19,11 @@ machine without one. Errors are `application/problem+json` (RFC 9457). POSTs tha
 TAGS = [
     {"name": "sessions", "description": "Short-term memory: conversations and their messages."},
     {"name": "memories", "description": "Long-term memory: what is remembered across sessions, and search."},
+    {"name": "tasks", "description": "Working memory: a task's plan, context, notes, evidence and checkpoints."},
+    {"name": "actions", "description": "Episodic memory: what agents did, and what came of it."},
+    {"name": "users", "description": "People: profiles, interactions, issues and solutions."},
+    {"name": "agents", "description": "Agents: settings and experience."},
+    {"name": "jobs", "description": "Background work, and operations that were asked for."},
     {"name": "operating", "description": "Health and metrics; they need no key."},
 ]
 HEADERS = {

@@ -20,6 +20,11 @@ class Schema(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
+def example(value: dict[str, Any]) -> ConfigDict:
+    """A `model_config` that shows the value in the documentation."""
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
 def _in_utc(text: str) -> str:
     if not _RFC3339.fullmatch(text):
         raise ValueError("must be an RFC 3339 time with a zone, such as 2026-11-21T08:30:00Z")

@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from app.actions.models import INTERNAL
 from app.memories.schemas import TookMs
-from app.schemas import Count, Flag, Identifier, Object, Schema, Timestamp
+from app.schemas import Count, Flag, Identifier, Object, Schema, Timestamp, example
 from app.storage.collection import Doc
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
@@ -26,6 +26,8 @@ class Call(Schema):
 
 
 class Feedback(Schema):
+    model_config = example({"user_rating": 5, "was_helpful": True})
+
     user_rating: Annotated[int, Field(strict=True, ge=1, le=5)] | None = None
     was_helpful: Flag | None = None
     correction: str | None = None
@@ -66,6 +68,8 @@ class ActionCreate(Schema):
 
 
 class ActionBatch(Schema):
+    model_config = example({"items": [{"agent_id": "support", "action_type": "refund", "outcome": "success"}]})
+
     items: Annotated[list[ActionCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
 
 

@@ -34,7 +34,7 @@ class Forgetting:
         """202 with the operation that archives. The job works with the bindings of the key that asked."""
         scope = self.scope
         owner = {"agent_id": _only(body.agent_id, scope.agents), "user_id": _only(body.user_id, scope.users)}
-        scope.require_write(**owner)
+        scope.require_write(owner["agent_id"], owner["user_id"])
         payload: Doc = {
             "policy": body.policy.model_dump(),
             **owner,

@@ -28,7 +28,6 @@ def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[
         "error": None,
         "undo": None,
         "undoing": None,
-        "version": 1,
         "created_at": rfc3339(now),
         "updated_at": rfc3339(now),
     }

@@ -20,6 +20,5 @@ class Operation(Schema):
     result: dict[str, Any] | None
     error: str | None
     can_undo: bool
-    version: int
     created_at: str
     updated_at: str

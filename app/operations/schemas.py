@@ -1,6 +1,6 @@
 """Jobs and operations on the wire."""
 
-from app.schemas import Flag, Schema
+from app.schemas import Flag, Schema, example
 
 
 class JobInfo(Schema):
@@ -17,4 +17,6 @@ class Jobs(Schema):
 
 
 class JobRun(Schema):
+    model_config = example({"dry_run": True})
+
     dry_run: Flag = False

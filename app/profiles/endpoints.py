@@ -74,7 +74,7 @@ async def add_issue(
     return await write(lambda: users.add_issue(user_id, body, if_match))
 
 
-@users_router.get("/{user_id}/issues", response_model=Page[schemas.Issue], responses=problems())
+@users_router.get("/{user_id}/issues", response_model=Page[schemas.Issue], responses=problems(404))
 async def list_issues(user_id: UserId, users: Users, listing: InListing) -> Response:
     """The user's problems, newest first."""
     return answer(await users.issues(user_id, listing))
@@ -88,7 +88,12 @@ async def update_issue(
     return await write(lambda: users.set_issue(user_id, issue_id, body.status, if_match))
 
 
-@users_router.post("/{user_id}/solutions", status_code=201, response_model=schemas.Solution, responses=NEW)
+@users_router.post(
+    "/{user_id}/solutions",
+    status_code=201,
+    response_model=schemas.Solution,
+    responses={**NEW, 200: {"model": schemas.Solution, "description": "An equal one is there already."}},
+)
 async def add_solution(
     user_id: UserId, body: schemas.SolutionIn, users: Users, write: InWrite, if_match: InPrecondition
 ) -> Response:
@@ -96,7 +101,7 @@ async def add_solution(
     return await write(lambda: users.add_solution(user_id, body, if_match))
 
 
-@users_router.get("/{user_id}/solutions", response_model=Page[schemas.Solution], responses=problems())
+@users_router.get("/{user_id}/solutions", response_model=Page[schemas.Solution], responses=problems(404))
 async def list_solutions(user_id: UserId, users: Users, listing: InListing) -> Response:
     """What has helped this user, newest first."""
     return answer(await users.solutions(user_id, listing))

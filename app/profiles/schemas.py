@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from app.memories.schemas import Source
-from app.schemas import Count, Identifier, NotNull, Object, Schema, Share, Timestamp
+from app.schemas import Count, Identifier, NotNull, Object, Schema, Share, Timestamp, example
 from app.storage.collection import Doc
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
@@ -15,6 +15,8 @@ IssueStatus = Literal["open", "in_progress", "resolved", "closed"]
 
 
 class Profile(Schema):
+    model_config = example({"name": "Ada", "interests": ["climbing"]})
+
     name: Line | None = None
     age: Annotated[int, Field(strict=True, ge=0, le=150)] | None = None
     home: Line | None = Field(None, description="Town, neighbourhood.")
@@ -48,6 +50,8 @@ class StoredProfile(Profile):
 
 
 class InteractionIn(Schema):
+    model_config = example({"summary": "Asked about an invoice", "outcome": "answered"})
+
     summary: Line
     outcome: Line | None = None
     timestamp: Timestamp | None = Field(None, description="Default: now.")
@@ -65,12 +69,16 @@ class Interactions(Schema):
 
 
 class IssueIn(Schema):
+    model_config = example({"description": "Cannot log in since the update"})
+
     description: Text
     status: IssueStatus = "open"
     agent_id: Identifier | None = Field(None, description="Null: every agent of the user may know.")
 
 
 class IssuePatch(Schema):
+    model_config = example({"status": "resolved"})
+
     status: IssueStatus
 
 
@@ -86,6 +94,8 @@ class Issue(Schema):
 
 
 class SolutionIn(Schema):
+    model_config = example({"problem": "Cannot log in", "fix": "Cleared the cache"})
+
     problem: Text
     fix: Text
     agent_id: Identifier | None = None
@@ -129,6 +139,8 @@ class AgentCreate(Schema):
 
 
 class AgentPatch(Schema):
+    model_config = example({"description": "Answers customers"})
+
     name: Annotated[Line | None, NotNull] = None
     description: Annotated[str | None, NotNull] = None
     model: Annotated[str | None, NotNull] = None
@@ -155,6 +167,8 @@ class Experience(Schema):
 
 class ExperiencePatch(Schema):
     """Lessons are added; one that is known is seen once more. At most 50 a list: the least seen leave."""
+
+    model_config = example({"heuristics": ["Ask for the order number first."]})
 
     procedural_knowledge: Annotated[str | None, NotNull] = None
     common_scenarios: Annotated[Lines | None, NotNull] = None

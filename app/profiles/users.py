@@ -97,6 +97,7 @@ class UserService:
             content=body.description,
             importance=ISSUE_IMPORTANCE,
             metadata={"status": body.status},
+            deduplicate=False,  # a problem that comes back is not the one that was closed
         )
         return _as(await self._memories.create(memory, precondition), render_issue)
 

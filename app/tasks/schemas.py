@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp
+from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.storage.collection import Doc
 
 Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
@@ -34,11 +34,15 @@ class Step(Schema):
 
 
 class StepPatch(Schema):
+    model_config = example({"status": "completed", "result": "two stores"})
+
     status: Annotated[StepStatus | None, NotNull] = None
     result: JsonValue = None
 
 
 class Plan(Schema):
+    model_config = example({"plan": [{"action": "search", "params": {"topic": "recall"}}]})
+
     plan: list[StepIn]
 
 
@@ -71,6 +75,8 @@ class TaskCreate(Schema):
 
 
 class TaskPatch(Schema):
+    model_config = example({"status": "in_progress", "goal": "Compare vector stores"})
+
     goal: Annotated[Text | None, NotNull] = None
     status: Annotated[Status | None, NotNull] = None
     session_id: Identifier | None = None
@@ -81,6 +87,8 @@ class TaskPatch(Schema):
 
 
 class NoteIn(Schema):
+    model_config = example({"content": "Recall matters most", "priority": 2.0})
+
     content: Text
     priority: Priority = 0.0
 
@@ -93,6 +101,8 @@ class Note(Schema):
 
 
 class EvidenceIn(Schema):
+    model_config = example({"source": "paper", "content": "0.83 at ten"})
+
     source: Text
     content: Text
 
@@ -129,6 +139,8 @@ class WorkingMemory(Schema):
 
 
 class CheckpointIn(Schema):
+    model_config = example({"label": "halfway"})
+
     label: Annotated[str, StringConstraints(max_length=256)] | None = None
 
 
@@ -143,6 +155,8 @@ class Checkpoint(Schema):
 
 
 class Restore(Schema):
+    model_config = example({"seq": -1})
+
     seq: int = Field(-1, strict=True, ge=-1, le=2**62, description="-1: the latest.")
 
 

@@ -38,7 +38,8 @@ def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[D
         range(len(scratchpad)),
         key=lambda at: (scratchpad[at]["tokens"] <= max_tokens, scratchpad[at]["priority"], at),
     )
-    total, gone = sum(one["tokens"] for one in scratchpad), []
+    total = sum(one["tokens"] for one in scratchpad)
+    gone: list[int] = []
     while total > max_tokens:
         gone.append(least_first[len(gone)])
         total -= scratchpad[gone[-1]]["tokens"]

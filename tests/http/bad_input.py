@@ -61,7 +61,7 @@ OTHER_TYPES = [
     "\xff",
 ]
 WRONG: list[Any] = [None, True, 7, -1, 1.5, "", " ", "\u0007 !", [], {}, ["x"], [None], [{}], {"a": 1}, "2026-01-01"]
-BAD_IDS = ["%00", "%ff", "a%20b", "x" * 129, "..", "%2e%2e", "%2F", "%E2%98%83", "a%0Ab", "$ne", "{}", "%ed%a0%80"]
+BAD_IDS = ["%00", "%ff", "a%20b", "x" * 129, "..", "%2F", "%E2%98%83", "a%0Ab", "$ne", "{}", "%ed%a0%80"]
 BAD_VALUES = [
     "x%20y",
     "",
@@ -112,7 +112,10 @@ def url(operation: Operation, **named: str) -> str:
 def body_cases(contract: Contract, op: Operation) -> Iterator[Case]:
     if op.body is None:
         return
+    free = "properties" not in contract.resolve(op.body)  # any object will do
     for says, (content, statuses) in BODIES.items():
+        if free and says in ("an unknown field", "a constructor"):
+            continue
         yield Case(op, says, statuses, url(op), JSON, content, seconds=2.0 if len(content) > _MiB else 1.0)
     for kind in OTHER_TYPES:
         yield Case(op, f"content type {kind}", {415}, url(op), {"content-type": kind}, b"{}")

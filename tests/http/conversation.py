@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from tests.http import more_talk
 from tests.http.contract import Contract, Operation
 
 OWNER: dict[str, Any] = {"agent_id": "support", "user_id": "ada"}
@@ -21,7 +22,7 @@ class Talk:
         self.statuses: set[tuple[str, int]] = set()
 
     async def __call__(
-        self, name: str, status: int = 200, *, body: Any = None, headers: dict[str, str] | None = None, **values: Any
+        self, name: str, status: int = 200, /, *, body: Any = None, headers: dict[str, str] | None = None, **values: Any
     ) -> Any:
         operation = self._operations[name]
         path = operation.path.format(**values)
@@ -45,6 +46,8 @@ class Talk:
 async def whole_conversation(talk: Talk) -> None:
     await _session(talk)
     await _memories(talk)
+    for part in (more_talk.tasks, more_talk.actions, more_talk.people, more_talk.agents, more_talk.background):
+        await part(talk)
     for name in ("livez", "readyz", "metrics"):
         await talk(name)
     await talk("delete_session", 204, session_id="chat-1")

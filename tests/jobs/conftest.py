@@ -10,8 +10,8 @@ from app.jobs.queue import Job, Lease, Queue
 from app.jobs.runner import Handler, Runner
 from app.jobs.schedule import Schedules
 from app.storage.collection import Store
-from app.storage.scope import SYSTEM
 from app.storage.embedded.store import EmbeddedStore
+from app.storage.scope import SYSTEM
 from app.wiring import COLLECTIONS
 from tests.conftest import TurnedClock
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app.errors import Conflict, StoreUnavailable
-from app.jobs import operations, runner as running
+from app.jobs import operations
+from app.jobs import runner as running
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
 from app.jobs.runner import Done, Run

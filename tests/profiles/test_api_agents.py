@@ -92,7 +92,8 @@ async def test_lessons_are_learned_once_and_counted(api: httpx.AsyncClient) -> N
     many = await learn(api, heuristics=[f"lesson {at}" for at in range(60)])
     texts = [one["text"] for one in many["heuristics"]]
     assert (len(texts), texts[0], texts[-1]) == (50, "Ask first", "lesson 59")
-    for bad in ({"heuristics": None}, {"heuristics": [""]}, {"unknown": []}, {"heuristics": [{"text": "x"}]}):
+    wrong: list[Json] = [{"heuristics": None}, {"heuristics": [""]}, {"unknown": []}, {"heuristics": [{"text": "x"}]}]
+    for bad in wrong:
         problem(await api.patch(f"{AGENT}/experience", json=bad), 422, "invalid")
 
 
@@ -116,7 +117,7 @@ async def test_the_prompt_tells_what_the_agent_may_know_of_the_user(api: httpx.A
     await register(api, settings={"min_importance": 0.2})
     await learn(api, heuristics=["ask first"])
     await know(api, name="Ada")
-    for content, fields in (
+    known: list[tuple[str, Json]] = [
         ("of this pair", {"importance": 0.5}),
         ("most important", {"importance": 0.9}),
         ("for all agents", {"agent_id": None, "importance": 0.4}),
@@ -126,7 +127,8 @@ async def test_the_prompt_tells_what_the_agent_may_know_of_the_user(api: httpx.A
         ("for all users", {"user_id": None}),
         ("expired by now", {"expires_at": "2026-06-02T00:00:00Z"}),
         ("only said", {"memory_type": "message"}),
-    ):
+    ]
+    for content, fields in known:
         await remember(api, content, **{"user_id": "ada", **fields})
     clock.move(days=1)
     text = (await prompt(api, user_id="ada"))["text"]

@@ -24,7 +24,10 @@ PROFILE: Json = {
 }
 EMPTY: Json = {
     **dict.fromkeys(("name", "age", "home", "occupation")),
-    **{"interests": [], "conversation_preferences": [], "preferences": {}, "custom": {}},
+    "interests": [],
+    "conversation_preferences": [],
+    "preferences": {},
+    "custom": {},
 }
 
 
@@ -138,6 +141,7 @@ async def test_an_issue_is_a_memory_that_is_found_again(api: httpx.AsyncClient) 
 async def test_the_status_of_an_issue_moves(api: httpx.AsyncClient) -> None:
     issue = await send(api, "POST", f"{USER}/issues", {"description": "It is slow", "agent_id": "a"}, 201)
     path = f"{USER}/issues/{issue['issue_id']}"
+    moved: Json = {}
     for status in ("in_progress", "resolved", "closed", "open"):
         moved = await send(api, "PATCH", path, {"status": status})
         assert (moved["status"], moved["description"], moved["agent_id"]) == (status, "It is slow", "a")

@@ -129,7 +129,8 @@ async def test_a_patch_sets_what_it_names_and_null_clears(api: httpx.AsyncClient
     cleared = await send(api, "PATCH", "", {"session_id": None, "expires_at": None})
     assert (cleared["session_id"], cleared["expires_at"], cleared["version"]) == (None, None, 3)
     assert (await send(api, "PATCH", "", {}))["version"] == 3
-    for bad in ({"goal": None}, {"metadata": None}, {"status": None}, {"user_id": "x"}, {"context": {}}):
+    wrong: list[Json] = [{"goal": None}, {"metadata": None}, {"status": None}, {"user_id": "x"}, {"context": {}}]
+    for bad in wrong:
         problem(await api.patch(TASK, json=bad), 422, "invalid", f"/{next(iter(bad))}")
 
 

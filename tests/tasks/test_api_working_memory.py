@@ -129,7 +129,7 @@ async def test_a_bad_note_is_refused(api: httpx.AsyncClient, body: Json, pointer
 
 async def test_evidence_is_added_in_order_and_bounded(service: Service) -> None:
     api = service.client
-    await begin(api)
+    found = await begin(api)
     for at in range(3):
         found = await send(api, "POST", "/evidence", {"source": "web", "content": f"fact {at}"}, 201)
     assert found["evidence"] == [{"source": "web", "content": f"fact {at}"} for at in range(3)]

@@ -129,7 +129,7 @@ TASKS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(TASKS, st.integers(0, 120))
 def test_the_working_memory_text_is_never_over_its_budget(task: Json, limit: int) -> None:
     text, size = state.describe(task, limit)

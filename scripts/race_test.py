@@ -1,0 +1,252 @@
+"""Races over HTTP and between processes: what must happen once, happens once, and nothing is lost.
+
+    python scripts/race_test.py [--quick] [--json]      # exit code 0: every figure is as it must be
+
+appends: writers append to one session at once. conditional: PATCHes of one task with one If-Match. idempotent: POSTs
+under one key. jobs: workers, each a process with a lease of a second, work off what schedules tick; one stops itself
+(SIGSTOP) in the middle of a job, past its lease, and is continued.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import httpx
+from bench_servers import recalld
+
+from app.clock import SystemClock, parse_rfc3339, rfc3339, to_ms
+from app.jobs import runner as running
+from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.runner import Done, Run, Runner
+from app.jobs.schedule import Schedules
+from app.metrics.jobs import JOB_RUNS
+from app.storage.collection import Collection, Insert, Store
+from app.storage.embedded.store import EmbeddedStore
+from app.storage.filters import Eq
+from app.storage.scope import SYSTEM
+
+PAIR = {"agent_id": "racer", "user_id": "u"}
+EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
+KINDS, PERIOD, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=0.2), timedelta(seconds=1)
+WORKERS, STOPPED_SECONDS, STOPS_AT = 4, 3.0, 10
+
+
+# --- Over HTTP --------------------------------------------------------------------------------------------------------
+
+
+async def http(port: int, writers: int, appends: int, at_once: int) -> dict[str, dict[str, Any]]:
+    limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, limits=limits) as client:
+        return {
+            "appends": await append(client, writers, appends),
+            "conditional": await conditional(client, at_once),
+            "idempotent": await idempotent(client, at_once),
+        }
+
+
+async def append(client: httpx.AsyncClient, writers: int, appends: int) -> dict[str, Any]:
+    path = "/v1/sessions/race/messages"
+
+    async def write(writer: int) -> int:
+        refused = 0
+        for number in range(appends):
+            body = {**PAIR, "memorize": "none", "messages": [{"role": "user", "content": f"{writer} {number}"}]}
+            refused += (await client.post(path, json=body)).status_code != 201
+        return refused
+
+    started = time.perf_counter()
+    refused = sum(await asyncio.gather(*(write(writer) for writer in range(writers))))
+    seconds = time.perf_counter() - started
+    seqs: list[int] = []
+    said: dict[str, list[int]] = defaultdict(list)
+    after = 0
+    while items := (await client.get(path, params={"after_seq": after, "limit": 100})).json()["items"]:
+        after = items[-1]["seq"]
+        for item in items:
+            seqs.append(item["seq"])
+            writer, number = item["content"].split()
+            said[writer].append(int(number))
+    return {
+        "sent": writers * appends,
+        "refused": refused,
+        "present": len(seqs),
+        "gaps": sum(one != wanted for one, wanted in zip(seqs, range(1, len(seqs) + 1), strict=True)),
+        "writers out of order": sum(numbers != list(range(appends)) for numbers in said.values()),
+        "per second": round(writers * appends / seconds),
+        "ok": not refused
+        and seqs == list(range(1, writers * appends + 1))
+        and all(numbers == list(range(appends)) for numbers in said.values()),
+    }
+
+
+async def conditional(client: httpx.AsyncClient, at_once: int) -> dict[str, Any]:
+    made = await client.post("/v1/tasks", json={"task_id": "race", **PAIR, "goal": "win"})
+    headers = {"If-Match": made.headers["etag"]}
+
+    async def write(number: int) -> tuple[int, int]:
+        answer = await client.patch("/v1/tasks/race/context", json={"winner": number}, headers=headers)
+        return answer.status_code, number
+
+    answers = await asyncio.gather(*(write(number) for number in range(at_once)))
+    winners = [number for status, number in answers if status == 200]
+    statuses = Counter(status for status, _ in answers)
+    task = (await client.get("/v1/tasks/race")).json()
+    return {
+        "sent": at_once,
+        "statuses": {str(status): number for status, number in sorted(statuses.items())},
+        "ok": statuses == {200: 1, 412: at_once - 1}
+        and task["context"] == {"winner": winners[0]}
+        and task["version"] == made.json()["version"] + 1,
+    }
+
+
+async def idempotent(client: httpx.AsyncClient, at_once: int) -> dict[str, Any]:
+    headers = {"Idempotency-Key": uuid4().hex}
+    body = {**PAIR, "content": "one effect", "deduplicate": False}
+
+    async def write() -> tuple[int, str]:
+        while True:
+            answer = await client.post("/v1/memories", json=body, headers=headers)
+            if answer.status_code != 409:  # under way: asked to come again
+                return answer.status_code, answer.json().get("memory_id", "")
+            await asyncio.sleep(0.05)
+
+    answers = await asyncio.gather(*(write() for _ in range(at_once)))
+    held = (await client.get("/v1/memories", params={"user_id": "u", "limit": 100})).json()["items"]
+    effects = sum(item["content"] == "one effect" for item in held)
+    return {"sent": at_once, "effects": effects, "ok": effects == 1 and len(set(answers)) == 1 and answers[0][0] == 201}
+
+
+# --- Between processes ------------------------------------------------------------------------------------------------
+
+
+async def worker(directory: Path, *, stops: bool) -> None:
+    """One process; prints how many leases it lost."""
+    running.POLL_SECONDS = 0.01
+    store = await EmbeddedStore.open(directory, (JOBS, SCHEDULES, EFFECTS), dim=1, busy_timeout_ms=20_000)
+    ran = 0
+
+    async def tick(run: Run) -> Done:
+        nonlocal ran
+        ran += 1
+        job_id = run.lease.doc["job_id"]
+        if stops and ran == STOPS_AT:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if not await run.store.count(EFFECTS, SYSTEM, Eq("job_id", job_id)):  # one that was cut short goes on
+            await run.commit([Insert(EFFECTS, _effect(run, job_id))])
+        return Done({})
+
+    schedules = Schedules(store, SystemClock(), dict.fromkeys(KINDS, PERIOD))
+    task = asyncio.create_task(Runner(store, SystemClock(), dict.fromkeys(KINDS, tick), schedules, LEASE).run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+    await store.close()
+    lost = sum(JOB_RUNS.labels(kind, "lease_lost")._value.get() for kind in KINDS)
+    print(json.dumps({"ran": ran, "lease_lost": int(lost)}))
+
+
+def _effect(run: Run, job_id: str) -> dict[str, Any]:
+    return {
+        "tenant_id": SYSTEM,
+        "effect_id": uuid4().hex,
+        "job_id": job_id,
+        "kind": run.lease.doc["kind"],
+        "ticked_at": run.lease.doc["created_at"],
+        "pid": os.getpid(),
+        "created_at": rfc3339(run.clock.now()),
+    }
+
+
+async def jobs(directory: Path, ticks: int) -> dict[str, Any]:
+    store = await EmbeddedStore.open(directory, (JOBS, SCHEDULES, EFFECTS), dim=1)
+    workers = [_start(directory, "--stops" if number == 0 else "--works") for number in range(WORKERS)]
+    try:
+        stopped = await _stop_and_continue(workers[0])
+        while await store.count(EFFECTS, SYSTEM) < ticks:
+            await asyncio.sleep(0.2)
+    finally:
+        for process in workers:
+            process.terminate()
+        told = [json.loads(process.communicate(timeout=30)[0] or "{}") for process in workers]
+    report = await _counted(store)
+    await store.close()
+    lost = told[0].get("lease_lost", 0)
+    ok = not report["doubles"] and not report["double ticks"] and report["done"] >= ticks and lost >= 1
+    shown = {"workers": WORKERS, "stopped s": stopped, **report, "stale tokens refused": lost}
+    return {**shown, "ran": [one.get("ran") for one in told], "ok": ok and not report["unaccounted"]}
+
+
+def _start(directory: Path, how: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, str(Path(__file__).resolve()), how, "--directory", str(directory)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+async def _stop_and_continue(process: "subprocess.Popen[str]") -> float:
+    stat = Path(f"/proc/{process.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(STOPPED_SECONDS)
+    process.send_signal(signal.SIGCONT)
+    return STOPPED_SECONDS
+
+
+async def _counted(store: Store) -> dict[str, int]:
+    effects = await store.find(EFFECTS, SYSTEM, limit=1_000_000)
+    left = await store.find(JOBS, SYSTEM, limit=1_000_000)
+    origin = {doc["name"]: to_ms(parse_rfc3339(doc["next_run"])) for doc in await store.find(SCHEDULES, SYSTEM)}
+    period = PERIOD // timedelta(milliseconds=1)
+    done = {doc["job_id"]: doc for doc in effects}
+    beats = Counter((doc["kind"], (to_ms(doc["ticked_at"]) - origin[doc["kind"]]) // period) for doc in done.values())
+    return {
+        "done": len(done),
+        "doubles": len(effects) - len(done),
+        "double ticks": sum(number - 1 for number in beats.values()),
+        "unaccounted": sum(doc["status"] not in ("queued", "running") for doc in left),
+    }
+
+
+# --- All of it --------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--works", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--stops", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.works or given.stops:
+        asyncio.run(worker(given.directory, stops=given.stops))
+        return 0
+    writers, appends, at_once, ticks = (16, 50, 40, 150) if given.quick else (64, 200, 100, 1_000)
+    with tempfile.TemporaryDirectory(prefix="recalld-race-", ignore_cleanup_errors=True) as path:
+        with recalld(Path(path) / "http") as port:
+            report = asyncio.run(http(port, writers, appends, at_once))
+        report["jobs"] = asyncio.run(jobs(Path(path) / "jobs", ticks))
+    if given.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for name, figures in report.items():
+            print(f"{name:12} {'ok  ' if figures['ok'] else 'FAIL'} ", end="")
+            print("; ".join(f"{key} {value}" for key, value in figures.items() if key != "ok"))
+    return 0 if all(figures["ok"] for figures in report.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The part of the conversation about tasks, actions, people, agents and background work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.http.conversation import Talk
+
+OWNER: dict[str, Any] = {"agent_id": "support", "user_id": "ada"}
+
+
+async def tasks(talk: Talk) -> None:
+    steps = [{"action": "search", "params": {"a.b": {"$c": None}}}, {"action": "read"}]
+    task = {"task_id": "compare", **OWNER, "goal": "Compare vector stores", "plan": steps, "checkpoint_every": 1}
+    await talk("create_task", 201, body=task)
+    await talk("create_task", 409, body=task)
+    named: dict[str, Any] = {"task_id": "compare"}
+    await talk("update_task", **named, body={"status": "in_progress"})
+    await talk("update_task", 409, **named, body={"status": "pending"})
+    await talk("update_task_context", **named, body={"a.b": {"$c": ""}, "": 1, "gone": None})
+    await talk("put_task_plan", **named, body={"plan": steps})
+    await talk("update_task_step", **named, index=0, body={"status": "completed", "result": ["two stores"]})
+    await talk("update_task_step", 404, **named, index=9, body={"status": "completed"})
+    await talk("add_task_note", 201, **named, body={"content": "Recall matters most", "priority": 2.0})
+    await talk("add_task_evidence", 201, **named, body={"source": "paper", "content": "0.83 at ten"})
+    await talk("get_working_memory", **named, max_tokens=1000)
+    await talk("create_checkpoint", 201, **named, body={"label": "halfway"})
+    await talk("list_checkpoints", **named, limit=1)
+    await talk("get_checkpoint", **named, seq=-1)
+    await talk("get_checkpoint", 404, **named, seq=99)
+    await talk("restore_task", **named, body={"seq": 1})
+    await talk("restore_task", 404, **named, body={"seq": 99})
+    await talk("get_task", **named)
+    await talk("list_tasks", **OWNER, limit=1)
+    await talk("delete_task", 204, **named)
+    await talk("get_task", 404, **named)
+
+
+async def actions(talk: Talk) -> None:
+    call = {"tool": "payments.refund", "input": {"order": 17}, "output": {"ok": True}, "duration_ms": 150.0}
+    action = {**OWNER, "action_type": "refund", "outcome": "success", "action": call, "entities": ["order-17"]}
+    made = await talk("log_action", 201, body={**action, "content": "Refunded order 17: the parcel was lost"})
+    await talk("log_actions", 201, body={"items": [action, {**action, "outcome": None}]})
+    named: dict[str, Any] = {"action_id": made["action_id"]}
+    await talk("give_feedback", **named, body={"user_rating": 5, "was_helpful": True})
+    await talk("get_action", **named)
+    await talk("list_actions", **OWNER, limit=1)
+    await talk("search_actions", body={**OWNER, "query": "lost parcel", "only_successful": True})
+    await talk("get_action_stats", agent_id="support", group_by="day", tz="Europe/Berlin")
+    await talk("get_action_stats", agent_id="support")
+    await talk("get_action_stats", 422, agent_id="support", tz="Nowhere/Land")
+
+
+async def people(talk: Talk) -> None:
+    ada: dict[str, Any] = {"user_id": "ada"}
+    await talk("get_profile", 404, user_id="nobody")
+    await talk("put_profile", **ada, body={"name": "Ada", "interests": ["climbing"], "custom": {"a.b": {"$c": 1}}})
+    await talk("update_profile", **ada, body={"home": "Boston", "interests": ["tea"]})
+    await talk("get_profile", **ada)
+    await talk("list_users", limit=1)
+    await talk("add_interaction", 201, **ada, body={"summary": "Asked about an invoice", "outcome": "answered"})
+    await talk("list_interactions", **ada)
+    issue = await talk("add_issue", 201, **ada, body={"description": "Cannot log in since the update"})
+    await talk("update_issue", **ada, issue_id=issue["issue_id"], body={"status": "resolved"})
+    await talk("list_issues", **ada, limit=1)
+    await talk("add_solution", 201, **ada, body={"problem": "Cannot log in", "fix": "Cleared the cache"})
+    await talk("add_solution", 200, **ada, body={"problem": "Cannot log in", "fix": "Cleared the cache"})
+    await talk("list_solutions", **ada, limit=1)
+
+
+async def agents(talk: Talk) -> None:
+    agent = {"agent_id": "support", "name": "Support", "settings": {"decay": {"factor": 0.9}}}
+    await talk("create_agent", 201, body=agent)
+    await talk("create_agent", 409, body=agent)
+    named: dict[str, Any] = {"agent_id": "support"}
+    await talk("update_agent", **named, body={"description": "Answers customers"})
+    await talk("update_experience", **named, body={"heuristics": ["Ask for the order number first."]})
+    await talk("get_experience", **named)
+    await talk("get_experience_prompt", **named, user_id="ada", max_tokens=2000)
+    await talk("get_agent", **named)
+    await talk("list_agents", limit=1)
+    await talk("delete_agent", 204, **named)
+
+
+async def background(talk: Talk) -> None:
+    await talk("list_jobs")
+    await talk("run_job", 202, name="decay", body={"dry_run": True})
+    await talk("run_job", 404, name="nonsense", body={})
+    await talk("create_memory", 201, body={**OWNER, "content": "The old office was in Quincy"})
+    policy = {"older_than_days": 0.0, "types": ["fact"]}
+    await talk("forget_memories", 200, body={**OWNER, "policy": policy})
+    begun = await talk("forget_memories", 202, body={**OWNER, "policy": policy, "dry_run": False})
+    named: dict[str, Any] = {"operation_id": begun["operation_id"]}
+    for _ in range(100):
+        if (await talk("get_operation", **named))["status"] == "succeeded":
+            break
+        await asyncio.sleep(0.1)
+    await talk("undo_operation", 202, **named)
+    await talk("list_operations", limit=1)
