@@ -9,6 +9,7 @@ import orjson
 from app.clock import parse_rfc3339
 from app.ids import new_id
 from app.memories.embeddings import Passage
+from app.schemas import same
 from app.storage.collection import Doc
 from app.storage.text import content_hash
 
@@ -67,7 +68,7 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
 def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     """What a caller's change sets, derived fields included; empty where it changes nothing."""
     fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
-    changed = {name: value for name, value in fields.items() if name != "importance" and doc[name] != value}
+    changed = {name: value for name, value in fields.items() if name != "importance" and not same(doc[name], value)}
     if "importance" in fields:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
     if "metadata" in changed:

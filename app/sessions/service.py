@@ -11,6 +11,7 @@ from app.memories.documents import passage
 from app.memories.embeddings import Embeddings
 from app.memories.repository import MemoryRepository
 from app.offload import off_loop
+from app.schemas import same
 from app.sessions import documents
 from app.sessions.models import counter
 from app.sessions.repository import SessionRepository, expired, unexpired
@@ -50,7 +51,9 @@ class SessionService:
     async def patch(self, session_id: str, body: SessionPatch, precondition: Precondition) -> Outcome:
         doc = await self._live(session_id)
         precondition.check(doc)
-        fields = {name: value for name, value in body.model_dump(exclude_unset=True).items() if doc[name] != value}
+        fields = {
+            name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(doc[name], value)
+        }
         return self._changed(doc, fields)
 
     async def end(self, session_id: str, precondition: Precondition) -> Outcome:

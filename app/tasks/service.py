@@ -10,6 +10,7 @@ from app.errors import AlreadyExists, Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
+from app.offload import off_loop
 from app.schemas import merge_patch, same
 from app.settings import LimitSettings
 from app.storage.collection import Change, Doc
@@ -21,7 +22,6 @@ from app.tasks.repository import TaskRepository, expired
 from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate, TaskPatch, render, render_checkpoint
 
 KEPT_AFTER_END = timedelta(days=30)
-MAX_STEPS = 500
 MAX_EVIDENCE = 500
 
 
@@ -133,7 +133,9 @@ class TaskService:
         return Outcome(outcome.body, outcome.changes, 201, outcome.headers)
 
     async def working_memory(self, task_id: str, max_tokens: int | None) -> Doc:
-        text, size = state.describe(await self._live(task_id), max_tokens)
+        task = await self._live(task_id)
+        long = sum(len(one["content"]) for one in [*task["scratchpad"], *task["evidence"]])
+        text, size = await off_loop(long, state.describe, task, max_tokens)
         return {"text": text, "tokens": size}
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
