@@ -26,7 +26,6 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
-from bench_servers import recalld
 
 from app.clock import SystemClock, parse_rfc3339, rfc3339, to_ms
 from app.jobs import runner as running
@@ -38,11 +37,12 @@ from app.storage.collection import Collection, Insert, Store
 from app.storage.embedded.store import EmbeddedStore
 from app.storage.filters import Eq
 from app.storage.scope import SYSTEM
+from scripts.bench_servers import recalld
 
 PAIR = {"agent_id": "racer", "user_id": "u"}
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
 KINDS, PERIOD, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=0.2), timedelta(seconds=1)
-WORKERS, STOPPED_SECONDS, STOPS_AT = 4, 3.0, 10
+WORKERS, STOPPED_SECONDS, STOPS_AT, TRIES = 4, 3.0, 10, 3_000
 
 
 # --- Over HTTP --------------------------------------------------------------------------------------------------------
@@ -144,9 +144,10 @@ async def worker(directory: Path, *, stops: bool) -> None:
         nonlocal ran
         ran += 1
         job_id = run.lease.doc["job_id"]
+        is_new = not await run.store.count(EFFECTS, SYSTEM, Eq("job_id", job_id))  # one that was cut short goes on
         if stops and ran == STOPS_AT:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        if not await run.store.count(EFFECTS, SYSTEM, Eq("job_id", job_id)):  # one that was cut short goes on
+            os.kill(os.getpid(), signal.SIGSTOP)  # between looking and writing, where it hurts
+        if is_new:
             await run.commit([Insert(EFFECTS, _effect(run, job_id))])
         return Done({})
 
@@ -177,7 +178,9 @@ async def jobs(directory: Path, ticks: int) -> dict[str, Any]:
     workers = [_start(directory, "--stops" if number == 0 else "--works") for number in range(WORKERS)]
     try:
         stopped = await _stop_and_continue(workers[0])
-        while await store.count(EFFECTS, SYSTEM) < ticks:
+        for _ in range(TRIES):
+            if await store.count(EFFECTS, SYSTEM) >= ticks:
+                break
             await asyncio.sleep(0.2)
     finally:
         for process in workers:
@@ -197,12 +200,19 @@ def _start(directory: Path, how: str) -> "subprocess.Popen[str]":
 
 
 async def _stop_and_continue(process: "subprocess.Popen[str]") -> float:
-    stat = Path(f"/proc/{process.pid}/stat")
-    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+    for _ in range(TRIES):
+        if _state(process) == "T":
+            break
         await asyncio.sleep(0.02)
     await asyncio.sleep(STOPPED_SECONDS)
     process.send_signal(signal.SIGCONT)
+    await asyncio.sleep(1)
     return STOPPED_SECONDS
+
+
+def _state(process: "subprocess.Popen[str]") -> str:
+    """Linux's letter for what it does; T: stopped."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def _counted(store: Store) -> dict[str, int]:

@@ -10,7 +10,7 @@ from app.memories.decays import Decays
 from app.memories.repository import MemoryRepository
 
 
-def forgetting(held: InResources, caller: Caller) -> Forgetting:
+async def forgetting(held: InResources, caller: Caller) -> Forgetting:
     decays = Decays(held.agents, caller.scope.tenant)
     return Forgetting(MemoryRepository(held.store, caller.scope), decays, held.clock)
 

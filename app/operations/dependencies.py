@@ -11,7 +11,7 @@ from app.operations.service import OperationService
 from app.storage.repository import Repository
 
 
-def operation_service(held: InResources, caller: Caller) -> OperationService:
+async def operation_service(held: InResources, caller: Caller) -> OperationService:
     return OperationService(
         Repository(held.store, caller.scope, OPERATIONS),
         Schedules(held.store, held.clock, periods(held.settings.jobs)),

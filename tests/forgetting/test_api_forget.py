@@ -9,6 +9,7 @@ import pytest
 from app.forgetting.jobs import ForgettingJobs
 from app.forgetting.service import Forgetting
 from app.settings import JobSettings, Settings
+from app.wiring import COLLECTIONS
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, Json, batch, found, history, listed, problem, remember
 from tests.operations.test_api_operations import forget, operation, rows, undo, work
@@ -101,8 +102,6 @@ async def test_archives_are_purged_after_the_grace_time_and_not_before(
 
 
 async def rows_of(service: Service, name: str) -> list[Json]:
-    from app.wiring import COLLECTIONS  # noqa: PLC0415
-
     (collection,) = (one for one in COLLECTIONS if one.name == name)
     return await service.resources.store.find(collection, None, order="asc", limit=10_000)
 

@@ -1,6 +1,7 @@
 """A queue on a store of its own. Workers that stop, stall and race are made by hand; no time is waited for."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def runner(store: Store, clock: TurnedClock) -> MakeRunner:
         return Runner(store, clock, handlers, schedules, timedelta(seconds=lease))
 
     return make
+
+
+async def until(check: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+    for _ in range(int(seconds / 0.005)):
+        if await check():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"not within {seconds} s")
 
 
 async def put(store: Store, clock: TurnedClock, kind: str = "work", tenant: str = SYSTEM) -> None:

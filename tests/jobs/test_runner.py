@@ -16,7 +16,7 @@ from app.jobs.runner import Done, Run
 from app.storage.collection import CommitConflict, Delete, Doc, Insert, Store
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import TurnedClock
-from tests.jobs.conftest import MakeRunner, put, taken
+from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written
 
 pytestmark = pytest.mark.anyio
@@ -123,10 +123,12 @@ async def test_partial_is_told_as_partial(store: Store, clock: TurnedClock, runn
 async def test_a_scheduled_run_is_noted_in_its_schedule(store: Store, clock: TurnedClock, runner: MakeRunner) -> None:
     made = runner({"work": timedelta(hours=1)}, work=fine)
     ended = asyncio.create_task(made.run())
-    while (doc := await store.get(SCHEDULES, SYSTEM, "work")) is None or doc["outcome"] is None:
-        await asyncio.sleep(0.005)
-    assert doc["outcome"] == "succeeded"
-    assert doc["last_run"] is not None
+
+    async def noted() -> bool:
+        doc = await store.get(SCHEDULES, SYSTEM, "work")
+        return doc is not None and doc["outcome"] == "succeeded" and doc["last_run"] is not None
+
+    await until(noted)
     await stopped(ended)
 
 
@@ -187,8 +189,11 @@ async def test_two_runners_never_run_one_job_twice(store: Store, clock: TurnedCl
         await put(store, clock)
     wanted = {doc["job_id"] for doc in await jobs(store)}
     tasks = [asyncio.create_task(runner(work=work).run()) for _ in range(2)]
-    while await store.count(JOBS, SYSTEM):
-        await asyncio.sleep(0.01)
+
+    async def over() -> bool:
+        return await store.count(JOBS, SYSTEM) == 0
+
+    await until(over)
     for task in tasks:
         await stopped(task)
     assert len(ran) == 30
@@ -255,8 +260,11 @@ async def test_handlers_faults_do_not_end_the_runner(store: Store, clock: Turned
     for kind in ("bad", "unheard-of", "work"):
         await put(store, clock, kind)
     task = asyncio.create_task(runner(bad=bad, work=fine).run())
-    while len(await jobs(store)) > 2:
-        await asyncio.sleep(0.005)
+
+    async def last_done() -> bool:
+        return len(await jobs(store)) == 2
+
+    await until(last_done)
     assert not task.done()
     await stopped(task)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,10 +258,10 @@ async def test_access_and_decay_in_any_order_give_the_same(
     base, anchor = 0.8, BORN
     for _ in range(8):
         clock.time += timedelta(days=seed.uniform(0, 90))
-        steps = [lambda: job.apply(None)] * seed.randint(0, 2)
+        steps: list[Callable[[], Coroutine[Any, Any, Any]]] = [partial(job.apply, None)] * seed.randint(0, 2)
         if seed.random() < 0.5:
             accesses.note("acme", ["m"])
-            steps.append(accesses.flush)  # type: ignore[arg-type]
+            steps.append(accesses.flush)
             base, anchor = importance(base, to_ms(anchor), to_ms(clock.time)), clock.time
         seed.shuffle(steps)
         if seed.random() < 0.5:

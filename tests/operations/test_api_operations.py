@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
-from app.wiring import job_runner
+from app.wiring import COLLECTIONS, job_runner
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, Json, found, problem, remember
 
@@ -106,8 +107,6 @@ async def test_a_dry_run_changes_nothing(
 
 
 async def rows(service: Service) -> list[Json]:
-    from app.wiring import COLLECTIONS  # noqa: PLC0415
-
     held = [one for one in COLLECTIONS if one.name not in ("jobs", "operations")]
     return [doc for one in held for doc in await service.resources.store.find(one, None, order="asc")]
 
@@ -133,14 +132,8 @@ async def test_a_job_run_by_hand_stays_in_the_tenant(service: Service, api: http
     await work(service)
     done = await operation(api, asked["operation_id"], keys["one"])
     assert done["result"]["memories"] == 1
-    left = await service.resources.store.find(_memories(), None)
+    left = await service.resources.store.find(MEMORIES, None)
     assert [doc["tenant_id"] for doc in left] == ["two"]
-
-
-def _memories():  # type: ignore[no-untyped-def]
-    from app.memories.models import MEMORIES  # noqa: PLC0415
-
-    return MEMORIES
 
 
 # --- Operations -------------------------------------------------------------------------------------------------------
@@ -155,7 +148,7 @@ async def test_operations_of_others_do_not_exist(service: Service, api: httpx.As
     for headers in (other, bound):
         for response in (await api.get(path, headers=headers), await api.post(f"{path}/undo", headers=headers)):
             body = problem(response, 404, "not_found")
-            assert done["operation_id"] not in str({k: v for k, v in body.items() if k not in ("instance",)})
+            assert done["operation_id"] not in str({k: v for k, v in body.items() if k != "instance"})
         assert (await api.get("/v1/operations", headers=headers)).json()["items"] == []
     assert [item["operation_id"] for item in (await api.get("/v1/operations", headers=mine)).json()["items"]] == [
         done["operation_id"]
