@@ -1,4 +1,4 @@
-"""Every router, in the order of the documentation."""
+"""Every router. The framework tries them in this order: what is asked most comes first."""
 
 from fastapi import APIRouter
 
@@ -6,4 +6,4 @@ from app.http import health
 from app.memories import endpoints as memories
 from app.sessions import endpoints as sessions
 
-ROUTERS: tuple[APIRouter, ...] = (sessions.router, memories.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (memories.router, sessions.router, health.router)

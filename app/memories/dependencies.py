@@ -2,20 +2,22 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
 from app.memories.embeddings import Embeddings
 from app.memories.recall import Recall
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 
 
-def memory_service(held: InResources, caller: Caller) -> MemoryService:
+async def memory_service(request: Request) -> MemoryService:
+    held, caller = calling(request)
     return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), held.clock)
 
 
-def recall(held: InResources, caller: Caller) -> Recall:
+async def recall(request: Request) -> Recall:
+    held, caller = calling(request)
     return Recall(held.store, caller.scope, held.embedder, held.accesses, held.clock)
 
 
