@@ -4,6 +4,7 @@ Dependencies are `async def`, all of them: the framework hands any other to a th
 """
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Annotated
 
@@ -78,6 +79,7 @@ def _called(request: Request) -> str:
     return (given[1] or given[2]).lower() if given else ""
 
 
+@lru_cache(maxsize=256)
 def _loopback(host: str) -> bool:
     if host == "localhost":
         return True

@@ -5,4 +5,4 @@ from app.storage.collection import Collection
 SYSTEM = ""
 """Tenant of what belongs to the service itself; no key can name it."""
 
-API_KEYS = Collection(name="api_keys", id_field="key_id", fields={})
+API_KEYS = Collection(name="api_keys", id_field="key_id", fields={}, asked_always=True)

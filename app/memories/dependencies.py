@@ -16,10 +16,10 @@ async def memory_service(request: Request) -> MemoryService:
     return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), held.clock)
 
 
-async def recall(request: Request) -> Recall:
+def recall_of(request: Request) -> Recall:
+    """Called by the search endpoint itself: resolving a dependency takes as long as the search."""
     held, caller = calling(request)
     return Recall(held.store, caller.scope, held.embedder, held.accesses, held.clock)
 
 
 Memories = Annotated[MemoryService, Depends(memory_service)]
-InRecall = Annotated[Recall, Depends(recall)]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.http.listing import InListing, answer
 from app.http.responses import BODY, problems
@@ -10,7 +10,7 @@ from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.precondition import etag
 from app.memories import schemas
-from app.memories.dependencies import InRecall, Memories
+from app.memories.dependencies import Memories, recall_of
 from app.schemas import Identifier, Page, Timestamp
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
@@ -38,9 +38,9 @@ Asked = Annotated[dict[str, Any], Depends(asked)]
 @router.post(
     "/search", response_model=schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
 )
-async def search_memories(body: schemas.SearchRequest, recall: InRecall) -> Response:
+async def search_memories(body: schemas.SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
-    return answer(await recall.search(body))
+    return answer(await recall_of(request).search(body))
 
 
 @router.post(

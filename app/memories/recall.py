@@ -63,8 +63,12 @@ class Recall:
             matched &= importance_at(columns, now_ms) >= body.min_importance
         if body.min_similarity is not None:
             matched &= columns.has_vector & (columns.cosine >= body.min_similarity)
-        ranked = rank(columns, query, body.mode, now_ms)
+        first = 8 * body.top_k
+        ranked = rank(columns, query, body.mode, now_ms, first=first)
         best = top(ranked, columns, body.top_k)
+        if len(best) < body.top_k and len(ranked.order) >= first:  # too many of equal content
+            ranked = rank(columns, query, body.mode, now_ms)
+            best = top(ranked, columns, body.top_k)
         docs = await self._store.fetch(MEMORIES, self._scope.tenant, columns.rows[best]) if best else []
         return [
             _item(render(doc, now_ms), ranked, index, explain=body.explain)

@@ -238,7 +238,9 @@ class SearchResult(Schema):
 
 def render(doc: Doc, now_ms: int) -> Doc:
     """A stored memory as it is served: `importance` is its strength at `now_ms`."""
-    shown = {name: value for name, value in doc.items() if name not in INTERNAL}
+    shown = doc.copy()
+    for name in INTERNAL:
+        shown.pop(name, None)
     shown["importance"] = round(importance_at(doc, now_ms), 9)
     return shown
 
