@@ -1,4 +1,4 @@
-"""Every router, in the order of the documentation."""
+"""Every router. The framework tries them in this order: what is asked most comes first."""
 
 from fastapi import APIRouter
 
@@ -12,8 +12,8 @@ from app.sessions import endpoints as sessions
 from app.tasks import endpoints as tasks
 
 ROUTERS: tuple[APIRouter, ...] = (
-    sessions.router,
     memories.router,
+    sessions.router,
     forgetting.router,
     tasks.router,
     actions.router,

@@ -27,6 +27,7 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
         lifespan=lifespan,
         generate_unique_id_function=openapi.operation_id,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is ours, and sends nothing anywhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)

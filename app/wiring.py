@@ -33,6 +33,7 @@ from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
 from app.storage.embedded.store import EmbeddedStore
+from app.storage.scope import SYSTEM
 from app.tasks.models import CHECKPOINTS, TASKS
 
 COLLECTIONS: tuple[Collection, ...] = (
@@ -141,7 +142,9 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
     pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION))
 
-    async def embed_pending(_: Run) -> Done:
+    async def embed_pending(run: Run) -> Done:
+        if run.payload.get("dry_run"):
+            return Done({"pending": await store.count(PENDING, SYSTEM)})
         return Done({"embedded": await pending.embed_all()})
 
     handlers: dict[str, Handler] = {

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from app.clock import rfc3339
-from app.memories.documents import entry_of, new_memory
+from app.memories.documents import new_memory, passage
 from app.memories.models import MEMORIES
-from app.storage.collection import Insert
+from app.storage.collection import Doc, Insert, SearchEntry
 from app.storage.embedded.store import EmbeddedStore
+from app.storage.text import index_text
 from app.tokens import vocabulary
 from app.wiring import COLLECTIONS
 
@@ -98,7 +99,7 @@ def inserts(shape: Shape, dim: int, model: str, seed: int = 7) -> Iterator[Inser
             }
             doc = new_memory(fields, source, moment, unique=not turn)
             doc |= {"tenant_id": "default", "embedding": {"model": model, "dim": dim, "status": "ready"}}
-            yield Insert(MEMORIES, doc, entry_of(doc, vector / np.linalg.norm(vector), model))
+            yield Insert(MEMORIES, doc, _entry(doc, vector / np.linalg.norm(vector), model))
 
 
 def _turn(number: int, at: int, speakers: list[str]) -> dict[str, Any]:
@@ -119,6 +120,11 @@ async def fill(directory: Path, shape: Shape, dim: int, model: str) -> None:
             await store.commit(changes)
     finally:
         await store.close()
+
+
+def _entry(doc: Doc, vector: Any, model: str) -> SearchEntry:
+    found_by = passage(doc)
+    return SearchEntry(index_text(found_by.content, found_by.context, found_by.time), vector, model)
 
 
 def queries(shape: Shape, count: int, *, distinct: int, seed: int = 11) -> list[dict[str, Any]]:

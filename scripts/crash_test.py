@@ -211,7 +211,7 @@ def serve_planted() -> None:
         def commit_group(self, group: Sequence[Waiting]) -> None:
             self._connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
-                waiting.outcome = self._attempt(waiting.changes)
+                waiting.outcome = self._attempt(waiting.work)
             self.acknowledge(group)
             time.sleep(0.1)
             self._connection.execute("COMMIT")

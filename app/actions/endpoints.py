@@ -21,7 +21,7 @@ ActionId = Annotated[Identifier, Path(examples=["act_01a2003d395076f9a13acea58fa
 Word = Annotated[str | None, Query(min_length=1, max_length=128)]
 
 
-def asked(  # noqa: PLR0913 (query parameters)
+async def asked(  # noqa: PLR0913 (query parameters)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
@@ -37,7 +37,7 @@ def asked(  # noqa: PLR0913 (query parameters)
     return dict(locals())
 
 
-def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
+async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
     try:
         return ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -2,4 +2,4 @@
 
 from app.storage.collection import Collection
 
-API_KEYS = Collection(name="api_keys", id_field="key_id", fields={})
+API_KEYS = Collection(name="api_keys", id_field="key_id", fields={}, asked_always=True)

@@ -11,7 +11,7 @@ Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
 
 
-def listing(
+async def listing(
     limit: Limit = 20,
     cursor: Cursor = None,
     order: Annotated[Literal["asc", "desc"], Query(description="By creation.")] = "desc",

@@ -6,10 +6,12 @@ from typing import Annotated
 import orjson
 from fastapi import Depends, Header, Request, Response
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
+from app.auth.principal import Principal
 from app.errors import invalid
 from app.idempotency import write as path
 from app.idempotency.precondition import Precondition
+from app.state import Resources
 
 IdempotencyKey = Annotated[
     str | None,
@@ -24,9 +26,7 @@ IfMatch = Annotated[
 
 
 class Write:
-    def __init__(self, request: Request, caller: Caller, held: InResources, key: IdempotencyKey = None) -> None:
-        if key is not None and not (1 <= len(key) <= 255):
-            raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
+    def __init__(self, request: Request, caller: Principal, held: Resources, key: str | None) -> None:
         self._request, self._caller, self._held, self._key = request, caller, held, key
 
     async def __call__(self, plan: path.Plan) -> Response:
@@ -44,10 +44,17 @@ class Write:
         return path.Request(scope.tenant, self._caller.key_id, self._key, fingerprint)
 
 
-InWrite = Annotated[Write, Depends()]
+async def write(request: Request, key: IdempotencyKey = None) -> Write:
+    held, caller = calling(request)
+    if key is not None and not (1 <= len(key) <= 255):
+        raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
+    return Write(request, caller, held, key)
 
 
-def precondition(if_match: IfMatch = None) -> Precondition:
+InWrite = Annotated[Write, Depends(write)]
+
+
+async def precondition(if_match: IfMatch = None) -> Precondition:
     return Precondition(if_match)
 
 

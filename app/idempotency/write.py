@@ -89,7 +89,7 @@ async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[
                 raise IdempotencyInProgress(
                     "Another request took over this idempotency key.", retry_after=1
                 ) from conflict
-            await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries, no secret)
+            await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries)
             continue
         for change in outcome.changes:
             if isinstance(change, Insert):

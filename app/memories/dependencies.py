@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
 from app.memories.decays import Decays
 from app.memories.embeddings import Embeddings
 from app.memories.lookup import Lookup
@@ -14,15 +14,17 @@ from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 
 
-def memory_service(held: InResources, caller: Caller) -> MemoryService:
+async def memory_service(request: Request) -> MemoryService:
+    held, caller = calling(request)
     decays = Decays(held.agents, caller.scope.tenant)
     return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), decays, held.clock)
 
 
-def recall(held: InResources, caller: Caller) -> Recall:
+def recall_of(request: Request) -> Recall:
+    """Called by the search endpoint itself: resolving a dependency takes as long as the search."""
+    held, caller = calling(request)
     lookup = Lookup(held.store, caller.scope, held.embedder, MEMORIES)
     return Recall(lookup, caller.scope, Decays(held.agents, caller.scope.tenant), held.accesses, held.clock)
 
 
 Memories = Annotated[MemoryService, Depends(memory_service)]
-InRecall = Annotated[Recall, Depends(recall)]

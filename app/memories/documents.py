@@ -73,6 +73,8 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
     if "metadata" in changed:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
+    if "status" in changed:
+        changed |= {"archived_by": None, "archived_at": None}  # by hand from now on, so no purge comes for it
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
     if not changed.keys().isdisjoint(("content", "memory_type", "status")):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.http.listing import InListing, answer
 from app.http.responses import BODY, problems
@@ -10,7 +10,7 @@ from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.precondition import etag
 from app.memories import schemas
-from app.memories.dependencies import InRecall, Memories
+from app.memories.dependencies import Memories, recall_of
 from app.schemas import Identifier, Page, Timestamp
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
 MemoryId = Annotated[Identifier, Path(examples=["mem_01a2003d395076f9a13acea58faaf745"])]
 
 
-def asked(  # noqa: PLR0913 (query parameters of the lists)
+async def asked(  # noqa: PLR0913 (query parameters of the lists)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     memory_type: Annotated[schemas.MemoryType | None, Query()] = None,
@@ -33,6 +33,14 @@ def asked(  # noqa: PLR0913 (query parameters of the lists)
 
 
 Asked = Annotated[dict[str, Any], Depends(asked)]
+
+
+@router.post(
+    "/search", response_model=schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+)
+async def search_memories(body: schemas.SearchRequest, request: Request) -> Response:
+    """Find what matters for a query, best first. What has just been remembered is found."""
+    return answer(await recall_of(request).search(body))
 
 
 @router.post(
@@ -57,14 +65,6 @@ async def create_memories(
 ) -> Response:
     """Remember up to 500 things: all of them, or none."""
     return await write(lambda: memories.create_batch(body.items, if_match))
-
-
-@router.post(
-    "/search", response_model=schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
-)
-async def search_memories(body: schemas.SearchRequest, recall: InRecall) -> Response:
-    """Find what matters for a query, best first. What has just been remembered is found."""
-    return answer(await recall.search(body))
 
 
 @router.get("", response_model=Page[schemas.Memory], responses=problems())

@@ -34,6 +34,7 @@ class Wanted:
     mode: Mode = "hybrid"
     mask: Mask | None = None
     decays: Decays | None = None
+    explain: bool = False
     needs_vector: bool = True
 
 
@@ -77,11 +78,15 @@ class Lookup:
         decay = DEFAULT_DECAY if wanted.decays is None else await wanted.decays.of_all(facts.agents, columns)
         if wanted.mask is not None:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
-        ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay)
+        first = 8 * wanted.k
+        ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, first=first)
         best = top(ranked, columns, wanted.k)
+        if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
+            ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay)
+            best = top(ranked, columns, wanted.k)
         docs = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
         return [
-            Hit(doc, _short(ranked.score[index]), _parts(ranked, index))
+            Hit(doc, _short(ranked.score[index]), _parts(ranked, index) if wanted.explain else {})
             for index, doc in zip(best, docs, strict=True)
             if doc is not None and self._scope.sees(doc)
         ]

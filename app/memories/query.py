@@ -33,7 +33,7 @@ def analyse(query: str, speakers: Sequence[str]) -> QueryText:
             named |= owners.get(_form(match[1]), set())
     if not any(character.isalnum() for character in stripped):
         stripped = query
-    ids = np.unique(term_ids(terms(query)))
+    ids = np.array(sorted(set(term_ids(terms(query)).tolist())), np.uint32)
     return QueryText(stripped, ids, named.pop() if len(named) == 1 else 0)
 
 

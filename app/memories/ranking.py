@@ -78,31 +78,33 @@ class Ranked:
     parts: dict[str, Floats]
 
 
-def rank(
+def rank(  # noqa: PLR0913 (what a ranking depends on)
     columns: Columns,
     query: QueryText,
     mode: Mode,
     now_ms: int,
     weights: Weights = DEFAULT_WEIGHTS,
     decay: Decay = DEFAULT_DECAY,
+    *,
+    first: int | None = None,
 ) -> Ranked:
-    """Rank what matched. Equal scores: the newer first, then by engine handle.
+    """Rank what matched, or at least the `first` of it. Equal scores: the newer first, then by engine handle.
 
     Scores: `vector` the cosine (what has no vector is left out), `text` BM25 (what has none of the terms is left
     out), `hybrid` 0..1, like a probability (nothing is left out).
     """
     if mode == "vector":
         found = columns.matched & columns.has_vector
-        return Ranked(_sorted(columns, columns.cosine, found), columns.cosine, {"vector": columns.cosine})
+        return Ranked(_sorted(columns, columns.cosine, found, first), columns.cosine, {"vector": columns.cosine})
     text = bm25(columns)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
-        return Ranked(_sorted(columns, text, found), text, {"text": text})
+        return Ranked(_sorted(columns, text, found, first), text, {"text": text})
     known = features(columns, query, text, now_ms, decay)
     odds = _log_odds(columns, known, weights)
     score: Floats = np.reciprocal(1 + np.exp(-odds))
     parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, known, strict=True))}
-    return Ranked(_sorted(columns, odds, columns.matched), score, parts)
+    return Ranked(_sorted(columns, odds, columns.matched, first), score, parts)
 
 
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
@@ -133,9 +135,12 @@ def _blend(blend: Blend, weights: Weights, known: Floats) -> Floats:
     return odds
 
 
-def _sorted(columns: Columns, score: Floats, found: Bools) -> Ints:
+def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:
     """Indices of `found` by score, then time, both descending, then engine handle. Only ties pay for the other keys."""
     order = np.flatnonzero(found)
+    if first is not None and len(order) > 4 * first:
+        values = score[order]
+        order = order[values >= np.partition(values, -first)[-first]]
     order = order[np.argsort(-score[order])]
     equal = score[order[1:]] == score[order[:-1]]
     if equal.any():

@@ -33,8 +33,9 @@ class Recall:
                 now_ms=to_ms(now),
                 k=body.top_k,
                 mode=body.mode,
-                mask=partial(_mask, body),
+                mask=partial(_mask, body) if body.min_importance > 0 or body.min_similarity is not None else None,
                 decays=self._decays,
+                explain=body.explain,
                 needs_vector=body.mode != "text" or body.min_similarity is not None,
             )
         )

@@ -236,5 +236,8 @@ class SearchResult(Schema):
 
 def render(doc: Doc, importance: float) -> Doc:
     """A stored memory as it is served: with the importance that it has at the moment (`memories/decays.py`)."""
-    shown = {name: value for name, value in doc.items() if name not in INTERNAL}
-    return shown | {"importance": round(importance, 9)}
+    shown = doc.copy()
+    for name in INTERNAL:
+        shown.pop(name, None)
+    shown["importance"] = round(importance, 9)
+    return shown

@@ -59,9 +59,18 @@ def importance(
     One memory or arrays of them. An anchor in the future is one of now. At an access the caller stores the value of
     that moment as the new base, with that moment as its anchor.
     """
+    if not isinstance(base, np.ndarray):
+        return float(base) if pinned else _one(float(base), int(anchor_ms), now_ms, decay)
     kept = np.asarray(base, np.float64)
     idle_months = (now_ms - np.asarray(anchor_ms, np.int64)) / (DAY_MS * MONTH_DAYS)
     fading_months = np.maximum(0.0, idle_months - decay.grace_days / MONTH_DAYS)
     faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
     value: Numbers = np.where(pinned, kept, faded)
-    return value if value.ndim else float(value)
+    return value
+
+
+def _one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
+    """The same for one memory: arrays of one cost ten times as much."""
+    factor, grace_days, floor = float(decay.factor), float(decay.grace_days), float(decay.floor)
+    fading_months = (now_ms - anchor_ms) / (DAY_MS * MONTH_DAYS) - grace_days / MONTH_DAYS
+    return base if fading_months <= 0 else max(min(base, floor), float(base * factor**fading_months))

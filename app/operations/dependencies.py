@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
 from app.jobs.models import OPERATIONS
 from app.jobs.schedule import Schedules, periods
 from app.operations.service import OperationService
 from app.storage.repository import Repository
 
 
-async def operation_service(held: InResources, caller: Caller) -> OperationService:
+async def operation_service(request: Request) -> OperationService:
+    held, caller = calling(request)
     return OperationService(
         Repository(held.store, caller.scope, OPERATIONS),
         Schedules(held.store, held.clock, periods(held.settings.jobs)),

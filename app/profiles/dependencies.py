@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
 from app.memories.dependencies import Memories
 from app.memories.repository import MemoryRepository
 from app.profiles.agents import AgentService
@@ -13,11 +13,13 @@ from app.profiles.users import UserService
 from app.storage.repository import Repository
 
 
-def user_service(held: InResources, caller: Caller, memories: Memories) -> UserService:
+async def user_service(request: Request, memories: Memories) -> UserService:
+    held, caller = calling(request)
     return UserService(Repository(held.store, caller.scope, USERS), memories, held.clock)
 
 
-def agent_service(held: InResources, caller: Caller) -> AgentService:
+async def agent_service(request: Request) -> AgentService:
+    held, caller = calling(request)
     return AgentService(
         Repository(held.store, caller.scope, AGENTS),
         Repository(held.store, caller.scope, USERS),

@@ -14,4 +14,5 @@ AGENTS = Collection(
     fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
     unique=(Unique("name", ("name",)),),
     opaque=("settings", "experience"),
+    asked_always=True,
 )

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
 from app.memories.embeddings import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository
@@ -12,13 +12,15 @@ from app.sessions.service import SessionService
 from app.sessions.windows import Windows
 
 
-def session_service(held: InResources, caller: Caller) -> SessionService:
+async def session_service(request: Request) -> SessionService:
+    held, caller = calling(request)
     sessions = SessionRepository(held.store, caller.scope)
     memories = MemoryRepository(held.store, caller.scope)
     return SessionService(sessions, memories, Embeddings(held.embedder), held.clock)
 
 
-def windows(held: InResources, caller: Caller) -> Windows:
+async def windows(request: Request) -> Windows:
+    held, caller = calling(request)
     return Windows(SessionRepository(held.store, caller.scope), held.clock)
 
 

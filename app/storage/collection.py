@@ -79,6 +79,8 @@ class Collection:
     opaque: tuple[str, ...] = ()
     """Fields that hold callers' objects: their keys are data and can never be a path."""
     searched: Searched | None = None
+    asked_always: bool = False
+    """Read at each request and seldom written: an engine may keep what it read until the next commit."""
 
     def after(self, doc: Mapping[str, Any]) -> "After":
         """The place of `doc` in lists."""

@@ -5,7 +5,7 @@ is appended anew; a deleted one dies. Dead entries are left out of every answer;
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -184,7 +184,7 @@ class Segment:
                 matched[fixed.live],
             )
         df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
-        return replace(fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
+        return Columns(**fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
 
     def _describe(self) -> "_Fixed":
         """What does not depend on the query; kept until the next change."""
@@ -202,28 +202,23 @@ class Segment:
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
             empty=tuple(np.isnan(heads["ranges"]).all(axis=0).tolist()),
-            columns=Columns(
-                rows=self._ids[:n][at].copy(),
-                matched=_NONE,
-                cosine=_ZERO,
-                has_vector=_NONE,
-                hits=_ZERO,
-                df=_ZERO,
-                length=length,
-                count=len(length),
-                mean_length=float(length.sum(dtype=np.float64)) / max(1, len(length)),
-                previous=links[0].copy(),
-                following=links[1].copy(),
-                session=self._sessions[:n][at].copy(),
-                speaker=heads["speaker"][at].astype(np.int64),
-                time=heads["time"][at].copy(),
-                flags=heads["flags"][at].astype(np.int64),
-                base_importance=heads["importance"][at].copy(),
-                anchor=heads["anchor"][at].copy(),
-                pinned=heads["pinned"][at].astype(np.bool_),
-                agent=np.full(len(length), self._agent, np.int64),
-                content=heads["content"][at].copy(),
-            ),
+            columns={
+                "rows": self._ids[:n][at].copy(),
+                "length": length,
+                "count": len(length),
+                "mean_length": float(length.sum(dtype=np.float64)) / max(1, len(length)),
+                "previous": links[0].copy(),
+                "following": links[1].copy(),
+                "session": self._sessions[:n][at].copy(),
+                "speaker": heads["speaker"][at].astype(np.int64),
+                "time": heads["time"][at].copy(),
+                "flags": heads["flags"][at].astype(np.int64),
+                "base_importance": heads["importance"][at].copy(),
+                "anchor": heads["anchor"][at].copy(),
+                "pinned": heads["pinned"][at].astype(np.bool_),
+                "agent": np.full(len(length), self._agent, np.int64),
+                "content": heads["content"][at].copy(),
+            },
         )
 
     def _cosine(self, query: SearchQuery, fixed: "_Fixed") -> tuple[Floats, Bools]:
@@ -317,8 +312,5 @@ class _Fixed:
     model: NDArray[np.uint32]
     per_norm: Floats
     empty: tuple[bool, ...]
-    columns: Columns
-
-
-_NONE = np.empty(0, np.bool_)
-_ZERO = np.empty(0, np.float32)
+    columns: dict[str, Any]
+    """Fields of `Columns`."""

@@ -2,14 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
-from app.auth.dependencies import Caller, InResources
+from app.auth.dependencies import calling
 from app.tasks.repository import TaskRepository
 from app.tasks.service import TaskService
 
 
-def task_service(held: InResources, caller: Caller) -> TaskService:
+async def task_service(request: Request) -> TaskService:
+    held, caller = calling(request)
     return TaskService(TaskRepository(held.store, caller.scope), held.settings.limits, held.clock)
 
 

@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from app.auth.keys import Keys, NewKey
-from app.auth.models import API_KEYS, SYSTEM
+from app.auth.models import API_KEYS
 from app.errors import Invalid, NotFound
 from app.settings import Settings
+from app.storage.scope import SYSTEM
 from app.wiring import StartRefused
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, problem

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.clock import to_ms
-from app.memories.documents import entry_of, new_memory
+from app.memories.documents import new_memory, passage
 from app.memories.models import MEMORIES
-from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, Store, Update
+from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
 from app.storage.scope import ANY, Pair
-from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, name_id, terms
+from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, terms
 from tests.contract.declared import (
     AU,
     DIM,
@@ -227,7 +227,7 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
             {**fields, "agent_id": "agent", "user_id": "user"}, {"session_id": session}, at(0), unique=False
         )
         doc |= {"tenant_id": T, "embedding": None}
-        return Insert(MEMORIES, doc, entry_of(doc, None, MODEL))
+        return Insert(MEMORIES, doc, SearchEntry(index_text(doc["content"], None, passage(doc).time), None, MODEL))
 
     hostile = {"a.b": 1, "$where": "x", "": None, "ключ": [1]}
     one, two = memory("tea", "s1", hostile), memory("tea too", "s2", {})

@@ -54,7 +54,7 @@ def test_pinned_never_fades(base: float, idle: float, decay: Decay) -> None:
 def test_an_access_goes_on_from_the_value_of_that_moment(base: float, idle: float, decay: Decay) -> None:
     value = after(base, idle, decay)
     assert after(value, 0, decay) == value
-    assert after(value, decay.grace_days, decay) == value
+    assert after(value, float(decay.grace_days), decay) == value
 
 
 @given(bases, days, days)

@@ -1,6 +1,7 @@
 """Opens a database and brings its schema to the declarations, once, whichever process comes first."""
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from app.storage.embedded import sql
 LAYOUT = 1
 """Version of the physical layout, in `user_version`. Declared fields and indexes need no new one: see `_reconcile`."""
 
+WAL_PAUSE_MS = 20
 _PRAGMAS = (
-    "journal_mode = WAL",
     "synchronous = FULL",
     "wal_autocheckpoint = 10000",
     "cache_size = -65536",
@@ -40,9 +41,23 @@ def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
         connection = apsw.Connection(str(path), statementcachesize=512)
         connection.set_busy_timeout(busy_timeout_ms)
         connection.pragma("page_size", 8192)
+        _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
         return connection
+
+
+def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
+    """Where several open a new database at once, SQLite answers this one change with "busy" without waiting."""
+    for left in range(busy_timeout_ms // WAL_PAUSE_MS, -1, -1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except apsw.BusyError:
+            if not left:
+                raise
+            time.sleep(WAL_PAUSE_MS / 1000)
+        else:
+            return
 
 
 @contextlib.contextmanager

@@ -6,9 +6,8 @@ run in a reader thread on a connection of their own; writes go to the one writer
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -30,7 +29,7 @@ from app.storage.segment import Segment
 T = TypeVar("T")
 
 INLINE_ROWS = 2_000
-MAX_STATES = 10_000
+MAX_READS = 10_000
 FILE_NAME = "recalld.db"
 
 
@@ -56,13 +55,13 @@ class EmbeddedStore:
         self._threads = ThreadPoolExecutor(2, "recalld-reader")
         self._local = threading.local()
         self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
-        self._states_held: dict[tuple[str, str, tuple[Pair, ...]], list[pairs.PairState]] = {}
-        self._states_version: Any = None
+        self._reads: dict[Hashable, Any] = {}
+        self._read_version: Any = None
         self._observe_commit = observe_commit
         self.writer = self._start_writer()
 
     def _start_writer(self) -> Writer:
-        return Writer(connect(self._path, self._busy_timeout_ms), self._observe_commit)
+        return Writer(connect(self._path, self._busy_timeout_ms), execute, self._observe_commit)
 
     @classmethod
     async def open(
@@ -99,10 +98,17 @@ class EmbeddedStore:
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+        if collection.asked_always:
+            found = self._until_commit((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
+        else:
+            found = self._get(collection, tenant, doc_id)
+        return None if found is None else orjson.loads(found)
+
+    def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
         statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with guarded():
             found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
-        return None if found is None else orjson.loads(found[0])
+        return None if found is None else found[0]
 
     async def find(
         self,
@@ -113,6 +119,14 @@ class EmbeddedStore:
         order: Order = "desc",
         after: After | None = None,
         limit: int = 100,
+    ) -> list[Doc]:
+        if collection.asked_always and after is None:
+            key = (collection.name, tenant, where, order, limit)
+            return [*self._until_commit(key, lambda: self._find(collection, tenant, where, order, after, limit))]
+        return self._find(collection, tenant, where, order, after, limit)
+
+    def _find(
+        self, collection: Collection, tenant: str | None, where: Filter, order: Order, after: After | None, limit: int
     ) -> list[Doc]:
         condition, values = sql.where(collection, sql.of_tenant(tenant, where))
         by, sign = sql.quoted(collection.order), "<" if order == "desc" else ">"
@@ -134,12 +148,12 @@ class EmbeddedStore:
         return int(number)
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        return await self.writer.commit(partial(execute, changes=changes))
+        return await self.writer.commit(changes)
 
     async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
         step, changed = fade.Step(collection, tenant, rule, where, 0), 0
         while step.last is not None:
-            changed += (await self.writer.commit(step.run)).deleted
+            changed += (await self.writer.submit(step.run)).deleted
         return changed
 
     # --- Search -------------------------------------------------------------------------------------------------------
@@ -165,17 +179,21 @@ class EmbeddedStore:
         return [orjson.loads(found[row]) if row in found else None for row in wanted]
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[pairs.PairState]:
-        """The pairs as of now: what was read before holds until any connection, of any process, commits."""
+        """The pairs as of now."""
+        key = (collection.name, tenant, tuple(wanted))
+        return self._until_commit(key, lambda: pairs.read(self._reader, collection, tenant, wanted))
+
+    def _until_commit(self, key: Hashable, read: Callable[[], T]) -> T:
+        """What was read before holds until any connection, of any process, commits."""
         with guarded():
             version = self._reader.pragma("data_version")
-            if version != self._states_version or len(self._states_held) > MAX_STATES:
-                self._states_held.clear()
-                self._states_version = version
-            key = (collection.name, tenant, tuple(wanted))
-            states = self._states_held.get(key)
-            if states is None:
-                states = self._states_held[key] = pairs.read(self._reader, collection, tenant, wanted)
-        return states
+            if version != self._read_version or len(self._reads) > MAX_READS:
+                self._reads.clear()
+                self._read_version = version
+            if key not in self._reads:
+                self._reads[key] = read()
+        found: T = self._reads[key]
+        return found
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         if collection.searched is None:

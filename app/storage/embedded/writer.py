@@ -15,7 +15,7 @@ from queue import SimpleQueue
 import apsw
 
 from app.errors import StoreUnavailable
-from app.storage.collection import Committed
+from app.storage.collection import Change, Committed
 from app.storage.embedded.schema import guarded
 
 Work = Callable[[apsw.Connection], Committed]
@@ -39,16 +39,20 @@ class Writer:
     def __init__(
         self,
         connection: apsw.Connection,
+        execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
         observe: Observe,
     ) -> None:
-        self._connection, self._observe = connection, observe
+        self._connection, self._execute, self._observe = connection, execute, observe
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
         self._thread.start()
 
-    async def commit(self, work: Work) -> Committed:
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        return await self.submit(lambda connection: self._execute(connection, changes))
+
+    async def submit(self, work: Work) -> Committed:
         """What `work` writes, durably, or nothing of it and what it raised."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
