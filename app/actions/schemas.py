@@ -129,13 +129,13 @@ class ActionSearch(Schema):
         return self
 
 
-class Found(Schema):
+class FoundAction(Schema):
     action: Action
     score: float
 
 
 class ActionSearchResult(Schema):
-    items: list[Found]
+    items: list[FoundAction]
     took_ms: TookMs
 
 
