@@ -10,6 +10,7 @@ A cross-encoder has its place after `rank`: it would reorder the first 60 to 100
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
@@ -129,10 +130,14 @@ def _log_odds(columns: Columns, known: Floats, weights: Weights) -> Floats:
 
 
 def _blend(blend: Blend, weights: Weights, known: Floats) -> Floats:
-    column = np.array([*_FITTED(blend), weights.importance, weights.recency], np.float32)[:, np.newaxis]
-    odds: Floats = np.add.reduce(known * column, axis=0)
+    odds: Floats = np.add.reduce(known * _column(blend, weights), axis=0)
     odds += np.float32(blend.intercept)
     return odds
+
+
+@lru_cache(maxsize=8)
+def _column(blend: Blend, weights: Weights) -> Floats:
+    return np.array([*_FITTED(blend), weights.importance, weights.recency], np.float32)[:, np.newaxis]
 
 
 def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:

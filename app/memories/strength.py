@@ -62,6 +62,8 @@ def importance(
     if not isinstance(base, np.ndarray):
         return float(base) if pinned else _one(float(base), int(anchor_ms), now_ms, decay)
     kept = np.asarray(base, np.float64)
+    if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
+        return kept  # nothing has begun to fade, as is usual in a scope in use
     idle_months = (now_ms - np.asarray(anchor_ms, np.int64)) / (DAY_MS * MONTH_DAYS)
     fading_months = np.maximum(0.0, idle_months - decay.grace_days / MONTH_DAYS)
     faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
