@@ -82,7 +82,7 @@ def forget(  # noqa: PLR0913 (options)
         asked = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
     except ValidationError as fault:
         raise typer.BadParameter("; ".join(_said(error) for error in fault.errors())) from fault
-    plan = on_store(lambda store: _forgetting(store, tenant).plan(asked))
+    plan = on_store(lambda store: _plan(store, tenant, asked))
     if as_json_:
         as_json(plan)
         return
@@ -94,6 +94,12 @@ def forget(  # noqa: PLR0913 (options)
 def _said(error: ErrorDetails) -> str:
     name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"])
     return f"--{name}: {error['msg']}" if name else "name --agent, --user or both"
+
+
+async def _plan(store: Store, tenant: str, asked: ForgetRequest) -> Doc:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
+        return await _forgetting(store, tenant).plan(asked, lambda found: progress.update(bar, completed=found))
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:

@@ -1,6 +1,6 @@
 """Forgetting by policy: say what would go, archive it, bring it back, and purge it after the grace time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 from app.clock import Clock, rfc3339, to_ms
@@ -44,10 +44,13 @@ class Forgetting:
         answer, changes = operations.start(scope, "forget", payload, self._clock.now(), **owner)
         return Outcome(answer, changes, 202)
 
-    async def plan(self, body: ForgetRequest) -> Doc:
-        """What would go, the lowest score first."""
+    async def plan(self, body: ForgetRequest, step: Callable[[int], None] = lambda found: None) -> Doc:
+        """What would go, the lowest score first; `step` is told how many were found so far."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
-        found = [await self._forgettable(doc) async for doc in chosen]
+        found: list[Doc] = []
+        async for doc in chosen:
+            found.append(await self._forgettable(doc))
+            step(len(found))
         found.sort(key=lambda one: (one["score"], one["memory_id"]))
         return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
 
