@@ -11,7 +11,7 @@ from rich.progress import Progress
 from app.cli.output import AsJson, as_json, table
 from app.cli.running import on_store
 from app.clock import SystemClock
-from app.forgetting.decay import DecayJob, histogram
+from app.forgetting.decay import BARS, DecayJob, bar_of, histogram
 from app.forgetting.schemas import ForgetRequest, PolicyIn
 from app.forgetting.service import Forgetting
 from app.memories.decays import Decays
@@ -86,7 +86,13 @@ def forget(  # noqa: PLR0913 (options)
     if as_json_:
         as_json(plan)
         return
-    print(f"{plan['total']} memories would be forgotten.")
+    print(f"{plan['total']} memories would be forgotten. Their importance:\n")
+    counts = plan["importance"]
+    table(
+        ("importance", "", ""),
+        [(n, str(c), _bar(c, max([*counts, 1]))) for n, c in zip(histogram(counts), counts, strict=True)],
+    )
+    print()
     if plan["items"]:
         table(("memory", "type", "importance", "score", "why"), [_row(item) for item in plan["items"]])
 
@@ -99,7 +105,14 @@ def _said(error: ErrorDetails) -> str:
 async def _plan(store: Store, tenant: str, asked: ForgetRequest) -> Doc:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
-        return await _forgetting(store, tenant).plan(asked, lambda found: progress.update(bar, completed=found))
+        counts = [0] * BARS
+
+        def step(item: Doc) -> None:
+            counts[bar_of(item["importance"])] += 1
+            progress.advance(bar)
+
+        plan = await _forgetting(store, tenant).plan(asked, step)
+        return plan | {"importance": counts}
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:

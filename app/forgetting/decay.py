@@ -57,8 +57,8 @@ class DecayJob:
                     faded = importance(
                         doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], share.decay
                     )
-                    before[_bar(doc["importance"])] += 1
-                    after[_bar(faded)] += 1
+                    before[bar_of(doc["importance"])] += 1
+                    after[bar_of(faded)] += 1
                 seen += len(docs)
                 step(seen)
         return {"memories": seen, "before": before, "after": after}
@@ -102,5 +102,5 @@ def histogram(counts: Iterable[int]) -> list[str]:
     return [f"{at / BARS:.1f}–{(at + 1) / BARS:.1f}" for at, _ in enumerate(counts)]
 
 
-def _bar(value: float) -> int:
+def bar_of(value: float) -> int:
     return min(int(value * BARS), BARS - 1)

@@ -44,13 +44,13 @@ class Forgetting:
         answer, changes = operations.start(scope, "forget", payload, self._clock.now(), **owner)
         return Outcome(answer, changes, 202)
 
-    async def plan(self, body: ForgetRequest, step: Callable[[int], None] = lambda found: None) -> Doc:
-        """What would go, the lowest score first; `step` is told how many were found so far."""
+    async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
+        """What would go, the lowest score first; `step` is told of each, those not shown included."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
         found: list[Doc] = []
         async for doc in chosen:
             found.append(await self._forgettable(doc))
-            step(len(found))
+            step(found[-1])
         found.sort(key=lambda one: (one["score"], one["memory_id"]))
         return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
 
