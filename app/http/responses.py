@@ -37,7 +37,7 @@ def _declared(status: int) -> dict[str, Any]:
     code, text = _ERRORS[status]
     example = {
         "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
+        "title": text,
         "status": status,
         "detail": text,
         "code": code,
