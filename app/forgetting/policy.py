@@ -9,7 +9,8 @@ from typing import Any
 from app.clock import to_ms
 from app.memories.strength import DAY_MS
 from app.storage.collection import Doc
-from app.storage.filters import Absent, Eq, Filter, Has, In, Not, Or, Range, both
+from app.storage.filters import Eq, Filter, Has, In, Not, Or, Range, both
+from app.storage.repository import unexpired
 
 RECENCY_POINTS = 100
 KEPT_TYPES = frozenset({"issue", "solution"})
@@ -33,7 +34,7 @@ class Policy:
         return both(
             Eq("status", "active"),
             Not(Eq("pinned", True)),
-            Or((Absent("expires_at"), Range("expires_at", gt=now))),
+            unexpired(now),
             Range("created_at", lt=before),
             None if self.types is None else In("memory_type", self.types),
             None if self.tags is None else Or(tuple(Has("tags", tag) for tag in self.tags)),

@@ -8,11 +8,11 @@ from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
 from app.memories.lookup import Hit, Lookup, Wanted
-from app.memories.repository import unexpired
 from app.memories.schemas import SearchRequest
 from app.state import AccessLog
 from app.storage.collection import Doc
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range, both
+from app.storage.repository import unexpired
 from app.storage.scope import Scope
 from app.storage.search import Bools, Columns, Floats
 

@@ -16,10 +16,11 @@ from app.memories.decays import Decays
 from app.memories.documents import needs_new_entry, new_memory, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES
-from app.memories.repository import MemoryRepository, expired, unexpired
+from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
 from app.storage.collection import Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
+from app.storage.repository import expired, unexpired
 from app.storage.scope import Pair
 from app.storage.search import SearchQuery
 from app.storage.text import TermIds, content_hash

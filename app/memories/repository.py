@@ -7,14 +7,10 @@ from app.ids import new_id
 from app.memories.models import HISTORY, MEMORIES
 from app.memories.pending import note
 from app.storage.collection import Change, DeleteWhere, Doc, Insert, SearchEntry, Store
-from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
+from app.storage.filters import Absent, Eq, Filter, Has, In, Range, both
 from app.storage.repository import Listing, Repository
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
-
-
-def unexpired(now: str) -> Filter:
-    return Or((Absent("expires_at"), Range("expires_at", gt=now)))
 
 
 def of_pair(agent: str | None, user: str | None) -> Filter:
@@ -87,10 +83,6 @@ class MemoryRepository(Repository):
         ids = tuple(doc["memory_id"] for doc in docs)
         deletes: list[Change] = [self.delete(doc) for doc in docs]
         return [*deletes, DeleteWhere(HISTORY, self.scope.tenant, In("record_id", ids))]
-
-
-def expired(doc: Doc, now: str) -> bool:
-    return doc["expires_at"] is not None and doc["expires_at"] <= now
 
 
 def listed(asked: Mapping[str, Any]) -> Filter:

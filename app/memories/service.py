@@ -13,11 +13,11 @@ from app.memories.decays import Decays
 from app.memories.documents import needs_new_entry, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.remember import Remember
-from app.memories.repository import MemoryRepository, expired, listed, unexpired
+from app.memories.repository import MemoryRepository, listed
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.storage.collection import Change, CommitConflict, Doc
 from app.storage.filters import both
-from app.storage.repository import Listing
+from app.storage.repository import Listing, expired, unexpired
 
 DELETED_AT_ONCE = 500
 

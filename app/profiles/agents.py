@@ -7,14 +7,14 @@ from app.idempotency.write import Outcome
 from app.ids import new_id
 from app.memories.decays import Decays
 from app.memories.documents import SOURCE
-from app.memories.repository import MemoryRepository, unexpired
+from app.memories.repository import MemoryRepository
 from app.profiles import merge, prompt
 from app.profiles.models import AGENTS
 from app.profiles.schemas import AgentCreate, AgentPatch, ExperiencePatch, render_agent
 from app.profiles.settings import StoredAgentSettings
 from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, both
-from app.storage.repository import Listing, Repository
+from app.storage.repository import Listing, Repository, unexpired
 
 PROMPT_MEMORIES = 100
 

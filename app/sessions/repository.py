@@ -4,8 +4,8 @@ from app.errors import NotFound
 from app.memories.models import MEMORIES
 from app.sessions.models import MESSAGES, SESSIONS
 from app.storage.collection import Change, DeleteWhere, Doc, Insert, Store, Update
-from app.storage.filters import Absent, Eq, Filter, Or, Range, both
-from app.storage.repository import Repository
+from app.storage.filters import Eq, Filter, Range, both
+from app.storage.repository import Repository, expired
 from app.storage.scope import Scope
 
 
@@ -64,11 +64,3 @@ class SessionRepository(Repository):
 
     def remove(self, session: Doc) -> list[Change]:
         return [*self.clear(session), self.delete(session)]
-
-
-def unexpired(now: str) -> Filter:
-    return Or((Absent("expires_at"), Range("expires_at", gt=now)))
-
-
-def expired(doc: Doc, now: str) -> bool:
-    return doc["expires_at"] is not None and doc["expires_at"] <= now

@@ -14,11 +14,11 @@ from app.offload import off_loop
 from app.schemas import same
 from app.sessions import documents
 from app.sessions.models import counter
-from app.sessions.repository import SessionRepository, expired, unexpired
+from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
 from app.storage.collection import Allocate, Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
-from app.storage.repository import Listing
+from app.storage.repository import Listing, expired, unexpired
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 

@@ -11,7 +11,7 @@ import orjson
 
 from app.errors import InvalidCursor, NotFound
 from app.storage.collection import After, Collection, Delete, Doc, Insert, Order, SearchEntry, Store, Update
-from app.storage.filters import Filter, In, both
+from app.storage.filters import Absent, Filter, In, Or, Range, both
 from app.storage.scope import Scope
 
 
@@ -22,6 +22,15 @@ class Listing:
     order: Order
     limit: int
     cursor: str | None
+
+
+def unexpired(now: str) -> Filter:
+    """Time limits are exact on read, whenever the purge comes."""
+    return Or((Absent("expires_at"), Range("expires_at", gt=now)))
+
+
+def expired(doc: Doc, now: str) -> bool:
+    return doc["expires_at"] is not None and doc["expires_at"] <= now
 
 
 class Repository:

@@ -4,7 +4,7 @@ from app.errors import NotFound
 from app.ids import new_id
 from app.storage.collection import Allocate, Change, DeleteWhere, Doc, Insert, Ref, Store, Update
 from app.storage.filters import Eq, Filter, both
-from app.storage.repository import Repository
+from app.storage.repository import Repository, expired
 from app.storage.scope import Scope
 from app.tasks.models import CHECKPOINTS, STATE, TASKS, counter
 
@@ -66,7 +66,3 @@ class TaskRepository(Repository):
 
     def remove(self, task: Doc) -> list[Change]:
         return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
-
-
-def expired(doc: Doc, now: str) -> bool:
-    return doc["expires_at"] is not None and doc["expires_at"] <= now

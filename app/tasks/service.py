@@ -14,11 +14,11 @@ from app.offload import off_loop
 from app.schemas import merge_patch, same
 from app.settings import LimitSettings
 from app.storage.collection import Change, Doc
-from app.storage.filters import Absent, Eq, Or, Range, both
-from app.storage.repository import Listing
+from app.storage.filters import Eq, both
+from app.storage.repository import Listing, expired, unexpired
 from app.tasks import state
 from app.tasks.models import STATE
-from app.tasks.repository import TaskRepository, expired
+from app.tasks.repository import TaskRepository
 from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate, TaskPatch, render, render_checkpoint
 
 KEPT_AFTER_END = timedelta(days=30)
@@ -60,8 +60,7 @@ class TaskService:
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
         named = [Eq(field, value) for field, value in sorted(asked.items()) if value is not None]
-        unexpired = Or((Absent("expires_at"), Range("expires_at", gt=self._now())))
-        docs, cursor = await self._tasks.page(both(*named, unexpired), listing, mark=repr(named))
+        docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> Outcome:
