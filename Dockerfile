@@ -13,7 +13,7 @@ RUN useradd --system --uid 10001 --no-create-home recalld \
     && install --directory --owner=recalld --group=recalld /data
 COPY --from=builder /venv /venv
 COPY app /srv/app
-ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 ORT_DISABLE_TELEMETRY=1 \
     RECALLD_HOST=0.0.0.0 RECALLD_PORT=8000 RECALLD_DATA_DIR=/data
 WORKDIR /srv
 USER 10001

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 
@@ -44,6 +44,14 @@ class RetentionSettings(_Group):
     archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
 
 
+class MongodbSettings(_Group):
+    database: str = Field("recalld", min_length=1, max_length=38, description="Database of the MongoDB store.")
+    deadline_seconds: float = Field(5, gt=0, description="How long MongoDB may take for a request before it is a 503.")
+    exact_up_to: int = Field(
+        5000, ge=0, description="Memories of a scope that are searched exactly even where MongoDB has search indexes."
+    )
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="RECALLD_",
@@ -56,6 +64,9 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to serve on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
+    store: SecretStr = Field(
+        SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."
+    )
     data_dir: Path = Field(Path(".recalld"), description="Directory of the embedded store.")
     auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
@@ -67,6 +78,7 @@ class Settings(BaseSettings):
     embedding: EmbeddingSettings = EmbeddingSettings()
     jobs: JobSettings = JobSettings()
     retention: RetentionSettings = RetentionSettings()
+    mongodb: MongodbSettings = MongodbSettings()
 
     @property
     def loopback(self) -> bool:
@@ -89,8 +101,12 @@ def describe() -> list[tuple[str, str, str]]:
                 for inner, f in nested.model_fields.items()
             ]
         else:
-            rows.append((f"RECALLD_{name}".upper(), str(field.default), field.description or ""))
+            rows.append((f"RECALLD_{name}".upper(), _shown(field.default), field.description or ""))
     return rows
+
+
+def _shown(default: object) -> str:
+    return default.get_secret_value() if isinstance(default, SecretStr) else str(default)
 
 
 def explain(fault: ValidationError | SettingsError) -> list[str]:

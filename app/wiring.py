@@ -32,8 +32,10 @@ from app.sessions.models import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
-from app.storage.embedded.store import EmbeddedStore
+from app.storage.opening import Where
+from app.storage.opening import open_store as open_engine
 from app.storage.scope import SYSTEM
+from app.storage.transfer import MovableStore
 from app.tasks.models import CHECKPOINTS, TASKS
 
 COLLECTIONS: tuple[Collection, ...] = (
@@ -94,15 +96,18 @@ class RealParts:
         return SystemClock()
 
 
-async def open_store(settings: Settings, dim: int) -> EmbeddedStore:
-    return await EmbeddedStore.open(
-        settings.data_dir,
-        COLLECTIONS,
-        dim=dim,
-        cache_bytes=settings.cache_bytes,
+async def open_store(settings: Settings, dim: int, *, elsewhere: str | None = None) -> MovableStore:
+    """The store of the settings; or the one `elsewhere` names, in place of RECALLD_STORE."""
+    where = Where(
+        store=elsewhere or settings.store.get_secret_value(),
+        directory=settings.data_dir,
+        database=settings.mongodb.database,
+        exact_up_to=settings.mongodb.exact_up_to,
+        deadline_seconds=settings.mongodb.deadline_seconds,
         busy_timeout_ms=settings.busy_timeout_ms,
-        observe_commit=_observe_commit,
+        cache_bytes=settings.cache_bytes,
     )
+    return await open_engine(where, COLLECTIONS, dim=dim, observe_commit=_observe_commit)
 
 
 @asynccontextmanager

@@ -1,10 +1,12 @@
 """Races over HTTP and between processes: what must happen once, happens once, and nothing is lost.
 
     python scripts/race_test.py [--quick] [--json]      # exit code 0: every figure is as it must be
+    python scripts/race_test.py --store mongodb://...   # the same on MongoDB, with four services on one database
 
 appends: writers append to one session at once. conditional: PATCHes of one task with one If-Match. idempotent: POSTs
 under one key. jobs: workers, each a process with a lease of a second, work off what schedules tick; one stops itself
-(SIGSTOP) in the middle of a job, past its lease, and is continued.
+(SIGSTOP) in the middle of a job, past its lease, and is continued. With `--servers N` the requests go to N services in
+turn. On MongoDB everything is in databases of its own, which are dropped afterwards.
 """
 
 import argparse
@@ -17,7 +19,9 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
+from pymongo import MongoClient
 
 from app.clock import SystemClock, parse_rfc3339, rfc3339, to_ms
 from app.jobs import runner as running
@@ -33,39 +38,59 @@ from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules
 from app.metrics.jobs import JOB_RUNS
+from app.settings import Settings
 from app.storage.collection import Collection, Insert, Store
-from app.storage.embedded.store import EmbeddedStore
 from app.storage.filters import Eq
+from app.storage.opening import EMBEDDED, Where, open_store
 from app.storage.scope import SYSTEM
 from scripts.bench_servers import recalld
 
 PAIR = {"agent_id": "racer", "user_id": "u"}
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
-KINDS, PERIOD, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=0.2), timedelta(seconds=1)
+KINDS, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=1)
+PERIODS = {True: timedelta(seconds=0.2), False: timedelta(seconds=1)}
+"""On the embedded store, and elsewhere. A job that lapsed is taken when no other is due: there must be such moments."""
+SIZES = {"full": (64, 200, 100, 1_000), "quick": (16, 50, 40, 150), "tiny": (8, 10, 20, 40)}
+"""Writers, appends of each, requests at once, ticks."""
 WORKERS, STOPPED_SECONDS, STOPS_AT, TRIES = 4, 3.0, 10, 3_000
+PATIENCE_SECONDS = 30
+"""Of a store call: what waits here waits for its turn, and nobody is to be refused."""
 
 
 # --- Over HTTP --------------------------------------------------------------------------------------------------------
 
 
-async def http(port: int, writers: int, appends: int, at_once: int) -> dict[str, dict[str, Any]]:
+class Clients:
+    """Of all services: each call goes to the next one."""
+
+    def __init__(self, clients: Sequence[httpx.AsyncClient]) -> None:
+        self._clients, self._turn = clients, 0
+
+    def __call__(self) -> httpx.AsyncClient:
+        self._turn += 1
+        return self._clients[self._turn % len(self._clients)]
+
+
+async def http(ports: Sequence[int], writers: int, appends: int, at_once: int) -> dict[str, dict[str, Any]]:
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, limits=limits) as client:
+    async with AsyncExitStack() as stack:
+        clients = [httpx.AsyncClient(base_url=f"http://127.0.0.1:{p}", timeout=120, limits=limits) for p in ports]
+        client = Clients([await stack.enter_async_context(one) for one in clients])
         return {
-            "appends": await append(client, writers, appends),
+            "appends": {"servers": len(ports), **await append(client, writers, appends)},
             "conditional": await conditional(client, at_once),
             "idempotent": await idempotent(client, at_once),
         }
 
 
-async def append(client: httpx.AsyncClient, writers: int, appends: int) -> dict[str, Any]:
+async def append(client: Clients, writers: int, appends: int) -> dict[str, Any]:
     path = "/v1/sessions/race/messages"
 
     async def write(writer: int) -> int:
         refused = 0
         for number in range(appends):
             body = {**PAIR, "memorize": "none", "messages": [{"role": "user", "content": f"{writer} {number}"}]}
-            refused += (await client.post(path, json=body)).status_code != 201
+            refused += (await client().post(path, json=body)).status_code != 201
         return refused
 
     started = time.perf_counter()
@@ -74,7 +99,7 @@ async def append(client: httpx.AsyncClient, writers: int, appends: int) -> dict[
     seqs: list[int] = []
     said: dict[str, list[int]] = defaultdict(list)
     after = 0
-    while items := (await client.get(path, params={"after_seq": after, "limit": 100})).json()["items"]:
+    while items := (await client().get(path, params={"after_seq": after, "limit": 100})).json()["items"]:
         after = items[-1]["seq"]
         for item in items:
             seqs.append(item["seq"])
@@ -93,18 +118,18 @@ async def append(client: httpx.AsyncClient, writers: int, appends: int) -> dict[
     }
 
 
-async def conditional(client: httpx.AsyncClient, at_once: int) -> dict[str, Any]:
-    made = await client.post("/v1/tasks", json={"task_id": "race", **PAIR, "goal": "win"})
+async def conditional(client: Clients, at_once: int) -> dict[str, Any]:
+    made = await client().post("/v1/tasks", json={"task_id": "race", **PAIR, "goal": "win"})
     headers = {"If-Match": made.headers["etag"]}
 
     async def write(number: int) -> tuple[int, int]:
-        answer = await client.patch("/v1/tasks/race/context", json={"winner": number}, headers=headers)
+        answer = await client().patch("/v1/tasks/race/context", json={"winner": number}, headers=headers)
         return answer.status_code, number
 
     answers = await asyncio.gather(*(write(number) for number in range(at_once)))
     winners = [number for status, number in answers if status == 200]
     statuses = Counter(status for status, _ in answers)
-    task = (await client.get("/v1/tasks/race")).json()
+    task = (await client().get("/v1/tasks/race")).json()
     return {
         "sent": at_once,
         "statuses": {str(status): number for status, number in sorted(statuses.items())},
@@ -114,19 +139,19 @@ async def conditional(client: httpx.AsyncClient, at_once: int) -> dict[str, Any]
     }
 
 
-async def idempotent(client: httpx.AsyncClient, at_once: int) -> dict[str, Any]:
+async def idempotent(client: Clients, at_once: int) -> dict[str, Any]:
     headers = {"Idempotency-Key": uuid4().hex}
     body = {**PAIR, "content": "one effect", "deduplicate": False}
 
     async def write() -> tuple[int, str]:
         while True:
-            answer = await client.post("/v1/memories", json=body, headers=headers)
+            answer = await client().post("/v1/memories", json=body, headers=headers)
             if answer.status_code != 409:  # under way: asked to come again
                 return answer.status_code, answer.json().get("memory_id", "")
             await asyncio.sleep(0.05)
 
     answers = await asyncio.gather(*(write() for _ in range(at_once)))
-    held = (await client.get("/v1/memories", params={"user_id": "u", "limit": 100})).json()["items"]
+    held = (await client().get("/v1/memories", params={"user_id": "u", "limit": 100})).json()["items"]
     effects = sum(item["content"] == "one effect" for item in held)
     return {"sent": at_once, "effects": effects, "ok": effects == 1 and len(set(answers)) == 1 and answers[0][0] == 201}
 
@@ -134,10 +159,28 @@ async def idempotent(client: httpx.AsyncClient, at_once: int) -> dict[str, Any]:
 # --- Between processes ------------------------------------------------------------------------------------------------
 
 
+def _period() -> timedelta:
+    return PERIODS[Settings().store.get_secret_value() == EMBEDDED]
+
+
+async def _opened(directory: Path) -> Store:
+    settings = Settings(data_dir=directory)
+    where = Where(
+        store=settings.store.get_secret_value(),
+        directory=directory,
+        database=settings.mongodb.database,
+        exact_up_to=settings.mongodb.exact_up_to,
+        deadline_seconds=PATIENCE_SECONDS,
+        busy_timeout_ms=PATIENCE_SECONDS * 1000,
+        cache_bytes=settings.cache_bytes,
+    )
+    return await open_store(where, (JOBS, SCHEDULES, EFFECTS), dim=1)
+
+
 async def worker(directory: Path, *, stops: bool) -> None:
     """One process; prints how many leases it lost."""
     running.POLL_SECONDS = 0.01
-    store = await EmbeddedStore.open(directory, (JOBS, SCHEDULES, EFFECTS), dim=1, busy_timeout_ms=20_000)
+    store = await _opened(directory)
     ran = 0
 
     async def tick(run: Run) -> Done:
@@ -151,7 +194,7 @@ async def worker(directory: Path, *, stops: bool) -> None:
             await run.commit([Insert(EFFECTS, _effect(run, job_id))])
         return Done({})
 
-    schedules = Schedules(store, SystemClock(), dict.fromkeys(KINDS, PERIOD))
+    schedules = Schedules(store, SystemClock(), dict.fromkeys(KINDS, _period()))
     task = asyncio.create_task(Runner(store, SystemClock(), dict.fromkeys(KINDS, tick), schedules, LEASE).run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     with suppress(asyncio.CancelledError):
@@ -174,10 +217,10 @@ def _effect(run: Run, job_id: str) -> dict[str, Any]:
 
 
 async def jobs(directory: Path, ticks: int) -> dict[str, Any]:
-    store = await EmbeddedStore.open(directory, (JOBS, SCHEDULES, EFFECTS), dim=1)
+    store = await _opened(directory)
     workers = [_start(directory, "--stops" if number == 0 else "--works") for number in range(WORKERS)]
     try:
-        stopped = await _stop_and_continue(workers[0])
+        stopped = await _stop_and_continue(workers[0], store)
         for _ in range(TRIES):
             if await store.count(EFFECTS, SYSTEM) >= ticks:
                 break
@@ -199,15 +242,28 @@ def _start(directory: Path, how: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-async def _stop_and_continue(process: "subprocess.Popen[str]") -> float:
+async def _stop_and_continue(process: "subprocess.Popen[str]", store: Store) -> float:
+    """Seconds for which it stood still: some, and until another worker took its job."""
     for _ in range(TRIES):
         if _state(process) == "T":
             break
         await asyncio.sleep(0.02)
+    started = time.perf_counter()
+    lapsed = {doc["job_id"] for doc in await store.find(JOBS, SYSTEM, Eq("status", "running"), limit=100)}
     await asyncio.sleep(STOPPED_SECONDS)
+    for _ in range(TRIES):
+        if not await _still_held(store, lapsed):
+            break
+        await asyncio.sleep(0.02)
     process.send_signal(signal.SIGCONT)
+    stopped = time.perf_counter() - started
     await asyncio.sleep(1)
-    return STOPPED_SECONDS
+    return round(stopped, 1)
+
+
+async def _still_held(store: Store, jobs: set[str]) -> bool:
+    docs = [await store.get(JOBS, SYSTEM, job_id) for job_id in jobs]
+    return any(doc is not None and doc["status"] == "running" and not doc["attempts"] for doc in docs)
 
 
 def _state(process: "subprocess.Popen[str]") -> str:
@@ -219,7 +275,7 @@ async def _counted(store: Store) -> dict[str, int]:
     effects = await store.find(EFFECTS, SYSTEM, limit=1_000_000)
     left = await store.find(JOBS, SYSTEM, limit=1_000_000)
     origin = {doc["name"]: to_ms(parse_rfc3339(doc["next_run"])) for doc in await store.find(SCHEDULES, SYSTEM)}
-    period = PERIOD // timedelta(milliseconds=1)
+    period = _period() // timedelta(milliseconds=1)
     done = {doc["job_id"]: doc for doc in effects}
     beats = Counter((doc["kind"], (to_ms(doc["ticked_at"]) - origin[doc["kind"]]) // period) for doc in done.values())
     return {
@@ -233,10 +289,40 @@ async def _counted(store: Store) -> dict[str, int]:
 # --- All of it --------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def own_database(uri: str) -> Iterator[None]:
+    """What is started within works on a new database of that store, if it is MongoDB."""
+    name = f"recalld_race_{uuid4().hex[:12]}"
+    given = {"RECALLD_STORE": uri, "RECALLD_MONGODB_DATABASE": name}
+    os.environ.update(given, RECALLD_MONGODB_DEADLINE_SECONDS=str(PATIENCE_SECONDS))
+    try:
+        yield
+    finally:
+        if uri != EMBEDDED:
+            with MongoClient[dict[str, Any]](uri) as client:
+                client.drop_database(name)
+
+
+def races(directory: Path, uri: str, servers: int, size: str) -> dict[str, dict[str, Any]]:
+    writers, appends, at_once, ticks = SIZES[size]
+    with own_database(uri), ExitStack() as stack, ThreadPoolExecutor(servers) as pool:
+        # all at once: they race for making the store, too
+        started = [recalld(directory / "http") for _ in range(servers)]
+        ports = list(pool.map(stack.enter_context, started))
+        report = asyncio.run(http(ports, writers, appends, at_once))
+    with own_database(uri):
+        report["jobs"] = asyncio.run(jobs(directory / "jobs", ticks))
+    return report
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", dest="size", action="store_const", const="quick", help="a tenth of everything")
+    size.add_argument("--tiny", dest="size", action="store_const", const="tiny", help="what the test suite runs")
+    parser.add_argument("--store", default=EMBEDDED, metavar="URI", help="as RECALLD_STORE (default: %(default)s)")
+    parser.add_argument("--servers", type=int, help="services on the store (default: 4 on MongoDB, otherwise 1)")
     parser.add_argument("--works", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--stops", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
@@ -244,11 +330,9 @@ def main() -> int:
     if given.works or given.stops:
         asyncio.run(worker(given.directory, stops=given.stops))
         return 0
-    writers, appends, at_once, ticks = (16, 50, 40, 150) if given.quick else (64, 200, 100, 1_000)
     with tempfile.TemporaryDirectory(prefix="recalld-race-", ignore_cleanup_errors=True) as path:
-        with recalld(Path(path) / "http") as port:
-            report = asyncio.run(http(port, writers, appends, at_once))
-        report["jobs"] = asyncio.run(jobs(Path(path) / "jobs", ticks))
+        servers = given.servers or (1 if given.store == EMBEDDED else 4)
+        report = races(Path(path), given.store, servers, given.size or "full")
     if given.json:
         print(json.dumps(report, indent=2))
     else:

@@ -1,7 +1,11 @@
-"""The real service on the real embedded store and the real model; only the clock is ours to turn."""
+"""The real service on real stores of both engines and the real model; only the clock is ours to turn.
+
+`RECALLD_TEST_ENGINES` (default: `embedded,mongodb`) says on which engines the tests of the service run.
+"""
 
 import json
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 from app.auth.keys import Keys, NewKey
 from app.embedding.batching import BatchQueue
@@ -17,9 +22,12 @@ from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.embedding.onnx import OnnxModel
 from app.embedding.opening import load_model
 from app.main import create_app
-from app.settings import Settings
+from app.settings import MongodbSettings, Settings
 from app.state import Resources
 from app.wiring import RealParts
+from tests.mongodb import Deployment, Emptied
+from tests.mongodb import mongodb as mongodb  # fixtures, for every folder
+from tests.mongodb import mongodb_database as mongodb_database
 
 
 @pytest.fixture(scope="session")
@@ -99,9 +107,36 @@ def clock() -> TurnedClock:
     return TurnedClock()
 
 
+ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data_dir=tmp_path / "data", _env_file=None)
+def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
+    """Those of a service on a store of the test's own."""
+    if engine == "embedded":
+        return Settings(data_dir=tmp_path / "data", _env_file=None)
+    deployment: Deployment = request.getfixturevalue("mongodb")
+    own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=30)
+    return Settings(data_dir=tmp_path / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
+
+
+@pytest.fixture(scope="session")
+def lasting_database(mongodb: Deployment) -> Iterator[Emptied]:
+    with mongodb.database() as name, mongodb.client() as client:
+        yield Emptied(client[name])
+
+
+@pytest.fixture
+def emptied_database(lasting_database: Emptied) -> Iterator[str]:
+    """A database that keeps its indexes from test to test, and nothing else: making them takes longer than a test."""
+    yield lasting_database.name
+    lasting_database.empty()
 
 
 @pytest.fixture

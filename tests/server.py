@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
+SERVE = ("-m", "app.cli", "serve")
 _ADDRESS = re.compile(r"http://\S+:\d+")
 
 
@@ -40,13 +41,13 @@ def recalld(data_dir: Path, *arguments: str, **settings: str) -> subprocess.Comp
 class Server:
     """A running `recalld serve`. What it prints and logs is in files beside its data."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, data_dir: Path, settings: Mapping[str, str], command: Sequence[str] = SERVE) -> None:
         self.data_dir = data_dir
         self._out, self._log = data_dir.with_suffix(".out"), data_dir.with_suffix(".log")
         self._started = time.perf_counter()
         with self._out.open("wb") as out, self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "serve"],
+                [sys.executable, *command],
                 env=environment(data_dir, **settings),
                 cwd=data_dir.parent,
                 stdout=out,
@@ -103,8 +104,9 @@ class Server:
 
 
 @contextmanager
-def serving(data_dir: Path, **settings: str) -> Iterator[Server]:
-    server = Server(data_dir, settings)
+def serving(data_dir: Path, command: Sequence[str] = SERVE, **settings: str) -> Iterator[Server]:
+    """`command`: what to run instead of `recalld serve`; it must say its address as that does."""
+    server = Server(data_dir, settings, command)
     try:
         yield server
     finally:

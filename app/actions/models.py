@@ -27,6 +27,7 @@ ACTIONS = Collection(
         ("session_id",),
         ("task_id",),
     ),
+    everywhere=("timestamp",),
     opaque=("action", "context", "metadata"),
     searched=Searched(
         facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),

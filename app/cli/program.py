@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import doctor, forgetting, keys, serve, worker
+from app.cli import doctor, forgetting, keys, migrate, serve, worker
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -16,6 +16,7 @@ app = typer.Typer(
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
+app.command("migrate")(migrate.migrate)
 app.command("decay")(forgetting.decay)
 app.command("forget")(forgetting.forget)
 app.add_typer(keys.app, name="keys")

@@ -5,6 +5,7 @@ from typing import Literal
 import orjson
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import Field
 
 from app.auth.dependencies import InResources
 from app.errors import Draining, EmbeddingUnavailable, StoreUnavailable
@@ -22,6 +23,7 @@ class Ready(Schema):
     status: Literal["ready"]
     store: str
     model: str
+    checks: dict[str, str] = Field(description="What was looked at, and what was found.")
 
 
 @router.get("/livez", summary="Liveness", response_model=Alive)
@@ -35,12 +37,14 @@ async def readyz(held: InResources) -> Response:
     """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
     if held.lifecycle.draining:
         raise Draining()
-    for finding in await held.store.check():
+    findings = await held.store.check()
+    for finding in findings:
         if not finding.ok:
             raise StoreUnavailable(f"{finding.name}: {finding.detail}")
     if not held.embedder.ready:
         raise EmbeddingUnavailable()
-    body = {"status": "ready", "store": held.store.name, "model": held.embedder.name}
+    checks = {finding.name: finding.detail for finding in findings}
+    body = {"status": "ready", "store": held.store.name, "model": held.embedder.name, "checks": checks}
     return Response(orjson.dumps(body), media_type="application/json")
 
 

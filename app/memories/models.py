@@ -35,6 +35,7 @@ MEMORIES = Collection(
         ),
     ),
     indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
+    everywhere=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
     searched=Searched(
         facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id"),

@@ -13,6 +13,7 @@ AGENTS = Collection(
     id_field="agent_id",
     fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
     unique=(Unique("name", ("name",)),),
+    everywhere=("created_at",),
     opaque=("settings", "experience"),
     asked_always=True,
 )

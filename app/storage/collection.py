@@ -76,6 +76,8 @@ class Collection:
     unique: tuple[Unique, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     """Equality prefixes that lists are asked by; each index ends in the order."""
+    everywhere: tuple[str, ...] = ()
+    """Fields by which jobs ask for every tenant's documents; each is an index without the tenant."""
     opaque: tuple[str, ...] = ()
     """Fields that hold callers' objects: their keys are data and can never be a path."""
     searched: Searched | None = None

@@ -14,6 +14,7 @@ TASKS = Collection(
         "created_at": "time",
     },
     indexes=(("agent_id", "user_id"), ("user_id",), ("session_id",)),
+    everywhere=("expires_at",),
     opaque=("metadata", "context", "plan"),
 )
 CHECKPOINTS = Collection(

@@ -89,7 +89,7 @@ async def test_a_run_is_idempotent(service: Service, api: httpx.AsyncClient) -> 
 
 @pytest.mark.parametrize("name", ["decay", "expiry", "retention"])
 async def test_a_dry_run_changes_nothing(
-    service: Service, api: httpx.AsyncClient, clock: TurnedClock, name: str
+    service: Service, api: httpx.AsyncClient, clock: TurnedClock, name: str, engine: str
 ) -> None:
     await remember(api, "tea", expires_at="2026-07-01T00:00:00Z")
     await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": [{"role": "user", "content": "hello"}]})
@@ -103,7 +103,7 @@ async def test_a_dry_run_changes_nothing(
     assert await rows(service) == wanted
     numbers = {"decay": {"memories": 2}, "expiry": {"memories": 1}, "retention": {"rolled_up": 1, "archived": 1}}[name]
     assert {key: result[key] for key in numbers} == numbers
-    assert store.name == "embedded"
+    assert store.name == engine
 
 
 async def rows(service: Service) -> list[Json]:

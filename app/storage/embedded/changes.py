@@ -70,15 +70,9 @@ class _Work:
         self.allocated[change.name] = int(last) - change.count + 1
 
     def _insert(self, collection: Collection, doc: Doc, entry: SearchEntry | None) -> None:
-        doc_id = str(doc[collection.id_field])
-        values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
-        statement = (
-            f"INSERT INTO {sql.quoted(collection.name)} (tenant, id, {_column_list(collection)}, doc) "
-            f"VALUES ({', '.join('?' * len(values))})"
-        )
-        self._run(collection, doc_id, statement, values)
+        row = insert_document(self._connection, collection, doc)
         if collection.searched and entry is not None:
-            self.pairs.put(collection, doc, self._connection.last_insert_rowid(), entry)
+            self.pairs.put(collection, doc, row, entry)
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -98,15 +92,15 @@ class _Work:
             doc[name] = (doc.get(name) or 0) + by
         assignments = ", ".join(f"{sql.quoted(name)} = ?" for name in sql.columns(collection))
         statement = f"UPDATE {sql.quoted(collection.name)} SET {assignments}, doc = ? WHERE row = ?"
-        self._run(collection, change.id, statement, (*sql.row_values(collection, doc), orjson.dumps(doc).decode(), row))
+        _run(
+            self._connection,
+            collection,
+            change.id,
+            statement,
+            (*sql.row_values(collection, doc), orjson.dumps(doc).decode(), row),
+        )
         if collection.searched:
             self.pairs.put(collection, doc, row, change.entry)
-
-    def _run(self, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]) -> None:
-        try:
-            self._connection.execute(statement, values)
-        except apsw.ConstraintError as fault:
-            raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
@@ -120,6 +114,27 @@ class _Work:
         rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
         for row, doc in rows:
             self._delete(change.collection, int(row), orjson.loads(doc))
+
+
+def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
+    """Its row. Raises CommitConflict."""
+    doc_id = str(doc[collection.id_field])
+    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
+    statement = (
+        f"INSERT INTO {sql.quoted(collection.name)} (tenant, id, {_column_list(collection)}, doc) "
+        f"VALUES ({', '.join('?' * len(values))})"
+    )
+    _run(connection, collection, doc_id, statement, values)
+    return connection.last_insert_rowid()
+
+
+def _run(
+    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]
+) -> None:
+    try:
+        connection.execute(statement, values)
+    except apsw.ConstraintError as fault:
+        raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
 
 
 def _column_list(collection: Collection) -> str:

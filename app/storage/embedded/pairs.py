@@ -17,6 +17,7 @@ from app.storage.filters import value_at
 from app.storage.packed import Packed, pack, repack
 from app.storage.scope import ANY, Pair
 from app.storage.segment import Row
+from app.storage.transfer import at_version
 
 MAX_SPEAKERS = 64
 MIN_TOMBSTONES = 64
@@ -84,6 +85,16 @@ class Writing:
             return
         if old is None:
             state.count += 1
+        self._write(collection, state, doc, row, packed)
+
+    def take_in(self, collection: Collection, doc: Doc, row: int, packed: Packed) -> None:
+        """A new document's row, as another store had it."""
+        assert collection.searched is not None
+        state = self._state(collection, doc)
+        state.count += 1
+        self._write(collection, state, doc, row, at_version(collection.searched, packed, state.version))
+
+    def _write(self, collection: Collection, state: PairState, doc: Doc, row: int, packed: Packed) -> None:
         self._note_speaker(collection, state, doc)
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -45,6 +45,9 @@ def indexes(collection: Collection) -> dict[str, str]:
         label = quoted("_".join((name, "by", *prefix, collection.order)))
         listed = "".join(f"{quoted(field)}, " for field in prefix)
         made[label.strip('"')] = f"CREATE INDEX {label} ON {quoted(name)} (tenant, {listed}{order}, id)"
+    for field in collection.everywhere:
+        label = f"{name}_everywhere_{field}"
+        made[label] = f"CREATE INDEX {quoted(label)} ON {quoted(name)} ({quoted(field)}, id)"
     for unique in collection.unique:
         made[unique_index(collection, unique)] = _unique(collection, unique)
     if collection.searched:

@@ -8,15 +8,16 @@ import asyncio
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import apsw
 import orjson
 
+from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Finding, Order
-from app.storage.embedded import check, fade, pairs, sql
-from app.storage.embedded.cache import SegmentCache
+from app.storage.embedded import check, fade, pairs, sql, transfer
 from app.storage.embedded.changes import execute
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
@@ -25,6 +26,7 @@ from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.segment import Segment
+from app.storage.transfer import Counter, Record
 
 T = TypeVar("T")
 
@@ -253,6 +255,21 @@ class EmbeddedStore:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
+    # --- Moving -------------------------------------------------------------------------------------------------------
+
+    async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
+        return await self._apart(lambda connection: transfer.export(connection, collection, after, limit))
+
+    async def load(self, collection: Collection, records: Sequence[Record]) -> int:
+        work = partial(transfer.load, collection=collection, records=records)
+        return (await self.writer.submit(work)).deleted
+
+    async def counters(self) -> list[Counter]:
+        return await self._apart(transfer.counters)
+
+    async def load_counters(self, counters: Sequence[Counter]) -> None:
+        await self.writer.submit(partial(transfer.load_counters, given=counters))
+
     # --- Operating ----------------------------------------------------------------------------------------------------
 
     async def check(self, *, deep: bool = False) -> list[Finding]:
@@ -260,7 +277,7 @@ class EmbeddedStore:
             return await self._apart(lambda connection: check.deep(connection, self._collections))
         with guarded():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
-        return [Finding("store", True, "readable")]
+        return [Finding("store", True, "readable"), Finding("search", True, "exact")]
 
 
 def _make(directory: Path) -> None:

@@ -34,3 +34,7 @@ class SegmentCache:
     def update(self, pair: int, segment: Segment, version: int, rows: Sequence[Row]) -> None:
         segment.apply(rows)
         self.put(pair, segment, version)
+
+    def drop(self, pair: int) -> None:
+        _, _, freed = self._held.pop(pair, (None, 0, 0))
+        self.nbytes -= freed

@@ -1,0 +1,268 @@
+"""What one list of changes does in a transaction: read what it names, compute, write each collection in one go.
+
+Documents are computed here, not by the server, so that unique keys, packed records and expectations mean exactly what
+they mean in the embedded engine; the transaction's snapshot makes that safe, for whoever changes a document that we
+write makes one of us begin anew. A document named twice in a list is written in between.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+from bson.int64 import Int64
+from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateOne
+from pymongo.errors import BulkWriteError
+
+from app.storage.collection import (
+    Allocate,
+    Change,
+    Collection,
+    CommitConflict,
+    Committed,
+    Delete,
+    DeleteWhere,
+    Doc,
+    Insert,
+    Update,
+    resolve,
+    stale,
+)
+from app.storage.mongo import query
+from app.storage.mongo.documents import (
+    OWN,
+    PAIR,
+    PLAIN,
+    ROW,
+    SEPARATOR,
+    Stored,
+    decode,
+    encode,
+    key,
+    parts,
+    unique_keys,
+)
+from app.storage.mongo.faults import DUPLICATE_KEY
+from app.storage.mongo.pairs import COUNTERS, Database, Session, owner, pair_key
+from app.storage.mongo.rows import PairWriting
+from app.storage.mongo.transaction import Again
+
+Write: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
+
+
+def competing(changes: Sequence[Change]) -> set[str]:
+    """Keys of what the list cannot share with another writer."""
+    keys: set[str] = set()
+    for change in changes:
+        match change:
+            case Allocate():
+                keys.add(counter_key(change))
+            case Update() | Delete():
+                keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
+            case Insert() if change.collection.searched and change.entry is not None:
+                keys.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
+    return keys
+
+
+def counter_key(change: Allocate) -> str:
+    return orjson.dumps([change.tenant, change.name]).decode()
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Writes of one collection that wait, in the order of the list, and whose they are."""
+
+    collection: Collection
+    writes: list[Write] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+
+
+class Work:
+    """One attempt. `keys` learns what else the list competes for."""
+
+    def __init__(self, database: Database, session: Session, keys: set[str], now_ms: int) -> None:
+        self._database, self._session = database, session
+        self._allocated: dict[str, int] = {}
+        self._deleted = 0
+        self._read: dict[tuple[str, str], Stored | None] = {}
+        self._pending: dict[str, _Pending] = {}
+        self._pairs = PairWriting(database, session, keys, now_ms)
+
+    async def run(self, changes: Sequence[Change]) -> Committed:
+        await self._prefetch(changes)
+        for change in changes:
+            await self._do(change)
+        for name in list(self._pending):
+            await self._flush(name)
+        await self._pairs.close()
+        return Committed(self._allocated, self._deleted)
+
+    async def _prefetch(self, changes: Sequence[Change]) -> None:
+        """Reads what the list names: one statement for each collection, one for its pairs."""
+        wanted: dict[str, tuple[Collection, list[str]]] = {}
+        for change in changes:
+            if isinstance(change, Update | Delete):
+                _, ids = wanted.setdefault(change.collection.name, (change.collection, []))
+                ids.append(key(change.tenant, change.id))
+        for collection, ids in wanted.values():
+            for part in parts(ids):
+                await self._fetch(collection, part)
+        docs = [(c.collection, c.doc) for c in changes if isinstance(c, Insert) and c.collection.searched and c.entry]
+        await self._pairs.prefetch(docs)
+
+    async def _fetch(self, collection: Collection, ids: Sequence[str]) -> None:
+        self._read.update({(collection.name, one): None for one in ids})
+        fields = None if collection.searched else PLAIN
+        found = self._database[collection.name].find({"_id": {"$in": list(ids)}}, fields, session=self._session)
+        async for stored in found:
+            self._read[collection.name, stored["_id"]] = stored
+
+    async def _do(self, change: Change) -> None:
+        match change:
+            case Insert():
+                await self._insert(change)
+            case Update():
+                await self._update(change)
+            case Delete():
+                stored, _ = await self._take(change.collection, change.tenant, change.id, change.expect)
+                self._add(change.collection, stored["_id"], DeleteOne({"_id": stored["_id"]}))
+                self._deleted += 1
+                await self._pairs.remove(change.collection, [stored])
+            case DeleteWhere():
+                await self._delete_where(change)
+            case Allocate():
+                await self._allocate(change)
+
+    async def _allocate(self, change: Allocate) -> None:
+        found = await self._database[COUNTERS].find_one_and_update(
+            {"_id": counter_key(change)},
+            {"$inc": {"value": Int64(change.count)}, "$setOnInsert": {"tenant_id": change.tenant, "name": change.name}},
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+            session=self._session,
+        )
+        assert found is not None
+        self._allocated[change.name] = int(found["value"]) - change.count + 1
+
+    def _resolved(self, doc: Doc) -> Doc:
+        if not self._allocated:
+            return doc
+        resolved: Doc = resolve(doc, self._allocated)
+        return resolved
+
+    async def _insert(self, change: Insert) -> None:
+        collection, doc = change.collection, self._resolved(change.doc)
+        stored = new_document(collection, doc)
+        await self._settle(collection, stored["_id"])
+        if collection.searched and change.entry is not None:
+            own = await self._pairs.put(collection, doc, None, change.entry)
+            stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
+        self._add(collection, stored["_id"], InsertOne(stored))
+
+    async def _update(self, change: Update) -> None:
+        collection = change.collection
+        stored, old = await self._take(collection, change.tenant, change.id, change.expect)
+        fields = dict(self._resolved(change.set))
+        fields |= {name: (fields.get(name, old.get(name)) or 0) + by for name, by in change.inc.items()}
+        doc = old | fields
+        # the counter makes every update a write, so that two that only expect something exclude each other
+        update = Assignment(encode(collection, fields), inc={f"{OWN}.writes": 1})
+        before, after = unique_keys(collection, old), unique_keys(collection, doc)
+        update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
+        if collection.searched:
+            update.own("", await self._pairs.put(collection, doc, stored.get(OWN, {}), change.entry))
+        self._add(collection, stored["_id"], UpdateOne({"_id": stored["_id"]}, update.statement()))
+
+    async def _take(
+        self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]
+    ) -> tuple[Stored, Doc]:
+        """The document as it is now: as stored, and as it was given."""
+        stored_id = key(tenant, doc_id)
+        await self._settle(collection, stored_id)
+        if (collection.name, stored_id) not in self._read:
+            await self._fetch(collection, [stored_id])
+        stored = self._read[collection.name, stored_id]
+        if stored is None:
+            raise CommitConflict(collection.name, doc_id, "missing")
+        doc = decode(collection, dict(stored))
+        if stale(doc, expect):
+            raise CommitConflict(collection.name, doc_id, "expect")
+        return stored, doc
+
+    async def _settle(self, collection: Collection, stored_id: str) -> None:
+        """Writes what waits where the list has named the document before."""
+        pending = self._pending.get(collection.name)
+        if pending is not None and stored_id in pending.named:
+            await self._flush(collection.name)
+
+    async def _delete_where(self, change: DeleteWhere) -> None:
+        collection, name = change.collection, change.collection.name
+        await self._flush(name)
+        wanted = query.of_tenant(collection, change.tenant, change.where)
+        if collection.searched:
+            fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, "tenant_id": 1, "user_id": 1, "agent_id": 1}
+            found = await self._database[name].find(wanted, fields, session=self._session).to_list()
+            await self._pairs.remove(collection, found)
+            for part in parts([stored["_id"] for stored in found]):
+                await self._database[name].delete_many({"_id": {"$in": part}}, session=self._session)
+            self._deleted += len(found)
+        else:
+            self._deleted += (await self._database[name].delete_many(wanted, session=self._session)).deleted_count
+        self._read = {place: stored for place, stored in self._read.items() if place[0] != name}
+
+    def _add(self, collection: Collection, stored_id: str, write: Write) -> None:
+        pending = self._pending.setdefault(collection.name, _Pending(collection))
+        pending.writes.append(write)
+        pending.ids.append(stored_id)
+        pending.named.add(stored_id)
+        self._read.pop((collection.name, stored_id), None)
+
+    async def _flush(self, name: str) -> None:
+        pending = self._pending.pop(name, None)
+        if pending is None:
+            return
+        try:
+            await self._database[name].bulk_write(pending.writes, session=self._session)
+        except BulkWriteError as fault:
+            error = fault.details["writeErrors"][0]
+            if error["code"] != DUPLICATE_KEY:
+                raise
+            raise refused(pending.collection, pending.ids[error["index"]], error) from None
+
+
+@dataclass(slots=True)
+class Assignment:
+    """An update that sets fields, and removes those of ours that are None."""
+
+    set: Stored
+    unset: Stored = field(default_factory=dict)
+    inc: Stored = field(default_factory=dict)
+
+    def own(self, prefix: str, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            path = f"{OWN}.{prefix}{name}"
+            if value is None:
+                self.unset[path] = ""
+            else:
+                self.set[path] = value
+
+    def statement(self) -> Stored:
+        parts = {"$set": self.set, "$unset": self.unset, "$inc": self.inc}
+        return {verb: fields for verb, fields in parts.items() if fields}
+
+
+def new_document(collection: Collection, doc: Doc) -> Stored:
+    stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
+    keys = unique_keys(collection, doc)
+    return stored | ({OWN: {"u": keys}} if keys else {})
+
+
+def refused(collection: Collection, stored_id: str, error: Mapping[str, Any]) -> CommitConflict | Again:
+    """A duplicate key, by the index that refused it."""
+    doc_id = stored_id.partition(SEPARATOR)[2]
+    fields = [str(name) for name in error.get("keyPattern", {})]
+    for unique in collection.unique:
+        if fields == [f"{OWN}.u.{unique.name}"]:
+            return CommitConflict(collection.name, doc_id, unique.name)
+    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Again()

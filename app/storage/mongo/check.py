@@ -1,0 +1,81 @@
+"""`recalld doctor` on MongoDB: do the pairs agree with their documents, and is every packed record whole?"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from app.storage.collection import Collection, Finding
+from app.storage.mongo.documents import OWN, SEPARATOR, Stored, decode, unique_keys
+from app.storage.mongo.pairs import PAIRS, Database
+from app.storage.mongo.schema import declared
+from app.storage.packed import TERM, head_dtype
+
+MAX_NAMED = 5
+
+
+async def deep(database: Database, collections: Sequence[Collection]) -> list[Finding]:
+    findings = [await _finding("indexes", _missing_indexes(database, collections))]
+    for collection in collections:
+        findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
+        if collection.searched:
+            findings.append(await _finding(f"{collection.name}: pairs", _bad_pairs(database, collection)))
+    return findings
+
+
+async def _finding(name: str, faults: AsyncIterator[str]) -> Finding:
+    found = [fault async for fault in faults]
+    return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
+
+
+async def _missing_indexes(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
+    for name, models in declared(collections).items():
+        there = await database[name].index_information()
+        for model in models:
+            if model.document["name"] not in there:
+                yield f"{name} has no index {model.document['name']}"
+
+
+async def _bad_documents(database: Database, collection: Collection) -> AsyncIterator[str]:
+    async for stored in database[collection.name].find({}):
+        own, stored_id = stored.get(OWN, {}), stored["_id"]
+        doc = decode(collection, stored)
+        doc_id = str(doc.get(collection.id_field))
+        if stored_id != f"{doc.get('tenant_id')}{SEPARATOR}{doc_id}":
+            yield f"{doc_id} lies under another id or tenant"
+        if own.get("u", {}) != unique_keys(collection, doc):
+            yield f"{doc_id} has other unique keys than its fields say"
+        if collection.searched:
+            for fault in _bad_row(collection, own):
+                yield f"{doc_id} {fault}"
+
+
+def _bad_row(collection: Collection, own: Stored) -> list[str]:
+    assert collection.searched is not None
+    if "row" not in own:
+        return ["has no search row"]
+    size = head_dtype(len(collection.searched.ranges)).itemsize
+    parts: dict[str, Any] = {name: own.get(name) for name in ("head", "terms", "facets")}
+    if any(part is None for part in parts.values()):
+        return ["has a search row without " + ", ".join(n for n, part in parts.items() if part is None)]
+    whole = len(parts["head"]) == size and not len(parts["terms"]) % TERM.itemsize and not len(parts["facets"]) % 8
+    faults = [] if whole else ["has a search row of a wrong size"]
+    if bool(own.get("model")) != ("vector" in own):
+        faults.append("has a vector that does not fit its record")
+    return faults
+
+
+async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterator[str]:
+    grouped = await database[collection.name].aggregate(
+        [
+            {"$match": {f"{OWN}.pair": {"$exists": True}}},
+            {"$group": {"_id": f"${OWN}.pair", "there": {"$sum": 1}, "newest": {"$max": f"${OWN}.rev"}}},
+        ]
+    )
+    there = {int(group["_id"]): group async for group in grouped}
+    async for pair in database[PAIRS].find({"collection": collection.name}):
+        found = there.pop(int(pair["pair"]), {"there": 0, "newest": 0})
+        if pair["count"] != found["there"]:
+            yield f"pair {pair['pair']} counts {pair['count']} rows and has {found['there']}"
+        if found["newest"] > pair["version"]:
+            yield f"pair {pair['pair']} is at version {pair['version']} and holds a row of {found['newest']}"
+    for number in there:
+        yield f"pair {number} is not known"

@@ -1,0 +1,64 @@
+"""The connection: how it is made, and whether the deployment can do what the engine needs."""
+
+from typing import Any
+
+import pymongo
+from pymongo.asynchronous.mongo_client import AsyncMongoClient
+from pymongo.errors import ConfigurationError, OperationFailure, PyMongoError
+from pymongo.read_preferences import ReadPreference
+
+from app.errors import StoreUnavailable
+from app.storage.mongo.faults import AUTHENTICATION, guarded, without_password
+from app.storage.mongo.transaction import Client
+
+OURS: dict[str, Any] = {
+    "appname": "recalld",
+    "w": "majority",
+    "journal": True,
+    "readConcernLevel": "majority",
+    "retryWrites": True,
+    "retryReads": True,
+    "tz_aware": True,
+}
+"""Durability is no matter of the URI: these win over it."""
+
+NO_TRANSACTIONS = (
+    "MongoDB at {where} is a standalone server, which has no transactions: start it with --replSet rs0 and run "
+    'mongosh --eval "rs.initiate()" once; a replica set of one member is enough.'
+)
+
+
+def connect(uri: str, deadline_seconds: float) -> Client:
+    """Does not speak to it yet. Raises StoreUnavailable where the URI is wrong."""
+    with guarded():
+        return AsyncMongoClient(
+            uri,
+            serverSelectionTimeoutMS=int(deadline_seconds * 1000),
+            connectTimeoutMS=int(deadline_seconds * 1000),
+            **OURS,
+        )
+
+
+async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, Any]:
+    """What the deployment says of itself. Raises StoreUnavailable, in a sentence that says what to do."""
+    where = without_password(uri)
+    try:
+        with pymongo.timeout(deadline_seconds):
+            said: dict[str, Any] = await client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
+            await client.admin.command("ping")
+    except OperationFailure as fault:
+        if fault.code in AUTHENTICATION:
+            raise StoreUnavailable(f"MongoDB at {where} refuses the user or password of RECALLD_STORE.") from fault
+        raise StoreUnavailable(f"MongoDB at {where} refuses: {fault.details and fault.details.get('codeName')}.") from (
+            fault
+        )
+    except ConfigurationError as fault:
+        raise StoreUnavailable(f"RECALLD_STORE cannot be used: {without_password(str(fault))}.") from fault
+    except PyMongoError as fault:
+        raise StoreUnavailable(
+            f"MongoDB at {where} cannot be reached within {deadline_seconds:g} s ({type(fault).__name__}): "
+            "is it running, is the address right, may this machine connect to it?"
+        ) from fault
+    if "setName" not in said and said.get("msg") != "isdbgrid":
+        raise StoreUnavailable(NO_TRANSACTIONS.format(where=where))
+    return said

@@ -1,0 +1,56 @@
+"""`Fade` as one pipeline update, in steps of so many documents. The server computes it on each document as it is at
+that moment, so that nothing that others change meanwhile is overwritten."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.storage.collection import Collection
+from app.storage.filters import Eq, Filter, Not, both
+from app.storage.mongo import query
+from app.storage.mongo.pairs import Database
+from app.storage.rules import Fade
+
+ROWS = 1_000
+DAY_MS = 86_400_000.0
+
+
+@dataclass(slots=True)
+class Step:
+    """The documents after `last`, in the order of their ids; `run` moves it on, to None at the end."""
+
+    database: Database
+    collection: Collection
+    tenant: str | None
+    rule: Fade
+    where: Filter
+    last: str | None = ""
+
+    async def run(self) -> int:
+        """How many were changed."""
+        documents = self.database[self.collection.name]
+        wanted = query.of_tenant(self.collection, self.tenant, both(self.where, Not(Eq("pinned", True))))
+        after = query.joined({"_id": {"$gt": self.last}}, wanted)
+        page = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
+        if not page:
+            self.last = None
+            return 0
+        end = page[-1]["_id"]
+        within = query.joined({"_id": {"$gt": self.last, "$lte": end}}, wanted)
+        self.last = end if len(page) == ROWS else None
+        return (await documents.update_many(within, [{"$set": {"importance": faded(self.rule)}}])).modified_count
+
+
+def faded(rule: Fade) -> dict[str, Any]:
+    """The formula of `memories/strength.py`, as an expression."""
+    since = {"$subtract": [{"$toDate": rule.now}, {"$toDate": "$anchored_at"}]}
+    idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
+    kept = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
+    return {"$max": [{"$min": ["$base_importance", rule.floor]}, kept]}
+
+
+async def apply(step: Step, attempt: Callable[[Callable[[], Awaitable[int]]], Awaitable[int]]) -> int:
+    changed = 0
+    while step.last is not None:
+        changed += await attempt(step.run)
+    return changed

@@ -1,0 +1,160 @@
+"""The pairs (agent, user) of searched collections: version, count, speakers; kept by the transactions that touch them.
+
+As in the embedded engine, each list of changes moves the version of the pairs that it touches by one, a row carries the
+version it was written in, and a deleted one leaves a tombstone: any process brings its copy of a pair up to date by
+the difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+from bson.int64 import Int64
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from app.storage.collection import Collection, Doc
+from app.storage.filters import value_at
+from app.storage.mongo.documents import OWN, PACKED, PAIR, REV, ROW, Stored, packed_of
+from app.storage.scope import ANY, Pair
+from app.storage.segment import Row
+
+Database: TypeAlias = AsyncDatabase[dict[str, Any]]
+Session: TypeAlias = AsyncClientSession
+
+META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
+PAIR_NUMBERS = "pair numbers"
+"""The counter of `META` that new pairs take their numbers from. No transaction ever writes there."""
+
+MAX_SPEAKERS = 64
+MIN_TOMBSTONES = 64
+ROW_BITS = 32
+"""A row's handle is its pair's number and its own in the pair: handles are never used twice."""
+MARK_MS = 10_000
+MAX_MARKS = 16
+
+
+@dataclass(slots=True)
+class PairState:
+    """`rows`: how many rows were ever made; `length`: terms in all that live; `buried`: version of the last tombstone;
+    `marks`: (milliseconds since 1970, version) every now and then, newest last."""
+
+    key: str
+    collection: str
+    tenant: str
+    user: str | None
+    agent: str | None
+    pair: int
+    version: int = 0
+    floor: int = 0
+    count: int = 0
+    rows: int = 0
+    length: int = 0
+    tombstones: int = 0
+    buried: int = 0
+    speakers: list[str] = field(default_factory=list)
+    marks: list[list[int]] = field(default_factory=list)
+
+    def version_at(self, ms: int) -> int:
+        """A version that was reached by then; 0 where nothing that old is known."""
+        return max((version for at, version in self.marks if at <= ms), default=0)
+
+    def mark(self, ms: int) -> None:
+        """Notes when this version was written. The newest is always there, the others lie some seconds apart."""
+        if len(self.marks) > 1 and self.marks[-1][0] - self.marks[-2][0] < MARK_MS:
+            self.marks.pop()
+        self.marks = [*self.marks, [ms, self.version]][-MAX_MARKS:]
+
+    def fields(self) -> Stored:
+        return {
+            "version": Int64(self.version),
+            "floor": Int64(self.floor),
+            "count": self.count,
+            "rows": Int64(self.rows),
+            "length": Int64(self.length),
+            "tombstones": self.tombstones,
+            "buried": Int64(self.buried),
+            "speakers": self.speakers,
+            "marks": [[Int64(at), Int64(version)] for at, version in self.marks],
+        }
+
+
+def pair_key(collection: str, tenant: str, user: str | None, agent: str | None) -> str:
+    return orjson.dumps([collection, tenant, user, agent]).decode()
+
+
+def new_document(state: PairState) -> Stored:
+    return {
+        "_id": state.key,
+        "collection": state.collection,
+        "tenant_id": state.tenant,
+        "user_id": state.user,
+        "agent_id": state.agent,
+        "pair": Int64(state.pair),
+        **state.fields(),
+    }
+
+
+def state_of(stored: Stored) -> PairState:
+    plain = {name: int(stored[name]) for name in ("pair", "version", "floor", "count", "rows", "length")}
+    return PairState(
+        key=stored["_id"],
+        collection=stored["collection"],
+        tenant=stored["tenant_id"],
+        user=stored["user_id"],
+        agent=stored["agent_id"],
+        **plain,
+        tombstones=int(stored["tombstones"]),
+        buried=int(stored["buried"]),
+        speakers=list(stored["speakers"]),
+        marks=[[int(at), int(version)] for at, version in stored["marks"]],
+    )
+
+
+def owner(doc: Doc) -> tuple[str | None, str | None]:
+    """(user, agent); the empty string is none, as it is in the embedded engine."""
+    return doc.get("user_id") or None, doc.get("agent_id") or None
+
+
+async def read(database: Database, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[PairState]:
+    """The pairs that exist, of those wanted, in the order of their numbers."""
+    keys = [pair_key(collection.name, tenant, p.user or None, p.agent or None) for p in wanted if p.agent is not ANY]
+    users = [pair.user or None for pair in wanted if pair.agent is ANY]
+    parts: list[Stored] = [{"_id": {"$in": keys}}] if keys else []
+    parts += [{"collection": collection.name, "tenant_id": tenant, "user_id": user} for user in users]
+    if not parts:
+        return []
+    query = parts[0] if len(parts) == 1 else {"$or": parts}
+    states = [state_of(found) async for found in database[PAIRS].find(query)]
+    return sorted(states, key=lambda state: state.pair)
+
+
+async def by_key(database: Database, keys: Sequence[str], session: Session | None) -> dict[str, PairState]:
+    found = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
+    return {stored["_id"]: state_of(stored) async for stored in found}
+
+
+_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
+
+
+async def changed_rows(database: Database, collection: Collection, state: PairState, since: int) -> list[Row]:
+    """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
+    query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
+    found = await database[collection.name].find(query, _ROW_FIELDS).to_list()
+    rows = [row_of(stored[OWN]) for stored in found]
+    if since and state.buried > since:
+        gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
+        rows += [Row(int(stored["_id"]), None) async for stored in gone]
+    return sorted(rows, key=lambda row: row.id)
+
+
+def row_of(own: Stored) -> Row:
+    return Row(int(own["row"]), packed_of(own))
+
+
+def note_speaker(collection: Collection, state: PairState, doc: Doc) -> None:
+    assert collection.searched is not None
+    speaker = value_at(doc, collection.searched.speaker)
+    if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
+        state.speakers.append(speaker)

@@ -1,0 +1,159 @@
+"""Search rows of one list of changes: what each write adds to its document, and what it does to the pairs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from bson.int64 import Int64
+from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from app.storage.collection import Collection, Doc, SearchEntry
+from app.storage.mongo.documents import OWN, Stored, packed_fields, packed_of
+from app.storage.mongo.faults import DUPLICATE_KEY
+from app.storage.mongo.pairs import (
+    META,
+    MIN_TOMBSTONES,
+    PAIR_NUMBERS,
+    PAIRS,
+    ROW_BITS,
+    TOMBSTONES,
+    Database,
+    PairState,
+    Session,
+    by_key,
+    new_document,
+    note_speaker,
+    owner,
+    pair_key,
+)
+from app.storage.mongo.transaction import Again
+from app.storage.packed import Packed, head_dtype, pack, repack
+from app.storage.transfer import at_version
+
+
+class PairWriting:
+    def __init__(self, database: Database, session: Session, keys: set[str], now_ms: int) -> None:
+        self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
+        self._open: dict[str, PairState] = {}
+        self._known: dict[str, PairState] = {}
+        self._new: set[str] = set()
+        self._gone: dict[str, list[int]] = {}
+
+    async def prefetch(self, docs: Sequence[tuple[Collection, Doc]]) -> None:
+        keys = {pair_key(collection.name, doc["tenant_id"], *owner(doc)) for collection, doc in docs}
+        if keys:
+            self._known = await by_key(self._database, sorted(keys), self._session)
+
+    async def put(
+        self, collection: Collection, doc: Doc, own: Mapping[str, Any] | None, entry: SearchEntry | None
+    ) -> Stored:
+        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay."""
+        spec = collection.searched
+        assert spec is not None
+        old = packed_of(own) if own else None
+        if entry is None and old is None:
+            return {}
+        state = await self._state(collection, doc)
+        if entry is not None:
+            packed = pack(spec, doc, entry, state.version)
+        else:
+            assert old is not None
+            packed = repack(spec, doc, old, state.version)
+        return self._written(collection, state, doc, packed, old)
+
+    async def take_in(self, collection: Collection, doc: Doc, packed: Packed) -> Stored:
+        """Fields of `_r` of a new document, whose row is as another store had it."""
+        assert collection.searched is not None
+        state = await self._state(collection, doc)
+        return self._written(collection, state, doc, at_version(collection.searched, packed, state.version), None)
+
+    def _written(
+        self, collection: Collection, state: PairState, doc: Doc, packed: Packed, old: Packed | None
+    ) -> Stored:
+        assert collection.searched is not None
+        fields = packed_fields(collection.searched, doc, packed) | {"rev": Int64(state.version)}
+        if old is None:
+            state.count += 1
+            state.rows += 1
+            fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
+        state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
+        note_speaker(collection, state, doc)
+        return fields
+
+    async def remove(self, collection: Collection, found: Sequence[Stored]) -> None:
+        """Takes documents, as they are stored, out of their pairs."""
+        if collection.searched is None:
+            return
+        for stored in found:
+            own = stored.get(OWN, {})
+            if "head" not in own:
+                continue
+            state = await self._state(collection, stored)
+            state.count -= 1
+            state.tombstones += 1
+            state.buried = state.version
+            state.length -= length_of(collection, own["head"])
+            if not state.count:
+                state.speakers = []
+            self._gone.setdefault(state.key, []).append(int(own["row"]))
+
+    async def close(self) -> None:
+        """Writes the pairs that were touched."""
+        for state in self._open.values():
+            state.mark(self._now_ms)
+            gone = self._gone.get(state.key, [])
+            if state.tombstones > max(MIN_TOMBSTONES, state.count):
+                await self._bury(state)
+            elif gone:
+                left: list[Stored] = [{"_id": Int64(row), "pair": state.pair, "rev": state.version} for row in gone]
+                await self._database[TOMBSTONES].insert_many(left, session=self._session)
+        writes = [
+            InsertOne(new_document(state))
+            if state.key in self._new
+            else UpdateOne({"_id": state.key}, {"$set": state.fields()})
+            for state in self._open.values()
+        ]
+        if not writes:
+            return
+        try:
+            await self._database[PAIRS].bulk_write(writes, session=self._session)
+        except BulkWriteError as fault:
+            if fault.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
+                raise Again from fault  # somebody else made the pair meanwhile
+            raise
+
+    async def _bury(self, state: PairState) -> None:
+        """Drops the tombstones; copies older than this version must be read anew."""
+        await self._database[TOMBSTONES].delete_many({"pair": state.pair}, session=self._session)
+        state.floor, state.tombstones = state.version, 0
+
+    async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> PairState:
+        user, agent = doc.get("user_id") or None, doc.get("agent_id") or None
+        key = pair_key(collection.name, doc["tenant_id"], user, agent)
+        state = self._open.get(key)
+        if state is None:
+            self._keys.add(key)
+            found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
+            if found is None:
+                found = PairState(key, collection.name, doc["tenant_id"], user, agent, await self._number())
+                self._new.add(key)
+            state = self._open[key] = found
+            state.version += 1
+        return state
+
+    async def _number(self) -> int:
+        """Outside the transaction, so that new pairs do not wait for each other; a number that is not used is lost."""
+        try:
+            found = await self._database[META].find_one_and_update(
+                {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+            )
+        except DuplicateKeyError as fault:
+            raise Again from fault
+        assert found is not None
+        return int(found["value"])
+
+
+def length_of(collection: Collection, head: bytes) -> int:
+    assert collection.searched is not None
+    return int(np.frombuffer(head, head_dtype(len(collection.searched.ranges)))["length"][0])

@@ -1,0 +1,235 @@
+"""The MongoDB engine: the same documents, one transaction for each list of changes, exact search of the pairs in use.
+
+Any number of processes may use one database. Nothing is kept between calls but copies of pairs, whose versions are
+asked for at each search.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pymongo
+
+from app.clock import Clock, SystemClock, to_ms
+from app.storage.cache import SegmentCache
+from app.storage.collection import After, Change, Collection, Committed, Doc, Finding, Order
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.mongo import check, fade, pairs, query, transfer
+from app.storage.mongo.candidates import Candidates
+from app.storage.mongo.changes import Work, competing
+from app.storage.mongo.client import connect, greet
+from app.storage.mongo.copies import Copies
+from app.storage.mongo.documents import OWN, PLAIN, ROW, decode, key, parts
+from app.storage.mongo.faults import guarded
+from app.storage.mongo.schema import reconcile
+from app.storage.mongo.search_indexes import SearchIndexes
+from app.storage.mongo.single import NotSingle, commit_single, is_single
+from app.storage.mongo.transaction import Client, Runner
+from app.storage.mongo.unbroken import Unbroken, whole
+from app.storage.rules import Fade
+from app.storage.scope import Pair
+from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.transfer import Counter, Record
+
+T = TypeVar("T")
+
+LONG_FACTOR = 12
+"""Loads of pairs, steps of `apply` and checks may take this many deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    database: str = "recalld"
+    deadline_seconds: float = 5.0
+    cache_bytes: int = 256 << 20
+    exact_up_to: int = 5_000
+    observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
+
+
+class MongoStore(Unbroken):
+    """Implements `Store`. Open with `MongoStore.open`, from within the event loop that will use it."""
+
+    name = "mongodb"
+
+    def __init__(
+        self, client: Client, collections: Sequence[Collection], options: Options, *, dim: int, clock: Clock
+    ) -> None:
+        super().__init__()
+        self._client, self._collections, self._options, self._clock = client, tuple(collections), options, clock
+        self._database = client[options.database]
+        self._runner = Runner(client, options.deadline_seconds)
+        self._slowly = Runner(client, LONG_FACTOR * options.deadline_seconds)
+        self._indexes = SearchIndexes(self._database, collections, dim)
+        self._candidates = Candidates(self._database, dim)
+        self._copies = Copies(self._database, SegmentCache(options.cache_bytes), dim)
+
+    @classmethod
+    async def open(
+        cls,
+        uri: str,
+        collections: Sequence[Collection],
+        options: Options | None = None,
+        *,
+        dim: int,
+        clock: Clock | None = None,
+    ) -> "MongoStore":
+        """Raises StoreUnavailable when the deployment cannot be reached or cannot do what is needed."""
+        options = options or Options()
+        client = connect(uri, options.deadline_seconds)
+        try:
+            await greet(client, uri, options.deadline_seconds)
+            with guarded():
+                await reconcile(client[options.database], collections)
+        except BaseException:
+            await client.close()
+            raise
+        store = cls(client, collections, options, dim=dim, clock=clock or SystemClock())
+        if dim > 1:  # else it was opened without a model, and does not know what there is to index
+            with guarded(), pymongo.timeout(options.deadline_seconds):
+                await store._indexes.find_out()
+        return store
+
+    async def close(self) -> None:
+        await self._indexes.close()
+        await self.all_ended()
+        await self._client.close()
+
+    @contextmanager
+    def _within(self, deadlines: int = 1) -> Iterator[None]:
+        with guarded(), pymongo.timeout(deadlines * self._options.deadline_seconds):
+            yield
+
+    # --- Documents ----------------------------------------------------------------------------------------------------
+
+    @whole
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+        with self._within():
+            found = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
+        return None if found is None else decode(collection, found)
+
+    @whole
+    async def find(
+        self,
+        collection: Collection,
+        tenant: str | None,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "desc",
+        after: After | None = None,
+        limit: int = 100,
+    ) -> list[Doc]:
+        wanted = query.joined(query.of_tenant(collection, tenant, where), query.beyond(collection, after, order))
+        with self._within():
+            found = self._database[collection.name].find(wanted, PLAIN).sort(query.sorting(collection, order))
+            return [decode(collection, stored) for stored in await found.limit(limit).to_list()]
+
+    @whole
+    async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
+        wanted = query.of_tenant(collection, tenant, where)
+        with self._within():
+            return await self._database[collection.name].count_documents(wanted)
+
+    @whole
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        if not changes:
+            return Committed({}, 0)
+        started = time.perf_counter()
+        committed = await self._commit(changes)
+        self._options.observe_commit(1, time.perf_counter() - started)
+        return committed
+
+    async def _commit(self, changes: Sequence[Change]) -> Committed:
+        keys = competing(changes)
+        if is_single(changes):
+            try:
+                return await self._runner.until_done(lambda: commit_single(self._database, changes[0]), keys)
+            except NotSingle:
+                pass
+        now_ms = to_ms(self._clock.now())
+        return await self._runner.in_transaction(
+            lambda session: Work(self._database, session, keys, now_ms).run(changes), keys
+        )
+
+    @whole
+    async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
+        async def attempt(step: Callable[[], Awaitable[int]]) -> int:
+            return await self._slowly.until_done(step, set())
+
+        return await fade.apply(fade.Step(self._database, collection, tenant, rule, where), attempt)
+
+    # --- Search -------------------------------------------------------------------------------------------------------
+
+    @whole
+    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
+        with self._within():
+            states = await pairs.read(self._database, collection, tenant, wanted)
+        speakers = dict.fromkeys(name for state in states for name in state.speakers)
+        agents = dict.fromkeys(state.agent for state in states)
+        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+
+    @whole
+    async def search(self, collection: Collection, query: SearchQuery) -> Columns:
+        with self._within():
+            states = [s for s in await pairs.read(self._database, collection, query.tenant, query.pairs) if s.count]
+            if self._indexes.ready(collection) and sum(s.count for s in states) > self._options.exact_up_to:
+                return await self._candidates.columns(collection, query, states, to_ms(self._clock.now()))
+        with self._within(LONG_FACTOR):
+            segments = [await self._copies.of(collection, state) for state in states]
+        return concatenate(
+            [segment.columns(query) for segment in segments] or [self._copies.empty(collection).columns(query)]
+        )
+
+    @whole
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
+        wanted: list[int] = rows.tolist()
+        by_row: dict[int, Doc] = {}
+        fields = dict.fromkeys((f"{OWN}.{name}" for name in _HIDDEN), 0)
+        with self._within():
+            for part in parts(wanted):
+                found = self._database[collection.name].find({ROW: {"$in": part}, "tenant_id": tenant}, fields)
+                async for stored in found:
+                    row = int(stored[OWN]["row"])
+                    by_row[row] = decode(collection, stored)
+        return [by_row.get(row) for row in wanted]
+
+    # --- Moving -------------------------------------------------------------------------------------------------------
+
+    @whole
+    async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
+        with self._within(LONG_FACTOR):
+            return await transfer.export(self._database, collection, after, limit)
+
+    @whole
+    async def load(self, collection: Collection, records: Sequence[Record]) -> int:
+        now_ms = to_ms(self._clock.now())
+        return await self._slowly.in_transaction(
+            lambda session: transfer.load(self._database, session, collection, records, now_ms), set()
+        )
+
+    @whole
+    async def counters(self) -> list[Counter]:
+        with self._within(LONG_FACTOR):
+            return await transfer.counters(self._database)
+
+    @whole
+    async def load_counters(self, counters: Sequence[Counter]) -> None:
+        with self._within(LONG_FACTOR):
+            await transfer.load_counters(self._database, counters)
+
+    # --- Operating ----------------------------------------------------------------------------------------------------
+
+    @whole
+    async def check(self, *, deep: bool = False) -> list[Finding]:
+        with self._within():
+            await self._client.admin.command("ping")
+            # a ping needs no primary that can be read from, a read does
+            await self._database[pairs.COUNTERS].find_one({}, {"_id": 1})
+        if deep:
+            with guarded():
+                return await check.deep(self._database, self._collections)
+        return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]
+
+
+_HIDDEN = ("u", "writes", "pair", "rev", "head", "vector", "terms", "facets", "model", "words", "ranges", "absent")

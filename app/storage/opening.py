@@ -1,0 +1,63 @@
+"""Which engine: the only place that knows both."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import StoreUnavailable
+from app.storage.collection import Collection
+from app.storage.embedded.store import EmbeddedStore
+from app.storage.transfer import MovableStore
+
+EMBEDDED = "embedded"
+MONGODB = ("mongodb://", "mongodb+srv://")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the data lie: `embedded` in a directory, or in a MongoDB deployment. Shown without its password."""
+
+    store: str
+    directory: Path
+    database: str
+    exact_up_to: int
+    deadline_seconds: float
+    busy_timeout_ms: int
+    cache_bytes: int
+
+    def __repr__(self) -> str:
+        return f"Where({'mongodb' if self.store != EMBEDDED else self.directory})"
+
+
+async def open_store(
+    where: Where,
+    collections: Sequence[Collection],
+    *,
+    dim: int,
+    observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
+) -> MovableStore:
+    """Raises StoreUnavailable where it cannot be opened."""
+    if where.store == EMBEDDED:
+        return await EmbeddedStore.open(
+            where.directory,
+            collections,
+            dim=dim,
+            cache_bytes=where.cache_bytes,
+            busy_timeout_ms=where.busy_timeout_ms,
+            observe_commit=observe_commit,
+        )
+    if not where.store.startswith(MONGODB):
+        raise StoreUnavailable(
+            "RECALLD_STORE must be `embedded` or a URI that begins with mongodb:// or mongodb+srv://."
+        )
+    # the driver takes a tenth of a second to import, and some memory: only those pay who use it
+    from app.storage.mongo.store import MongoStore, Options  # noqa: PLC0415
+
+    options = Options(
+        database=where.database,
+        deadline_seconds=where.deadline_seconds,
+        cache_bytes=where.cache_bytes,
+        exact_up_to=where.exact_up_to,
+        observe_commit=observe_commit,
+    )
+    return await MongoStore.open(where.store, collections, options, dim=dim)

@@ -1,0 +1,69 @@
+"""`recalld serve`, with a short lease of idempotency keys, and on demand with a store that is planted to be wrong.
+
+    python -m tests.faults.serve [hasty | blind]
+
+hasty: acknowledges, and commits a moment later. blind: takes a commit whose answer is lost, as a fifth are, for one
+that was refused, and does it again.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from app import wiring
+from app.cli.serve import serve
+from app.idempotency import write
+from app.settings import Settings
+from app.storage.collection import Allocate, Change, CommitConflict, Committed, Store
+
+LEASE = timedelta(seconds=4)
+HASTE_SECONDS = 0.1
+LOST_ANSWERS = 0.2
+
+
+class Wrapped:
+    """A store, but for what a subclass does otherwise."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class Hasty(Wrapped):
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        if any(isinstance(change, Allocate) for change in changes):
+            return await self._store.commit(changes)
+        self._late = asyncio.create_task(self._commit_late(changes))
+        return Committed({}, 0)
+
+    async def _commit_late(self, changes: Sequence[Change]) -> None:
+        await asyncio.sleep(HASTE_SECONDS)
+        await self._store.commit(changes)
+
+
+class Blind(Wrapped):
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        committed = await self._store.commit(changes)
+        if random.random() < LOST_ANSWERS:
+            raise CommitConflict("any", "any", "expect")  # the write path plans again, with new ids
+        return committed
+
+
+PLANTED: dict[str, type[Wrapped]] = {"hasty": Hasty, "blind": Blind}
+
+
+class PlantedParts(wiring.RealParts):
+    async def store(self, settings: Settings, dim: int) -> Any:
+        return PLANTED[sys.argv[1]](await super().store(settings, dim))
+
+
+if __name__ == "__main__":
+    write.LEASE = LEASE
+    if len(sys.argv) > 1:
+        wiring.RealParts = PlantedParts  # type: ignore[misc]
+    serve()

@@ -1,0 +1,172 @@
+"""A MongoDB deployment for tests, over the real wire: SecantusDB as a process of its own, one for the whole session.
+
+`RECALLD_TEST_MONGODB_URI` names another one to use instead, such as a real MongoDB replica set or Atlas. Each test has
+a database of its own there, which is dropped afterwards; nothing else of that deployment is touched. What stops or
+kills a deployment needs one of its own, and starts SecantusDB always.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+DATABASE_PREFIX = "recalld_test_"
+START_SECONDS = 30
+STOP_SECONDS = 10
+_LISTENING = re.compile(r"listening on [\d.]+:(\d+)")
+_ANSWER_MS = 5_000
+
+
+class Deployment:
+    """Something at `uri` that speaks MongoDB's protocol."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def client(self) -> MongoClient[dict[str, Any]]:
+        return MongoClient(self.uri, serverSelectionTimeoutMS=_ANSWER_MS)
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The name of a new database, which is dropped afterwards. Its collections are made by the first write."""
+        name = f"{DATABASE_PREFIX}{uuid4().hex[:16]}"
+        try:
+            yield name
+        finally:
+            with self.client() as client:
+                client.drop_database(name)
+
+
+class Emptied:
+    """A database whose documents go between two tests, while its indexes and the note that they were made stay."""
+
+    def __init__(self, database: Database[dict[str, Any]]) -> None:
+        self._database, self.name = database, database.name
+
+    def empty(self) -> None:
+        for name in self._database.list_collection_names():
+            if name != "recalld_meta":
+                self._database[name].delete_many({})
+
+
+class SecantusDB(Deployment):
+    """A SecantusDB that is ours to stop, kill and start again: on the same data, at the same port."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__("")
+        self._directory, self._port = directory, 0
+        self._log = directory.with_name(f"{directory.name}.log")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("wb") as log:
+            command = [sys.executable, "-m", "secantus", "--host", "127.0.0.1", "--port", str(self._port)]
+            command += ["--storage-path", str(self._directory), "--sync-on-commit"]
+            # its own session: a Ctrl-C that ends the tests is not for it before they have stopped it
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self._port = self._announced()
+        self.uri = f"mongodb://127.0.0.1:{self._port}/"
+        with self.client() as client:
+            client.admin.command("ping")
+
+    def _announced(self) -> int:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._running().poll() is None:
+            found = _LISTENING.search(self._log.read_text())
+            if found:
+                return int(found[1])
+            time.sleep(0.02)
+        self.kill()
+        raise RuntimeError(f"SecantusDB did not start:\n{self._log.read_text()[-2000:]}")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def stop(self) -> None:
+        self._running().terminate()
+        try:
+            self._running().wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        self._running().kill()
+        self._running().wait()
+
+    def pause(self) -> None:
+        """It holds its connections and answers nothing, until `resume`."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def start_mongodb(directory: Path) -> Iterator[SecantusDB]:
+    """A SecantusDB of its own, on the data in `directory`. Skips the test where SecantusDB is not installed."""
+    _needs_secantusdb()
+    server = SecantusDB(directory)
+    try:
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            server.resume()
+        server.stop()
+
+
+def _needs_secantusdb() -> None:
+    if find_spec("secantus") is None:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        pytest.skip(f"SecantusDB is not installed: it has no wheel for Python {version} on this platform")
+
+
+@pytest.fixture(scope="session")
+def mongodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """The deployment of this session."""
+    given = os.environ.get("RECALLD_TEST_MONGODB_URI")
+    if given:
+        yield _reached(Deployment(given))
+        return
+    directory = tmp_path_factory.mktemp("mongodb") / "data"
+    with start_mongodb(directory) as server:
+        yield server
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _reached(deployment: Deployment) -> Deployment:
+    """Says at once, and without its password, that a named deployment does not answer."""
+    try:
+        with deployment.client() as client:
+            client.admin.command("ping")
+    except PyMongoError as fault:
+        pytest.exit(f"RECALLD_TEST_MONGODB_URI does not answer: {type(fault).__name__}", returncode=3)
+    return deployment
+
+
+@pytest.fixture
+def mongodb_database(mongodb: Deployment) -> Iterator[str]:
+    """The name of this test's own database."""
+    with mongodb.database() as name:
+        yield name
