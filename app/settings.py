@@ -44,6 +44,10 @@ class RetentionSettings(_Group):
     archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
 
 
+class ContextSettings(_Group):
+    arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="RECALLD_",
@@ -67,6 +71,7 @@ class Settings(BaseSettings):
     embedding: EmbeddingSettings = EmbeddingSettings()
     jobs: JobSettings = JobSettings()
     retention: RetentionSettings = RetentionSettings()
+    context: ContextSettings = ContextSettings()
 
     @property
     def loopback(self) -> bool:

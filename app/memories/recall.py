@@ -30,7 +30,7 @@ class Recall:
             Wanted(
                 query=body.query,
                 pairs=self._scope.pairs(body.agent_id, body.user_id, body.include_shared),
-                where=_filter(body, rfc3339(now)),
+                where=search_filter(body, rfc3339(now)),
                 now_ms=to_ms(now),
                 k=body.top_k,
                 mode=body.mode,
@@ -63,7 +63,8 @@ def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
     return mask
 
 
-def _filter(body: SearchRequest, now: str) -> Filter:
+def search_filter(body: SearchRequest, now: str) -> Filter:
+    """What a request filters by, at `now`."""
     return both(
         Eq("status", body.status),
         unexpired(now),
