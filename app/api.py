@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from app.actions import endpoints as actions
+from app.context import endpoints as context
 from app.forgetting import endpoints as forgetting
 from app.http import health
 from app.memories import endpoints as memories
@@ -13,6 +14,7 @@ from app.tasks import endpoints as tasks
 
 ROUTERS: tuple[APIRouter, ...] = (
     memories.router,
+    context.router,
     sessions.router,
     forgetting.router,
     tasks.router,

@@ -19,6 +19,10 @@ machine without one. Errors are `application/problem+json` (RFC 9457). POSTs tha
 TAGS = [
     {"name": "sessions", "description": "Short-term memory: conversations and their messages."},
     {"name": "memories", "description": "Long-term memory: what is remembered across sessions, and search."},
+    {
+        "name": "context",
+        "description": "The one call before each model call: the right few things, inside a token budget.",
+    },
     {"name": "tasks", "description": "Working memory: a task's plan, context, notes, evidence and checkpoints."},
     {"name": "actions", "description": "Episodic memory: what agents did, and what came of it."},
     {"name": "users", "description": "People: profiles, interactions, issues and solutions."},

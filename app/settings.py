@@ -52,6 +52,10 @@ class MongodbSettings(_Group):
     )
 
 
+class ContextSettings(_Group):
+    arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="RECALLD_",
@@ -79,6 +83,7 @@ class Settings(BaseSettings):
     jobs: JobSettings = JobSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
+    context: ContextSettings = ContextSettings()
 
     @property
     def loopback(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
+from threading import Lock
 
 from tiktoken import Encoding
 
@@ -31,6 +32,7 @@ _PATTERN = "|".join(
         r"\s+",
     )
 )
+_LOADING = Lock()
 _LONG_RUN = re.compile(r"\s{256,}+")  # possessive: each run is read once
 
 
@@ -79,8 +81,13 @@ def vocabulary() -> list[bytes]:
     return [data[start:end] for start, end in pairwise(ends)]
 
 
-@cache
 def _encoding() -> Encoding:
+    with _LOADING:  # it takes 0.3 s, and two of them at once take longer
+        return _load()
+
+
+@cache
+def _load() -> Encoding:
     ranks = {token: rank for rank, token in enumerate(vocabulary())}
     return Encoding(NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
 

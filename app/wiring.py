@@ -119,18 +119,18 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
         except RecalldError as fault:
             log.critical(fault.detail)
             raise
+        warming = asyncio.create_task(asyncio.to_thread(tokens.warm))  # who counts tokens before it is done waits
         yield {"resources": resources}
+        await warming
 
 
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
-    vocabulary = asyncio.create_task(asyncio.to_thread(tokens.warm))
     embedder = await openers.embedder(settings)
     stack.push_async_callback(embedder.close)
     store = await openers.store(settings, embedder.dim)
     stack.push_async_callback(store.close)
     clock = openers.clock()
     await _refuse_open_door(settings, Keys(store, clock))
-    await vocabulary
     agents = StoredAgentSettings(store)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)

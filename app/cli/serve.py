@@ -11,6 +11,7 @@ import typer
 import uvicorn
 
 from app.cli.logs import configure
+from app.embedding.opening import begin_loading
 from app.errors import RecalldError
 from app.http.starting import SaysWhy
 from app.settings import Settings, describe
@@ -38,6 +39,7 @@ def serve(
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings = Settings()
     configure(settings.log_level)
+    begin_loading(settings.embedding.model, threads=settings.embedding.threads)
     config = uvicorn.Config(
         "app.main:create_app",
         factory=True,

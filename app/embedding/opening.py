@@ -1,7 +1,9 @@
 """From the setting to a running embedder."""
 
 import asyncio
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 
 import huggingface_hub
 
@@ -11,6 +13,21 @@ from app.embedding.onnx import OnnxModel, load_folder, load_minilm
 from app.errors import EmbeddingUnavailable
 
 DEFAULT_MODEL = "minilm-int8"
+
+_begun: dict[tuple[str, int], Future[OnnxModel]] = {}
+
+
+def begin_loading(model: str, *, threads: int = 1) -> None:
+    """In a thread, while the rest of the program is imported; the next `open_embedder` of the model takes it."""
+    loaded = _begun[model, threads] = Future[OnnxModel]()
+
+    def load() -> None:
+        try:
+            loaded.set_result(load_model(model, threads=threads))
+        except Exception as fault:  # noqa: BLE001 (raised where the model is asked for)
+            loaded.set_exception(fault)
+
+    Thread(target=load, name="recalld-model", daemon=True).start()
 
 
 async def open_embedder(
@@ -26,7 +43,8 @@ async def open_embedder(
     `model`: `minilm-int8`, a folder, or `owner/name` on the Hugging Face hub (downloaded once).
     `threads`: of ONNX Runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
     """
-    loaded = await asyncio.to_thread(load_model, model, threads=threads)
+    begun = _begun.pop((model, threads), None)
+    loaded = await (asyncio.wrap_future(begun) if begun else asyncio.to_thread(load_model, model, threads=threads))
     queue = BatchQueue(loaded, batch_tokens=batch_tokens, observe=observe_batch)
     return BatchingEmbedder(queue, query_cache=query_cache)
 

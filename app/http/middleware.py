@@ -3,9 +3,11 @@
 import logging
 import re
 import time
+from functools import lru_cache
 from typing import Any
 
 import uuid_utils
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import RecalldError, TooLarge
@@ -86,11 +88,17 @@ class _Request:
     def record(self) -> None:
         took = time.perf_counter() - self._started
         route = route_template(self.scope)
-        REQUESTS.labels(self._method, route, str(self.status)).inc()
-        REQUEST_SECONDS.labels(self._method, route).observe(took)
+        count, seconds = _meters(self._method, route, self.status)
+        count.inc()
+        seconds.observe(took)
         if route not in _QUIET:
             fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})
+
+
+@lru_cache(maxsize=1024)
+def _meters(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    return REQUESTS.labels(method, route, str(status)), REQUEST_SECONDS.labels(method, route)
 
 
 def route_template(scope: Scope) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from app.auth.dependencies import authenticate
@@ -24,7 +25,7 @@ class StrictRoute(APIRoute):
     """`openapi_extra={"x-verb": …}` names the verb where the method does not: GET reads, everything else writes."""
 
     def get_route_handler(self) -> Handler:
-        handle = super().get_route_handler()
+        handle = self._plain_handler() or super().get_route_handler()
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
         has_body = self.body_field is not None
@@ -42,6 +43,27 @@ class StrictRoute(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strict
+
+    def _plain_handler(self) -> Handler | None:
+        """For an endpoint that asks for the body and the request alone, as searches do: resolving dependencies that
+        are not there takes a tenth of a search."""
+        asked, endpoint = self.dependant, self.endpoint
+        others = asked.dependencies, asked.path_params, asked.query_params, asked.header_params, asked.cookie_params
+        if any(others) or len(asked.body_params) != 1 or asked.request_param_name is None:
+            return None
+        field, request_name = asked.body_params[0], asked.request_param_name
+
+        async def plain(request: Request) -> Response:
+            if not await request.body():
+                raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required"}])
+            given = await request.json()
+            body, errors = field.validate(given, {}, loc=("body",))
+            if errors:
+                raise RequestValidationError(errors, body=given)
+            response: Response = await endpoint(**{field.name: body, request_name: request})
+            return response
+
+        return plain
 
 
 def _require_json(request: Request) -> None:

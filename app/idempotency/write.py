@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from app.clock import Clock, parse_rfc3339, rfc3339
-from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError
+from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError, StoreUnavailable
 from app.idempotency.models import IDEMPOTENCY
 from app.metrics.parts import RECORDS
 from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update, resolve
@@ -63,6 +63,9 @@ class Request:
         return blake2b(f"{self.key_id}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
+_FREEING: set[asyncio.Task[None]] = set()
+
+
 async def write(store: Store, clock: Clock, request: Request | None, plan: Plan) -> Answer:
     """Raises what the plan raises, and Conflict where others win every race."""
     if request is None:
@@ -73,6 +76,11 @@ async def write(store: Store, clock: Clock, request: Request | None, plan: Plan)
         return stored
     try:
         return await _attempt(store, plan, claim.settle)
+    except StoreUnavailable:  # freeing waits for the same store: the caller is told first
+        freeing = asyncio.create_task(claim.free())
+        _FREEING.add(freeing)
+        freeing.add_done_callback(_FREEING.discard)
+        raise
     except BaseException:
         await asyncio.shield(claim.free())
         raise

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from datetime import datetime
 
 from app.clock import Clock, rfc3339, to_ms
@@ -15,8 +16,19 @@ from app.storage.collection import CommitConflict, Doc, Store, Update
 FLUSH_SECONDS = 0.4
 MAX_WAITING = 100_000
 TRIES = 5
+TOGETHER = 100
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`count` times, the last time `at`."""
+
+    tenant: str
+    memory_id: str
+    count: int
+    at: datetime
 
 
 class AccessRecorder:
@@ -47,37 +59,64 @@ class AccessRecorder:
 
     async def _flush(self) -> None:
         taken, self._waiting = self._waiting, {}
-        writes = [self._record(*which, *what) for which, what in taken.items()]
-        outcomes = await asyncio.gather(*writes, return_exceptions=True)
-        for (which, (count, at)), outcome in zip(taken.items(), outcomes, strict=True):
-            if outcome is False or isinstance(outcome, StoreUnavailable):
-                more, later = self._waiting.get(which, (0, at))
-                self._waiting[which] = (count + more, max(at, later))
-            elif isinstance(outcome, BaseException):
-                log.error("access not recorded", exc_info=outcome)
+        by_tenant: dict[str, list[Access]] = {}
+        for (tenant, memory_id), (count, at) in taken.items():
+            by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
+        pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
+        await asyncio.gather(*(self._write(piece) for piece in pieces))
 
-    async def _record(self, tenant: str, memory_id: str, count: int, at: datetime) -> bool:
-        """One conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH.
-
-        False: others changed the memory again and again."""
-        for _ in range(TRIES):
-            doc = await self._store.get(MEMORIES, tenant, memory_id)
-            if doc is None:
-                return True
-            change = Update(
-                MEMORIES,
-                tenant,
-                memory_id,
-                set=_touched(doc, at, await Decays(self._agents, tenant).of(doc["agent_id"])),
-                inc={"access_count": count},
-                expect={name: doc[name] for name in ("anchored_at", "base_importance", "last_accessed", "version")},
-            )
+    async def _write(self, accesses: list[Access]) -> None:
+        """In one commit, which is one version of each scope, or one by one where others changed some of the memories
+        meanwhile. What could not be written waits again."""
+        try:
+            if await self._record(accesses):
+                return
+        except StoreUnavailable:
+            self._keep(accesses)
+            return
+        for access in accesses:
             try:
-                await self._store.commit([change])
-            except CommitConflict:
-                continue
-            return True
+                if not await self._record_alone(access):
+                    self._keep([access])
+            except StoreUnavailable:
+                self._keep([access])
+            except Exception:
+                log.exception("access not recorded")
+
+    def _keep(self, accesses: list[Access]) -> None:
+        for access in accesses:
+            more, later = self._waiting.get((access.tenant, access.memory_id), (0, access.at))
+            self._waiting[access.tenant, access.memory_id] = (access.count + more, max(access.at, later))
+
+    async def _record_alone(self, access: Access) -> bool:
+        """False: others changed the memory again and again."""
+        for _ in range(TRIES):
+            if await self._record([access]):
+                return True
         return False
+
+    async def _record(self, accesses: list[Access]) -> bool:
+        """A conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH."""
+        changes = [change for access in accesses if (change := await self._change(access)) is not None]
+        try:
+            if changes:
+                await self._store.commit(changes)
+        except CommitConflict:
+            return False
+        return True
+
+    async def _change(self, access: Access) -> Update | None:
+        doc = await self._store.get(MEMORIES, access.tenant, access.memory_id)
+        if doc is None:
+            return None
+        return Update(
+            MEMORIES,
+            access.tenant,
+            access.memory_id,
+            set=_touched(doc, access.at, await Decays(self._agents, access.tenant).of(doc["agent_id"])),
+            inc={"access_count": access.count},
+            expect={name: doc[name] for name in ("anchored_at", "base_importance", "last_accessed", "version")},
+        )
 
 
 def _touched(doc: Doc, at: datetime, decay: Decay) -> Doc:

@@ -4,9 +4,10 @@ Nothing is a matrix product: BLAS rounds by position, and equal documents must g
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.memories.query import QueryText
-from app.memories.strength import DAY_MS, DEFAULT_DECAY, Decay, importance
+from app.memories.strength import DAY_MS, DEFAULT_DECAY, MAX_EXPONENT, Decay, Fading
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
 
@@ -43,19 +44,24 @@ def features(columns: Columns, query: QueryText, text: Floats, now_ms: int, deca
     rows = np.empty((len(FEATURES), len(text)), np.float32)
     near, words, by_rank, number, question, spoken, session, strength, recent = rows
     seen = columns.matched & columns.has_vector
-    near[:] = _scaled(columns.cosine, seen)
+    pool = columns.cosine[seen]
+    _scaled(columns.cosine, pool, out=near)
     near *= columns.has_vector
-    np.minimum(text / max(float(text.max(where=columns.matched, initial=0)), TINY), 1, out=words)
-    by_rank[:] = _reciprocal_rank(columns.cosine, seen)
-    np.not_equal(columns.flags & HAS_NUMBER_OR_TIME_WORD, 0, out=number)
-    np.not_equal(columns.flags & IS_QUESTION, 0, out=question)
+    best = float(text.max(where=columns.matched, initial=0))
+    np.multiply(text, np.float32(1 / max(best, TINY)), out=words)
+    np.minimum(words, 1, out=words)
+    by_rank[:] = _reciprocal_rank(columns.cosine, seen, pool)
+    number[:], question[:] = columns.derived.get("flags", (columns.flags,), lambda: _flags(columns))
     np.equal(columns.speaker, query.speaker or -1, out=spoken)
-    session[:] = _best_of_session(base_score(near, words, columns), columns.session)
+    session[:] = _best_of_session(base_score(near, words, columns), columns)
     strength[:] = importance_at(columns, now_ms, decay)
-    np.maximum(now_ms - columns.time, 0, out=recent, casting="unsafe")
-    recent *= np.float32(-1 / (RECENCY_DAYS * DAY_MS))
-    np.exp2(recent, out=recent)
+    recent[:] = columns.derived.get("recency", (columns.time,), lambda: _Recency(columns.time)).at(now_ms)
     return rows
+
+
+def _flags(columns: Columns) -> tuple[Floats, Floats]:
+    number, question = columns.flags & HAS_NUMBER_OR_TIME_WORD, columns.flags & IS_QUESTION
+    return (number != 0).astype(np.float32), (question != 0).astype(np.float32)
 
 
 def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
@@ -73,9 +79,8 @@ def bm25(columns: Columns) -> Floats:
     """BM25 (Robertson & Zaragoza 2009, with Lucene's idf) within the scope; half of the neighbours' terms count too."""
     idf = np.log1p((columns.count - columns.df + 0.5) / (columns.df + 0.5)) * (BM25_K1 + 1)
     weight = idf[:, np.newaxis].astype(np.float32)
-    norm = _with_neighbours(columns.length, columns)
-    norm *= np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
-    norm += np.float32(BM25_K1 * (1 - BM25_B))
+    sources = columns.length, columns.previous, columns.following, columns.mean_length
+    norm = columns.derived.get("norm", sources, lambda: _norm(columns))
     score = np.zeros(len(norm), np.float32)
     step = max(1, BLOCK // max(1, len(norm)))
     for start in range(0, len(weight), step):
@@ -86,9 +91,36 @@ def bm25(columns: Columns) -> Floats:
     return score
 
 
+def _norm(columns: Columns) -> Floats:
+    norm = _with_neighbours(columns.length, columns)
+    norm *= np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
+    norm += np.float32(BM25_K1 * (1 - BM25_B))
+    return norm
+
+
 def importance_at(columns: Columns, now_ms: int, decay: Decay = DEFAULT_DECAY) -> Floats:
     """Decayed importance of each document."""
-    return importance(columns.base_importance, columns.anchor, now_ms, columns.pinned, decay).astype(np.float32)
+    of = columns.base_importance, columns.anchor, columns.pinned
+    fading = columns.derived.get("importance", (*of, decay), lambda: Fading(*of, decay))
+    return fading.at(now_ms).astype(np.float32)
+
+
+class _Recency:
+    """2 ** (-age / half-life), split as `Fading` is."""
+
+    def __init__(self, time: Ints) -> None:
+        self._time, self._latest = time, int(time.max(initial=0))
+        earlier = (self._latest - time) / (RECENCY_DAYS * DAY_MS)
+        self._parts = float(earlier.max(initial=0)) < MAX_EXPONENT
+        self._recent: NDArray[np.float64] = np.exp2(-earlier)
+
+    def at(self, now_ms: int) -> NDArray[np.float64]:
+        age = (now_ms - self._latest) / (RECENCY_DAYS * DAY_MS)
+        if not self._parts or age < -MAX_EXPONENT:
+            return np.asarray(np.exp2(np.minimum(self._time - now_ms, 0) / (RECENCY_DAYS * DAY_MS)))
+        recent: NDArray[np.float64] = self._recent * 2.0**-age
+        np.minimum(recent, 1, out=recent)
+        return recent
 
 
 def _neighbours(values: Floats, columns: Columns) -> Floats:
@@ -107,32 +139,36 @@ def _with_neighbours(values: Floats, columns: Columns) -> Floats:
     return total
 
 
-def _scaled(values: Floats, among: Bools) -> Floats:
-    """Clipped to 0..1 between the least and the largest `among`; 1 for one value alone."""
-    low = float(values.min(where=among, initial=np.inf))
-    high = float(values.max(where=among, initial=-np.inf))
+def _scaled(values: Floats, pool: Floats, out: Floats) -> None:
+    """Clipped to 0..1 between the least and the largest of `pool`; 1 for one value alone."""
+    low, high = (float(pool.min()), float(pool.max())) if len(pool) else (np.inf, -np.inf)
     if high - low < TINY:
-        return (values >= low).astype(np.float32)
-    scaled: Floats = (values - np.float32(low)) * np.float32(1 / (high - low))
-    np.maximum(scaled, 0, out=scaled)
-    np.minimum(scaled, 1, out=scaled)
-    return scaled
+        np.greater_equal(values, np.float32(low), out=out)
+        return
+    np.subtract(values, np.float32(low), out=out)
+    out *= np.float32(1 / (high - low))
+    np.maximum(out, 0, out=out)
+    np.minimum(out, 1, out=out)
 
 
-def _reciprocal_rank(values: Floats, among: Bools) -> Floats:
-    """1 / (offset + how many of `among` are larger) for the first ones, else 0: equal values have equal ranks."""
-    pool = values[among]
-    first = np.sort(np.partition(pool, -RANK_DEPTH)[-RANK_DEPTH:] if len(pool) > RANK_DEPTH else pool)
+def _reciprocal_rank(values: Floats, among: Bools, pool: Floats) -> Floats:
+    """1 / (offset + how many of `among` are larger) for the first ones, else 0: equal values have equal ranks.
+    `pool` is `values[among]`."""
     result = np.zeros_like(values)
-    if first.size:
-        index = np.flatnonzero(among & (values >= first[0]))
-        result[index] = 1 / (RANK_OFFSET + len(first) - first.searchsorted(values[index], side="right"))
+    if len(pool) <= RANK_DEPTH:
+        result[among] = 1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))
+        return result
+    first = np.sort(np.partition(pool, -RANK_DEPTH)[-RANK_DEPTH:])
+    index = np.flatnonzero(among & (values >= first[0]))
+    result[index] = 1 / (RANK_OFFSET + len(first) - first.searchsorted(values[index], side="right"))
     return result
 
 
-def _best_of_session(score: Floats, session: Ints) -> Floats:
+def _best_of_session(score: Floats, columns: Columns) -> Floats:
     """Score of the best document of each one's session; without a session its own class, that of -1."""
-    best = np.zeros(int(session.max(initial=-1)) + 2, np.float32)
+    session = columns.session
+    classes = columns.derived.get("sessions", (session,), lambda: int(session.max(initial=-1)) + 2)
+    best = np.zeros(classes, np.float32)
     np.maximum.at(best, session, score)
     found: Floats = best.take(session, mode="wrap")
     return found

@@ -14,6 +14,7 @@ from app.memories.ranking import Mode, Ranked, importance_at, rank, top
 from app.memories.strength import DEFAULT_DECAY
 from app.metrics.parts import SEARCH_SECONDS
 from app.storage.collection import Collection, Doc, Store
+from app.storage.derived import Derived
 from app.storage.filters import Filter
 from app.storage.scope import Pair, Scope
 from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
@@ -41,6 +42,7 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Hit:
     doc: Doc
+    derived: Derived
     score: float
     parts: dict[str, float]
 
@@ -84,11 +86,11 @@ class Lookup:
         if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
             ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay)
             best = top(ranked, columns, wanted.k)
-        docs = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
+        found = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
         return [
-            Hit(doc, _short(ranked.score[index]), _parts(ranked, index) if wanted.explain else {})
-            for index, doc in zip(best, docs, strict=True)
-            if doc is not None and self._scope.sees(doc)
+            Hit(one.doc, one.derived, _short(ranked.score[index]), _parts(ranked, index) if wanted.explain else {})
+            for index, one in zip(best, found, strict=True)
+            if one is not None and self._scope.sees(one.doc)
         ]
 
 

@@ -10,7 +10,6 @@ A cross-encoder has its place after `rank`: it would reorder the first 60 to 100
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
@@ -121,23 +120,23 @@ def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
 
 
 def _log_odds(columns: Columns, known: Floats, weights: Weights) -> Floats:
-    plain = (columns.session < 0) | (columns.speaker == 0)
-    if not plain.any():
-        return _blend(weights.turn, weights, known)
-    if plain.all():
-        return _blend(weights.plain, weights, known)
-    return np.where(plain, _blend(weights.plain, weights, known), _blend(weights.turn, weights, known))
-
-
-def _blend(blend: Blend, weights: Weights, known: Floats) -> Floats:
-    odds: Floats = np.add.reduce(known * _column(blend, weights), axis=0)
-    odds += np.float32(blend.intercept)
+    sources = columns.session, columns.speaker, weights
+    each, intercept = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
+    odds: Floats = np.add.reduce(known * each, axis=0)
+    odds += intercept
     return odds
 
 
-@lru_cache(maxsize=8)
-def _column(blend: Blend, weights: Weights) -> Floats:
-    return np.array([*_FITTED(blend), weights.importance, weights.recency], np.float32)[:, np.newaxis]
+def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats]:
+    """(FEATURES, n or 1) and (n or 1,): one column where all documents are of one kind."""
+    plain = (columns.session < 0) | (columns.speaker == 0)
+    kinds = [weights.plain] if plain.all() else [weights.turn] if not plain.any() else [weights.turn, weights.plain]
+    each = np.array([[*_FITTED(kind), weights.importance, weights.recency] for kind in kinds], np.float32).T
+    intercept = np.array([kind.intercept for kind in kinds], np.float32)
+    if len(kinds) == 1:
+        return each, intercept
+    which = plain.astype(np.int64)
+    return np.ascontiguousarray(each[:, which]), intercept[which]
 
 
 def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:

@@ -9,6 +9,7 @@ from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
 from app.memories.lookup import Hit, Lookup, Wanted
 from app.memories.schemas import SearchRequest
+from app.memories.shown import Shown
 from app.state import AccessLog
 from app.storage.collection import Doc
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range, both
@@ -23,13 +24,13 @@ class Recall:
         self._accesses, self._clock = accesses, clock
 
     async def search(self, body: SearchRequest) -> Doc:
-        """Items best first, and where the time went."""
+        """Items best first, and where the time went; memories as JSON that orjson takes over as it is."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         looked = await self._lookup.find(
             Wanted(
                 query=body.query,
                 pairs=self._scope.pairs(body.agent_id, body.user_id, body.include_shared),
-                where=_filter(body, rfc3339(now)),
+                where=search_filter(body, rfc3339(now)),
                 now_ms=to_ms(now),
                 k=body.top_k,
                 mode=body.mode,
@@ -41,12 +42,15 @@ class Recall:
         )
         if body.record_access and looked.hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
-        items = [await self._item(hit, to_ms(now), explain=body.explain) for hit in looked.hits]
+        now_ms = to_ms(now)
+        items = [await self._item(hit, now_ms) for hit in looked.hits]
         return {"items": items, "took_ms": looked.took_ms}
 
-    async def _item(self, hit: Hit, now_ms: int, *, explain: bool) -> Doc:
-        item = {"memory": await self._decays.shown(hit.doc, now_ms), "score": hit.score}
-        return item | {"scores": hit.parts} if explain else item
+    async def _item(self, hit: Hit, now_ms: int) -> Doc:
+        shown = hit.derived.get("shown", (), lambda: Shown(hit.doc))
+        decay = await self._decays.of(shown.agent_id)
+        item = {"memory": shown.json(shown.importance_at(now_ms, decay)), "score": hit.score}
+        return item | {"scores": hit.parts} if hit.parts else item
 
 
 def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
@@ -59,7 +63,8 @@ def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
     return mask
 
 
-def _filter(body: SearchRequest, now: str) -> Filter:
+def search_filter(body: SearchRequest, now: str) -> Filter:
+    """What a request filters by, at `now`."""
     return both(
         Eq("status", body.status),
         unexpired(now),
@@ -73,12 +78,15 @@ def _filter(body: SearchRequest, now: str) -> Filter:
     )
 
 
+_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
+
+
 def _valid_at(moment: str) -> Filter:
     """Intervals are closed-open."""
     return And(
         (
-            Or((Absent("valid_from"), Range("valid_from", le=moment))),
-            Or((Absent("valid_until"), Range("valid_until", gt=moment))),
+            Or((_NO_START, Range("valid_from", le=moment))),
+            Or((_NO_END, Range("valid_until", gt=moment))),
         )
     )
 

@@ -178,9 +178,9 @@ class Remember:
         columns = await self._memories.store.search(MEMORIES, query)
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][:MAX_SIMILAR]
-        docs = await self._memories.store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
-        scored = zip(docs, columns.cosine[near].tolist(), strict=True)
-        return [doc | {"cosine": cosine} for doc, cosine in scored if doc is not None and scope.sees(doc)]
+        found = await self._memories.store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
+        scored = zip(found, columns.cosine[near].tolist(), strict=True)
+        return [one.doc | {"cosine": cosine} for one, cosine in scored if one is not None and scope.sees(one.doc)]
 
 
 def _replaceable(other: Doc, doc: Doc) -> bool:

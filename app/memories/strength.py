@@ -6,6 +6,7 @@ Pure, of stored anchors and the time: however often it is computed, the numbers 
 that of forgetting curves (Ebbinghaus 1885), after a grace time in which nothing fades.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 DAY_MS = 86_400_000
 MONTH_DAYS = 30.0
+MAX_EXPONENT = 300.0
 
 Numbers: TypeAlias = NDArray[np.float64]
 
@@ -76,3 +78,41 @@ def _one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
     factor, grace_days, floor = float(decay.factor), float(decay.grace_days), float(decay.floor)
     fading_months = (now_ms - anchor_ms) / (DAY_MS * MONTH_DAYS) - grace_days / MONTH_DAYS
     return base if fading_months <= 0 else max(min(base, floor), float(base * factor**fading_months))
+
+
+class Fading:
+    """`importance` of many memories at any moment, with all that does not depend on the moment reckoned once.
+
+    factor ** (a + b) = factor ** a * factor ** b: one number for the time since the latest anchor, an array for how
+    much earlier the others lie.
+    """
+
+    def __init__(
+        self, base: NDArray[Any], anchor_ms: NDArray[np.int64], pinned: NDArray[np.bool_], decay: Decay
+    ) -> None:
+        self._given = base, anchor_ms, pinned, decay
+        self._base = np.asarray(base, np.float64)
+        self._latest = int(anchor_ms.max(initial=0))
+        earlier = (self._latest - anchor_ms) / (DAY_MS * MONTH_DAYS)
+        self._spread = float(earlier.max(initial=0))
+        one_for_all = not any(isinstance(v, np.ndarray) for v in (decay.factor, decay.grace_days, decay.floor))
+        self._parts = one_for_all and self._splits(float(decay.factor))
+        if self._parts:
+            self._faded = self._base * np.power(float(decay.factor), earlier)
+            self._least = np.where(pinned, self._base, np.minimum(self._base, decay.floor))
+
+    def _splits(self, factor: float) -> bool:
+        """Neither part comes near the ends of float64."""
+        return factor > 0 and self._spread * -math.log(factor) < MAX_EXPONENT
+
+    def at(self, now_ms: int) -> Numbers:
+        base, anchor_ms, pinned, decay = self._given
+        if not self._parts:
+            return importance(base, anchor_ms, now_ms, pinned, decay)
+        months = (now_ms - self._latest) / (DAY_MS * MONTH_DAYS) - float(decay.grace_days) / MONTH_DAYS
+        if months + self._spread <= 0:
+            return self._base  # nothing has begun to fade, as is usual in a scope in use
+        value: Numbers = self._faded * float(decay.factor) ** months
+        np.minimum(value, self._base, out=value)
+        np.maximum(value, self._least, out=value)
+        return value

@@ -3,20 +3,15 @@
 What is remembered is data: our delimiters inside it are escaped, so that no text can close its block.
 """
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from app import tokens
+from app.delimiters import escape
 from app.profiles.merge import LESSONS
 from app.storage.collection import Doc
-
-_BLOCKS = ("agent_experience", "user_specific_experience", "user_profile", "memories", "memory")
-_TAG = re.compile(rf"<(?=[^\w<]*(?:{'|'.join(_BLOCKS)}))", re.IGNORECASE)
-_ANGLE = re.compile("[<\uff1c\ufe64]")
 
 
 def compose(
@@ -72,18 +67,3 @@ def _memory(memory: Doc) -> str:
     if memory["context"]:
         shown["context"] = memory["context"]
     return escape(orjson.dumps(shown).decode())
-
-
-def escape(text: str) -> str:
-    """No delimiter of ours can be read in it, nor one in wide letters or with invisible characters inside."""
-    if not _ANGLE.search(text):
-        return text
-    read = [(char, at) for at, one in enumerate(text) for char in _read(one)]
-    found = {read[tag.start()][1] for tag in _TAG.finditer("".join(char for char, _ in read))}
-    return "".join("&lt;" if at in found else one for at, one in enumerate(text)) if found else text
-
-
-def _read(char: str) -> str:
-    if char.isascii():
-        return char
-    return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char)

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from app import tokens
+from app.delimiters import strip_served
 from app.ids import new_id
 from app.memories.documents import new_memory
 from app.sessions.models import counter
@@ -74,7 +75,7 @@ def _tokens(message: MessageIn, sent: dict[str, Any]) -> int:
 
 
 def leaves_memory(message: Doc) -> bool:
-    return message["role"] in REMEMBERED_ROLES and bool(message["text"].strip())
+    return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
 
 
 def memory_of(message: Doc, session: Doc, key_id: str | None, now: str) -> Doc:
@@ -83,7 +84,7 @@ def memory_of(message: Doc, session: Doc, key_id: str | None, now: str) -> Doc:
         "agent_id": session["agent_id"],
         "user_id": session["user_id"],
         "memory_type": "message",
-        "content": message["text"],
+        "content": strip_served(message["text"]),
         "importance": MESSAGE_IMPORTANCE,
         "metadata": message["metadata"],
         "event_at": message["timestamp"],

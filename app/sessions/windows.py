@@ -56,7 +56,7 @@ class Windows:
         return {
             "text": kept.text,
             "messages": [
-                {"seq": doc["seq"], "role": doc["role"], "name": doc["name"], "content": _content(doc)} for doc in shown
+                {"seq": doc["seq"], "role": doc["role"], "name": doc["name"], "content": content(doc)} for doc in shown
             ],
             "summary": session["summary"],
             "tokens": kept.tokens,
@@ -118,10 +118,10 @@ def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:
 
 
 def _line(doc: Doc) -> str:
-    return f"{doc['role']}: {_content(doc)}"
+    return f"{doc['role']}: {content(doc)}"
 
 
-def _content(doc: Doc) -> str:
+def content(doc: Doc) -> str:
     """Its text; a message that has none shows its tool calls or its result."""
     if doc["text"]:
         return str(doc["text"])

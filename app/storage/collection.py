@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from app.errors import Conflict
+from app.storage.derived import Derived
 from app.storage.filters import EVERYTHING, Filter
 from app.storage.rules import Fade
 from app.storage.scope import Pair
@@ -192,6 +193,14 @@ def stale(doc: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
     return any(doc.get(name) != value for name, value in expect.items())
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A document that a search found. The engine may hand out the same one again: it is never written into."""
+
+    doc: Doc
+    derived: Derived = field(default_factory=Derived, compare=False)
+
+
 # --- Engines ----------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +241,7 @@ class Store(Protocol):
         """Sees every commit that was acknowledged before the call."""
         ...
 
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
         """Documents by the handles of `Columns.rows`, in that order; None for one that went meanwhile."""
         ...
 

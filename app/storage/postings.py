@@ -33,18 +33,21 @@ class Postings:
         if not len(self._keys) or self._tail_size > max(MIN_TAIL, len(self._keys) // 8):
             self._merge()
 
-    def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> NDArray[np.float32]:
-        """(keys, width): the counts of each key, at its rows."""
+    def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> tuple[NDArray[np.float32], list[int]]:
+        """(keys, width): the counts of each key, at its rows; and how many rows each key has."""
         table = np.zeros((len(keys), width), np.float32)
         starts, stops = self._keys.searchsorted(keys).tolist(), self._keys.searchsorted(keys, "right").tolist()
+        found = [stop - start for start, stop in zip(starts, stops, strict=True)]
         for line, start, stop in zip(table, starts, stops, strict=True):
-            line[self._rows[start:stop]] = self._counts[start:stop]
+            if start < stop:
+                line[self._rows[start:stop]] = self._counts[start:stop]
         if self._tail:
             tail_keys, tail_rows, tail_counts = self._unsorted()
-            for line, key in zip(table, keys, strict=True):
+            for at, key in enumerate(keys):
                 hit = np.flatnonzero(tail_keys == key)
-                line[tail_rows[hit]] = tail_counts[hit]
-        return table
+                table[at, tail_rows[hit]] = tail_counts[hit]
+                found[at] += len(hit)
+        return table, found
 
     def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         wanted = self._keys.dtype.type(key)

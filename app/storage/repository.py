@@ -24,9 +24,12 @@ class Listing:
     cursor: str | None
 
 
+_NO_EXPIRY = Absent("expires_at")
+
+
 def unexpired(now: str) -> Filter:
     """Time limits are exact on read, whenever the purge comes."""
-    return Or((Absent("expires_at"), Range("expires_at", gt=now)))
+    return Or((_NO_EXPIRY, Range("expires_at", gt=now)))
 
 
 def expired(doc: Doc, now: str) -> bool:

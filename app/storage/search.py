@@ -5,12 +5,13 @@ returns candidates and their neighbours. The ranking (`memories/ranking.py`) nev
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.storage.derived import Derived
 from app.storage.filters import Filter
 from app.storage.scope import Pair
 
@@ -83,29 +84,44 @@ class Columns:
     """crc32 of the agent's id, 0 for none."""
     content: Ints
     """64-bit hash of the normalised content: equal contents are shown once."""
+    derived: Derived = field(default_factory=Derived, compare=False)
+    """The same object for as long as the engine's own columns are the same."""
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
     """Columns of several pairs, at least one, as one scope: codes and neighbours are shifted, statistics are added."""
     if len(parts) == 1:
         return parts[0]
-    shifts = np.cumsum([0, *(len(p.rows) for p in parts)])
-    codes = np.cumsum([0, *(int(p.session.max(initial=-1)) + 1 for p in parts)])
-    count = sum(p.count for p in parts)
-    joined = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _PLAIN}
+    sources = tuple(getattr(part, name) for part in parts for name in _FIXED)
+    fixed = parts[0].derived.get("joined", sources, lambda: _joined(parts))
     return Columns(
-        **joined,
+        **fixed,
+        matched=np.concatenate([p.matched for p in parts]),
+        cosine=np.concatenate([p.cosine for p in parts]),
+        has_vector=np.concatenate([p.has_vector for p in parts]),
         hits=np.concatenate([p.hits for p in parts], axis=1),
         df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
-        count=count,
-        mean_length=sum(p.mean_length * p.count for p in parts) / max(1, count),
-        previous=np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),
-        following=np.concatenate([_shifted(p.following, by) for p, by in zip(parts, shifts, strict=False)]),
-        session=np.concatenate([_shifted(p.session, by) for p, by in zip(parts, codes, strict=False)]),
     )
 
 
-_PLAIN = "rows matched cosine has_vector length speaker time flags base_importance anchor pinned agent content".split()
+_PLAIN = ("rows", "length", "speaker", "time", "flags", "base_importance", "anchor", "pinned", "agent", "content")
+_FIXED = (*_PLAIN, "count", "mean_length", "previous", "following", "session")
+
+
+def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
+    """What no query changes."""
+    shifts = np.cumsum([0, *(len(p.rows) for p in parts)])
+    codes = np.cumsum([0, *(int(p.session.max(initial=-1)) + 1 for p in parts)])
+    count = sum(p.count for p in parts)
+    return {
+        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in _PLAIN},
+        "count": count,
+        "mean_length": sum(p.mean_length * p.count for p in parts) / max(1, count),
+        "previous": np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),
+        "following": np.concatenate([_shifted(p.following, by) for p, by in zip(parts, shifts, strict=False)]),
+        "session": np.concatenate([_shifted(p.session, by) for p, by in zip(parts, codes, strict=False)]),
+        "derived": Derived(),
+    }
 
 
 def _shifted(values: Ints, by: int) -> Ints:

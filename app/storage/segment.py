@@ -4,17 +4,19 @@ Arrays grow by doubling. A changed document is overwritten where it stands if on
 is appended anew; a deleted one dies. Dead entries are left out of every answer; a segment with many of them is `worn`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
 from app.storage.collection import Searched
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range
-from app.storage.packed import FACET, TERM, Packed, facet_id, head_dtype, model_id, quantise, range_value
+from app.storage.derived import Derived
+from app.storage.masks import Masks
+from app.storage.packed import FACET, TERM, Packed, head_dtype, model_id, quantise
 from app.storage.postings import Postings
 from app.storage.search import Bools, Columns, Floats, Ints, SearchQuery
 from app.storage.text import name_id
@@ -172,10 +174,10 @@ class Segment:
     def columns(self, query: SearchQuery) -> Columns:
         fixed = self._fixed or self._describe()
         self._fixed = fixed
-        hits = self._terms.spread(query.terms, self._size)
+        hits, found = self._terms.spread(query.terms, self._size)
+        df = np.array(found, np.float32)
         cosine, has_vector = self._cosine(query, fixed)
-        mask = self._mask(query.where, fixed)
-        matched = np.full(self._size, mask) if isinstance(mask, bool) else mask
+        matched = fixed.masks.matched(query.where)
         if fixed.live is not None:
             hits, cosine, has_vector, matched = (
                 hits[:, fixed.live],
@@ -183,7 +185,7 @@ class Segment:
                 has_vector[fixed.live],
                 matched[fixed.live],
             )
-        df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
+            df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
         return Columns(**fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
 
     def _describe(self) -> "_Fixed":
@@ -201,7 +203,7 @@ class Segment:
             live=live,
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
-            empty=tuple(np.isnan(heads["ranges"]).all(axis=0).tolist()),
+            masks=Masks(self._spec, self._facets, heads["ranges"]),
             columns={
                 "rows": self._ids[:n][at].copy(),
                 "length": length,
@@ -218,6 +220,7 @@ class Segment:
                 "pinned": heads["pinned"][at].astype(np.bool_),
                 "agent": np.full(len(length), self._agent, np.int64),
                 "content": heads["content"][at].copy(),
+                "derived": Derived(),
             },
         )
 
@@ -226,91 +229,33 @@ class Segment:
         if query.vector is None or len(query.vector) != self._dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
         wanted = quantise(query.vector)
-        has_vector: Bools = fixed.model == model_id(query.model, self._dim)
+        has_vector, per_norm = fixed.of_model(model_id(query.model, self._dim))
         # a product of int8 vectors is a whole number that float32 holds exactly
         dots = simsimd.cdist(wanted[np.newaxis], self._vectors[:n], metric="dot", out_dtype="float32")
-        cosine = np.asarray(dots)[0] * fixed.per_norm
-        cosine *= np.float32(1 / np.linalg.norm(wanted.astype(np.float32)))
+        cosine = np.asarray(dots)[0] * per_norm
+        whole = wanted.astype(np.float32)
+        cosine *= np.float32(1 / math.sqrt(whole.dot(whole)))
         np.minimum(cosine, 1, out=cosine)
         np.maximum(cosine, -1, out=cosine)
-        cosine *= has_vector
         return cosine, has_vector
-
-    def _mask(self, where: Filter, fixed: "_Fixed") -> "_Mask":
-        match where:
-            case And(parts):
-                return _all(self._mask(part, fixed) for part in parts)
-            case Or(parts):
-                return _any(self._mask(part, fixed) for part in parts)
-            case Not(part):
-                mask = self._mask(part, fixed)
-                return not mask if isinstance(mask, bool) else ~mask
-            case Eq(field, value) | Has(field, value):
-                return self._holding(field, (value,))
-            case In(field, values):
-                return self._holding(field, values)
-            case Absent(field):
-                number = self._spec.ranges.index(field)
-                return fixed.empty[number] or np.isnan(self._range_column(number))
-            case Range():
-                number = self._spec.ranges.index(where.field)
-                return not fixed.empty[number] and self._between(where, number)
-
-    def _holding(self, field: str, values: Sequence[Any]) -> "_Mask":
-        if field not in self._spec.facets:
-            raise KeyError(f"{field} is not declared as a facet")
-        mask = np.zeros(self._size, np.bool_)
-        for value in values:
-            rows, _ = self._facets.lookup(facet_id(field, value))
-            if len(rows) == self._size:  # a row holds a value once
-                return True
-            mask[rows] = True
-        return mask
-
-    def _range_column(self, number: int) -> NDArray[np.float64]:
-        column: NDArray[np.float64] = self._heads["ranges"][: self._size, number]
-        return column
-
-    def _between(self, where: Range, number: int) -> Bools:
-        column = self._range_column(number)
-        mask: Bools = ~np.isnan(column)
-        for bound, holds in (
-            (where.ge, np.greater_equal),
-            (where.gt, np.greater),
-            (where.le, np.less_equal),
-            (where.lt, np.less),
-        ):
-            if bound is not None:
-                mask &= holds(column, range_value(bound))
-        return mask
-
-
-_Mask: TypeAlias = Bools | bool
-"""One truth for all rows, or one for each; never shared, for the caller writes into it."""
-
-
-def _all(masks: Iterable[_Mask]) -> _Mask:
-    every: _Mask = True
-    for mask in masks:
-        every = mask if every is True else every if mask is True else every & mask
-    return every
-
-
-def _any(masks: Iterable[_Mask]) -> _Mask:
-    some: _Mask = False
-    for mask in masks:
-        some = mask if some is False else some if mask is False else some | mask
-    return some
 
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
     """What no query changes. `live`: entries that are not dead, None for all. Of all entries: `model`, 1 / `norm` (0
-    where there is no vector), and which of the range columns hold nothing at all."""
+    where there is no vector), and the filters' masks."""
 
     live: Ints | None
     model: NDArray[np.uint32]
     per_norm: Floats
-    empty: tuple[bool, ...]
+    masks: Masks
     columns: dict[str, Any]
     """Fields of `Columns`."""
+    _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
+
+    def of_model(self, model: int) -> tuple[Bools, Floats]:
+        """Which entries have a vector of the model, and 1 / its norm, 0 for the others."""
+        if model not in self._of_model:
+            has_vector: Bools = self.model == model
+            self._of_model[model] = has_vector, self.per_norm * has_vector
+        return self._of_model[model]

@@ -52,15 +52,23 @@ def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:
 
 
 def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
-    """The task as prompt text and its tokens, never more than `max_tokens`: goal and open steps first, then notes by
-    priority, then evidence, the newest first."""
-    lines = [f"goal: {task['goal']}", f"status: {task['status']}"]
-    lines += [_step(index, step) for index, step in enumerate(task["plan"])]
-    notes = sorted(enumerate(task["scratchpad"]), key=lambda at: (-at[1]["priority"], -at[0]))
-    lines += [f"note ({note['priority']:g}): {note['content']}" for _, note in notes]
-    lines += [f"evidence ({one['source']}): {one['content']}" for one in reversed(task["evidence"])]
-    text, size, _ = tokens.most_that_fit(lines, lambda count: "\n".join(lines[:count]), max_tokens)
+    """The task as prompt text and its tokens, never more than `max_tokens`."""
+    found = [text for _, _, text in lines(task)]
+    text, size, _ = tokens.most_that_fit(found, lambda count: "\n".join(found[:count]), max_tokens)
     return text, size
+
+
+def lines(task: Doc) -> list[tuple[str, int | None, str]]:
+    """(kind, index, text): goal and steps first, then notes by priority, then evidence, the newest first."""
+    notes = sorted(enumerate(task["scratchpad"]), key=lambda at: (-at[1]["priority"], -at[0]))
+    evidence = list(enumerate(task["evidence"]))[::-1]
+    return [
+        ("goal", None, f"goal: {task['goal']}"),
+        ("status", None, f"status: {task['status']}"),
+        *(("step", index, _step(index, step)) for index, step in enumerate(task["plan"])),
+        *(("note", index, f"note ({note['priority']:g}): {note['content']}") for index, note in notes),
+        *(("evidence", index, f"evidence ({one['source']}): {one['content']}") for index, one in evidence),
+    ]
 
 
 def _step(index: int, step: Mapping[str, Any]) -> str:

@@ -328,11 +328,11 @@ async def test_what_was_deleted_is_not_found_and_its_handle_leads_nowhere(store:
     await store.commit([entry("tea", "one"), entry("tea", "two")])
     before = await store.search(ENTRIES, ask("tea"))
     await store.commit([Delete(ENTRIES, T, "one")])
-    assert [doc and doc["entry_id"] for doc in await store.fetch(ENTRIES, T, before.rows)] == [None, "two"]
+    assert [one and one.doc["entry_id"] for one in await store.fetch(ENTRIES, T, before.rows)] == [None, "two"]
     found = await view(store, ENTRIES, ask("tea"))
     assert (set(found.rows), found.df, found.count) == ({"two"}, [1], 1)
     await store.commit([entry("tea", "three")])
-    assert [doc and doc["entry_id"] for doc in await store.fetch(ENTRIES, T, before.rows)] == [None, "two"]
+    assert [one and one.doc["entry_id"] for one in await store.fetch(ENTRIES, T, before.rows)] == [None, "two"]
 
 
 async def test_handles_are_fetched_in_the_order_asked(store: Store) -> None:

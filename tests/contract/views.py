@@ -26,7 +26,7 @@ class View:
 async def view(store: Store, collection: Collection, query: SearchQuery) -> View:
     columns = await store.search(collection, query)
     docs = await store.fetch(collection, query.tenant, columns.rows)
-    ids = [str(doc[collection.id_field]) for doc in docs if doc is not None]
+    ids = [str(one.doc[collection.id_field]) for one in docs if one is not None]
     assert len(ids) == len(set(ids)) == len(docs), "each document once, and all of them there"
     sessions = _members(columns, ids)
     rows = {

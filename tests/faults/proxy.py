@@ -6,8 +6,9 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import Enum, auto
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Proxy:
         self._random = random.Random(seed)
         self._mode = Mode.PASS
         self._changed = asyncio.Event()
-        self._server: asyncio.Server | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._links: set[asyncio.Task[None]] = set()
         self._holder = _bound(0)  # never listens: keeps the port ours while nobody does
         self.port: int = self._holder.getsockname()[1]
@@ -63,7 +64,6 @@ class Proxy:
 
     def close(self) -> None:
         self._run(self._switch(Mode.REFUSE))
-        self._run(asyncio.sleep(0.05))  # what was being accepted meanwhile ends, too
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -82,66 +82,60 @@ class Proxy:
             await self._listen()
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accepted, sock=_bound(self.port))
+        listening = _bound(self.port)
+        listening.listen(100)
+        self._listening = self._loop.create_task(self._accept(listening))
 
     async def _shut(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        await asyncio.sleep(0)  # one that was just accepted begins now
-        while self._links:
-            for link in self._links:
-                link.cancel()
-            await asyncio.wait(self._links)
-            await asyncio.sleep(0)
+        tasks = [*self._links, *([self._listening] if self._listening else [])]
+        self._listening = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     # --- One connection -----------------------------------------------------------------------------------------------
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = asyncio.current_task()
-        assert link is not None
-        self._links.add(link)
-        link.add_done_callback(self._links.discard)
-        self.connections += 1
-        try:
-            if self._mode is not Mode.REFUSE:  # accepted as it began
-                await self._link(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # an end as good as any
-        finally:
-            _reset(writer)
+    async def _accept(self, listening: socket.socket) -> None:
+        with closing(listening):
+            while True:
+                accepted, _ = await self._loop.sock_accept(listening)
+                self.connections += 1
+                link = self._loop.create_task(self._link(accepted))
+                self._links.add(link)
+                link.add_done_callback(self._links.discard)
+                link.add_done_callback(partial(_reset, accepted))
 
-    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._open_again()
-        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
-        ways = [
-            asyncio.create_task(self._requests(reader, upstream_writer)),
-            asyncio.create_task(self._replies(upstream_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            _reset(upstream_writer)
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while chunk := await reader.read(_CHUNK):
+    async def _link(self, client: socket.socket) -> None:
+        with closing(socket.socket()) as upstream, suppress(OSError):  # an end as good as any
+            upstream.setblocking(False)
             await self._open_again()
-            writer.write(chunk)
-            await writer.drain()
+            await self._loop.sock_connect(upstream, ("127.0.0.1", self._upstream))
+            ways = [
+                self._loop.create_task(self._requests(client, upstream)),
+                self._loop.create_task(self._replies(upstream, client)),
+            ]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while chunk := await reader.read(_CHUNK):
+    async def _requests(self, client: socket.socket, upstream: socket.socket) -> None:
+        while chunk := await self._loop.sock_recv(client, _CHUNK):
+            await self._open_again()
+            await self._loop.sock_sendall(upstream, chunk)
+
+    async def _replies(self, upstream: socket.socket, client: socket.socket) -> None:
+        while chunk := await self._loop.sock_recv(upstream, _CHUNK):
             if self._mode is Mode.DELAY:
                 await self._until_changed(self._delay)
             await self._open_again()
             if self._random.random() < _CUTS.get(self._mode, 0):
-                writer.write(chunk[: len(chunk) // 2])
-                await writer.drain()
+                await self._loop.sock_sendall(client, chunk[: len(chunk) // 2])
                 return
-            writer.write(chunk)
-            await writer.drain()
+            await self._loop.sock_sendall(client, chunk)
 
     async def _open_again(self) -> None:
         while self._mode is Mode.BLACKHOLE:
@@ -177,16 +171,17 @@ class Blinking:
 
 def _bound(port: int) -> socket.socket:
     bound = socket.socket()
+    bound.setblocking(False)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     bound.bind(("127.0.0.1", port))
     return bound
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
+def _reset(connection: socket.socket, _: object) -> None:
     with suppress(OSError):
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
-    writer.transport.abort()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+    connection.close()
 
 
 @contextmanager

@@ -46,7 +46,14 @@ class Talk:
 async def whole_conversation(talk: Talk) -> None:
     await _session(talk)
     await _memories(talk)
-    for part in (more_talk.tasks, more_talk.actions, more_talk.people, more_talk.agents, more_talk.background):
+    for part in (
+        more_talk.tasks,
+        more_talk.actions,
+        more_talk.contexts,
+        more_talk.people,
+        more_talk.agents,
+        more_talk.background,
+    ):
         await part(talk)
     for name in ("livez", "readyz", "metrics"):
         await talk(name)

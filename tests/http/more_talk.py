@@ -53,6 +53,14 @@ async def actions(talk: Talk) -> None:
     await talk("get_action_stats", 422, agent_id="support", tz="Nowhere/Land")
 
 
+async def contexts(talk: Talk) -> None:
+    asked = {**OWNER, "query": "Where does she live?", "system_prompt": "You are kind."}
+    await talk("assemble_context", body=asked)
+    await talk("assemble_context", body={**asked, "format": "messages", "citations": "numbers", "token_budget": 60})
+    await talk("assemble_context", body={**asked, "sections": {"memories": {"share": 0.5, "limit": 2}}})
+    await talk("assemble_context", 422, body={**asked, "include": ["nonsense"]})
+
+
 async def people(talk: Talk) -> None:
     ada: dict[str, Any] = {"user_id": "ada"}
     await talk("get_profile", 404, user_id="nobody")

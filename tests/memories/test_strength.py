@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memories.strength import DAY_MS, DEFAULT_DECAY, Decay, importance
+from app.memories.strength import DAY_MS, DEFAULT_DECAY, Decay, Fading, importance
 
 NOW = 1_750_000_000_000
 bases = st.floats(0, 1)
@@ -70,3 +70,18 @@ def test_arrays_give_what_single_memories_give(each: list[tuple[float, float, bo
     many = importance(np.array([base for base, *_ in each]), anchors, NOW, pinned, decay)
     one = [importance(b, int(a), NOW, f, decay) for (b, _, f), a in zip(each, anchors.tolist(), strict=True)]
     assert many == pytest.approx(one)
+
+
+@given(
+    st.lists(st.tuples(bases, st.floats(-5_000, 5_000), st.booleans()), min_size=1, max_size=6),
+    st.floats(-10_000, 10_000),
+    decays,
+)
+def test_reckoned_in_two_parts_it_is_the_same(
+    memories: list[tuple[float, float, bool]], later: float, decay: Decay
+) -> None:
+    base = np.array([base for base, _, _ in memories])
+    anchor = np.array([NOW + int(days * DAY_MS) for _, days, _ in memories])
+    pinned = np.array([pinned for _, _, pinned in memories])
+    now = NOW + int(later * DAY_MS)
+    assert Fading(base, anchor, pinned, decay).at(now) == pytest.approx(importance(base, anchor, now, pinned, decay))

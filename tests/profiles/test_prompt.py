@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app import tokens
+from app.delimiters import escape
 from app.profiles import merge, prompt
 from tests.memories.helpers import Json
 
@@ -125,7 +126,7 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
 
 @pytest.mark.parametrize("text", ["a < b", "x <- y", "<b>bold</b>", "<memo>", "if memories < 3:", "I <3 you"])
 def test_other_text_is_left_as_it_is(text: str) -> None:
-    assert prompt.escape(text) == text
+    assert escape(text) == text
 
 
 def test_memories_leave_first_then_the_lessons_least_seen() -> None:

@@ -27,4 +27,3 @@ def test_four_services_on_one_mongodb_lose_and_double_nothing(mongodb: Deploymen
     assert code == 0, report
     assert report["appends"]["servers"] == report["jobs"]["workers"] == 4
     assert report["jobs"]["stale tokens refused"] >= 1, "a worker that was stopped past its lease wrote nothing more"
-

@@ -40,8 +40,9 @@ def test_a_lookup_finds_what_a_dictionary_would(given_rows: list[list[tuple[int,
 def test_a_table_of_several_keys_holds_their_counts(given_rows: list[dict[int, int]], asked: list[int]) -> None:
     postings = Postings(np.dtype("<u4"))
     fill(postings, [list(entries.items()) for entries in given_rows])
-    table = postings.spread(np.array(asked, np.uint32), len(given_rows))
+    table, found = postings.spread(np.array(asked, np.uint32), len(given_rows))
     assert table.tolist() == [[entries.get(key, 0) for entries in given_rows] for key in asked]
+    assert found == [sum(key in entries for entries in given_rows) for key in asked]
 
 
 def test_merging_the_tail_changes_no_answer() -> None:

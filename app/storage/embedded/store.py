@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,7 +16,7 @@ import apsw
 import orjson
 
 from app.storage.cache import SegmentCache
-from app.storage.collection import After, Change, Collection, Committed, Doc, Finding, Order
+from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.embedded import check, fade, pairs, sql, transfer
 from app.storage.embedded.changes import execute
 from app.storage.embedded.schema import connect, guarded, migrate
@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 INLINE_ROWS = 2_000
 MAX_READS = 10_000
+KEPT_DOCUMENTS = 4_096
+MAX_KEPT_CHARS = 4_000
 FILE_NAME = "recalld.db"
 
 
@@ -59,6 +61,8 @@ class EmbeddedStore:
         self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
         self._reads: dict[Hashable, Any] = {}
         self._read_version: Any = None
+        self._version_known = False
+        self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
         self._observe_commit = observe_commit
         self.writer = self._start_writer()
 
@@ -171,14 +175,18 @@ class EmbeddedStore:
         segments = [await self._segment(collection, state) for state in states if state.count]
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
         wanted = rows.tolist()
         marks = ", ".join("?" * len(wanted))
         # "+" keeps SQLite from walking all of the tenant in one of its indexes
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
         with guarded():
             found: dict[Any, Any] = dict(cast(Any, self._reader.execute(statement, (*wanted, tenant))))
-        return [orjson.loads(found[row]) if row in found else None for row in wanted]
+        return [self._fetched(found[row]) if row in found else None for row in wanted]
+
+    def _fetched(self, text: str) -> Fetched:
+        """Kept by the text that was read this moment, so what is handed out is always what is stored."""
+        return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else _fetched(text)
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[pairs.PairState]:
         """The pairs as of now."""
@@ -187,15 +195,27 @@ class EmbeddedStore:
 
     def _until_commit(self, key: Hashable, read: Callable[[], T]) -> T:
         """What was read before holds until any connection, of any process, commits."""
-        with guarded():
-            version = self._reader.pragma("data_version")
-            if version != self._read_version or len(self._reads) > MAX_READS:
-                self._reads.clear()
-                self._read_version = version
-            if key not in self._reads:
+        if not self._version_known:
+            self._look_at_version()
+        if key not in self._reads:
+            with guarded():
                 self._reads[key] = read()
         found: T = self._reads[key]
         return found
+
+    def _look_at_version(self) -> None:
+        """Once in each round of the event loop. Who was told of a commit after this look was told in a later callback,
+        and callbacks run in the order in which they were scheduled: after the one that ends the round."""
+        with guarded():
+            version = self._reader.pragma("data_version")
+        if version != self._read_version or len(self._reads) > MAX_READS:
+            self._reads.clear()
+            self._read_version = version
+        self._version_known = True
+        asyncio.get_running_loop().call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        self._version_known = False
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         if collection.searched is None:
@@ -278,6 +298,10 @@ class EmbeddedStore:
         with guarded():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
         return [Finding("store", True, "readable"), Finding("search", True, "exact")]
+
+
+def _fetched(text: str) -> Fetched:
+    return Fetched(orjson.loads(text))
 
 
 def _make(directory: Path) -> None:

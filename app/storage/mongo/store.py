@@ -14,7 +14,7 @@ import pymongo
 
 from app.clock import Clock, SystemClock, to_ms
 from app.storage.cache import SegmentCache
-from app.storage.collection import After, Change, Collection, Committed, Doc, Finding, Order
+from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.filters import EVERYTHING, Filter
 from app.storage.mongo import check, fade, pairs, query, transfer
 from app.storage.mongo.candidates import Candidates
@@ -182,16 +182,16 @@ class MongoStore(Unbroken):
         )
 
     @whole
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Doc | None]:
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
         wanted: list[int] = rows.tolist()
-        by_row: dict[int, Doc] = {}
+        by_row: dict[int, Fetched] = {}
         fields = dict.fromkeys((f"{OWN}.{name}" for name in _HIDDEN), 0)
         with self._within():
             for part in parts(wanted):
                 found = self._database[collection.name].find({ROW: {"$in": part}, "tenant_id": tenant}, fields)
                 async for stored in found:
                     row = int(stored[OWN]["row"])
-                    by_row[row] = decode(collection, stored)
+                    by_row[row] = Fetched(decode(collection, stored))
         return [by_row.get(row) for row in wanted]
 
     # --- Moving -------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ async def old(store: MongoStore) -> None:
 
 async def ids(store: MongoStore, columns: Columns) -> list[str]:
     docs = await store.fetch(ENTRIES, T, columns.rows)
-    return [doc["entry_id"] for doc in docs if doc is not None]
+    return [one.doc["entry_id"] for one in docs if one is not None]
 
 
 # --- What is sent -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Starting on a deployment: what is made, once; and what is said where it cannot be used, without its password."""
 
 import asyncio
+import gc
 import logging
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,14 @@ async def refusal(uri: str, deadline: float = 1) -> str:
         await MongoStore.open(uri, COLLECTIONS, Options(deadline_seconds=deadline), dim=DIM)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.__cause__)
+    gc.collect()  # the driver leaves the socket of an interrupted attempt open: it goes here, not in another test
     return caught.value.detail
 
 
+left_open = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@left_open
 async def test_an_address_where_nobody_listens_is_named_without_its_password() -> None:
     said = await refusal(f"mongodb://ada:{SECRET}@127.0.0.1:9/")
     assert "mongodb://***@127.0.0.1:9/ cannot be reached within 1 s" in said

@@ -104,5 +104,5 @@ async def ranked(store: Store, query: SearchQuery) -> list[tuple[float, str]]:
     found = rank(columns, QUERY, "hybrid", NOW_MS)
     docs = await store.fetch(ENTRIES, query.tenant, columns.rows[found.order])
     scores = [round(float(found.score[index]), 6) for index in found.order]
-    ids = [doc["entry_id"] for doc in docs if doc is not None]
+    ids = [one.doc["entry_id"] for one in docs if one is not None]
     return sorted(zip(scores, ids, strict=True), key=lambda one: (-one[0], one[1]))

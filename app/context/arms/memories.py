@@ -1,0 +1,70 @@
+"""What is remembered and matters for the query."""
+
+from app.clock import rfc3339, to_ms
+from app.context.items import Arm, Asked, Item
+from app.errors import EmbeddingUnavailable
+from app.memories.decays import Decays
+from app.memories.lookup import Hit, Lookup, Wanted
+from app.memories.models import MEMORIES
+from app.memories.ranking import Mode
+from app.memories.recall import search_filter
+from app.memories.schemas import SearchRequest
+from app.storage.text import content_hash
+
+SPARE = 2
+"""So many times the limit is looked for, since some repeat what other sections hold."""
+
+
+async def gather(asked: Asked) -> list[Item]:
+    try:
+        hits = await _find(asked, "hybrid")
+    except EmbeddingUnavailable as fault:  # words still find much
+        asked.faults.append(fault)
+        hits = await _find(asked, "text")
+    return [_item(hit) for hit in hits if not _is_query(hit, asked)]
+
+
+def _is_query(hit: Hit, asked: Asked) -> bool:
+    """The query as this session has said it already tells nothing."""
+    in_session = asked.body.session_id is not None and hit.doc["source"]["session_id"] == asked.body.session_id
+    return in_session and content_hash(hit.doc["content"]) == content_hash(asked.body.query)
+
+
+async def _find(asked: Asked, mode: Mode) -> list[Hit]:
+    body, held, tenant = asked.body, asked.held, asked.scope.tenant
+    request = SearchRequest(
+        query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
+    )
+    wanted = Wanted(
+        query=body.query,
+        pairs=asked.scope.pairs(body.agent_id, body.user_id, include_shared=True),
+        where=search_filter(request, rfc3339(asked.now)),
+        now_ms=to_ms(asked.now),
+        k=SPARE * asked.limit,
+        mode=mode,
+        decays=Decays(held.agents, tenant),
+        needs_vector=mode != "text",
+    )
+    return (await Lookup(held.store, asked.scope, held.embedder, MEMORIES).find(wanted)).hits
+
+
+def _item(hit: Hit) -> Item:
+    doc, source = hit.doc, hit.doc["source"]
+    happened = str(doc["event_at"] or doc["created_at"])[:10]
+    speaker = f" {source['speaker']}:" if source["speaker"] else ""
+    same = {f"text:{content_hash(doc['content'])}"}
+    if source["origin"] == "message":
+        same.add(f"message:{source['session_id']}:{source['message_seq']}")
+    text = doc["content"] if not doc["context"] else f"{doc['content']} ({doc['context']})"
+    return Item(
+        doc["memory_id"],
+        doc["memory_type"],
+        text,
+        hit.score,
+        prefix=f"{happened}{speaker} ",
+        same=frozenset(same),
+        memory_id=doc["memory_id"],
+    )
+
+
+MEMORIES_ARM = Arm("memories", "Memories", 0.35, {"general": 3, "recall": 5}, gather)

@@ -1,0 +1,54 @@
+"""What an arm brings, and what an arm is. A new kind of memory is one more `Arm` in `registry.py`."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.context.schemas import ContextRequest, Intent
+from app.errors import RecalldError
+from app.state import Resources
+from app.storage.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`text` is content, as it was given: it is escaped where it is rendered. Items that share one of `same` say the
+    same: one of them is enough."""
+
+    id: str
+    type: str
+    text: str
+    score: float | None = None
+    prefix: str = ""
+    """What we say of it: when, by whom."""
+    same: frozenset[str] = frozenset()
+    role: str | None = None
+    """Of a turn of the conversation."""
+    memory_id: str | None = None
+    """Counts as accessed when it is packed."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What an arm has to go by. `now` is the request's time; `limit` how many items have room at most."""
+
+    body: ContextRequest
+    scope: Scope
+    held: Resources
+    now: datetime
+    limit: int
+    faults: list[RecalldError] = field(default_factory=list)
+    """What an arm did without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One section. `limits`: items by intent; an intent that is not named does without it. `share` of the budget is its
+    own while others want the rest. The best item comes first, but with `newest_first`: then the text turns them."""
+
+    section: str
+    title: str
+    share: float
+    limits: Mapping[Intent, int]
+    gather: Callable[[Asked], Awaitable[list[Item]]]
+    newest_first: bool = False

@@ -1,0 +1,108 @@
+"""A context on the wire."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from app.schemas import Count, Identifier, Schema, Share, Timestamp
+
+Intent = Literal["general", "recall", "execute"]
+SectionName = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+MemoryRole = Literal["user", "developer", "system"]
+
+
+class SectionAsked(Schema):
+    """At most so much of the budget, by share or in tokens, and at most so many items."""
+
+    share: Share | None = None
+    tokens: Count | None = None
+    limit: int | None = Field(None, strict=True, ge=0, le=100)
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if self.share is not None and self.tokens is not None:
+            raise ValueError("give share or tokens, not both")
+        return self
+
+
+class ContextRequest(Schema):
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {"query": "Where does she live now?", "agent_id": "support", "user_id": "ada", "session_id": "chat-1"}
+            ]
+        }
+    }
+
+    query: Text
+    agent_id: Identifier
+    user_id: Identifier | None = None
+    session_id: Identifier | None = Field(None, description="Its last messages and its task in progress are added.")
+    task_id: Identifier | None = Field(None, description="Default: the session's task in progress.")
+    intent: Literal["auto", "general", "recall", "execute"] = "auto"
+    token_budget: int | None = Field(
+        None,
+        strict=True,
+        ge=1,
+        le=10_000_000,
+        description="Default: a quarter of the agent's max_context_tokens where it is registered, else 4000.",
+    )
+    sections: dict[SectionName, SectionAsked] = Field({}, description="Bounds by section; naming one asks for it.")
+    format: Literal["markdown", "messages"] = "markdown"
+    citations: Literal["ids", "numbers"] = Field(
+        "ids", description="What entries are cited by; a number takes 2 tokens instead of 25, `sections` maps it."
+    )
+    system_prompt: str | None = None
+    memory_role: MemoryRole = Field("user", description="Role of the message that carries what is remembered.")
+    include: list[SectionName] = Field([], description="Sections beside those that the intent brings.")
+    exclude: list[SectionName] = []
+    min_trust: Share | None = None
+    as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
+    now: Timestamp | None = None
+
+
+class Message(Schema):
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str
+
+
+class PackedItem(Schema):
+    id: str
+    type: str
+    citation: str = Field(description="What stands for it in the text, in brackets.")
+    score: float | None = Field(description="Of the search that found it; null for what was not searched for.")
+    tokens: Count
+
+
+class PackedSection(Schema):
+    name: str
+    tokens: Count = Field(description="Its title included.")
+    items: list[PackedItem]
+
+
+class Dropped(Schema):
+    id: str
+    reason: Literal["budget", "section_budget", "limit", "duplicate"]
+
+
+class SectionError(Schema):
+    section: str
+    code: str
+    detail: str
+
+
+class Context(Schema):
+    intent: Intent
+    messages: list[Message] = Field(description="With format `messages`: ready for the model.")
+    text: str = Field(description="What is remembered, as delimited data; with `messages`, without the turns.")
+    tokens: Count = Field(description="o200k tokens of all that was added; with `messages`, 4 more for each message.")
+    budget: Count
+    query_tokens: Count = Field(description="Not part of the budget.")
+    system_prompt_tokens: Count = Field(description="Not part of the budget.")
+    sections: list[PackedSection]
+    dropped: list[Dropped]
+    errors: list[SectionError] = Field(description="Sections that could not be read, or only in part.")
+    took_ms: dict[str, Any] = Field(description="By section, and `total`.")

@@ -1,0 +1,33 @@
+"""What readers reckon from what an engine hands out more than once, kept with it."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class Derived:
+    """Results of pure functions of something that does not change; it goes when that goes."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[tuple[Any, ...], Any]] = {}
+
+    def get(self, name: str, sources: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """`make()`, or what it returned for the very same `sources`: arrays by identity, anything else by value."""
+        held = self._held.get(name)
+        if held is None or not _all_same(held[0], sources):
+            held = self._held[name] = (sources, make())
+        found: T = held[1]
+        return found
+
+
+def _all_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return one is other or (len(one) == len(other) and all(map(_same, one, other)))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other)
