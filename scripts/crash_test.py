@@ -2,6 +2,7 @@
 
     python scripts/crash_test.py --rounds 50            # exit code 0: nothing lost, torn or double, search as before
     python scripts/crash_test.py --rounds 3 --plant-fault   # exit code 0: losses WERE found in a service that lies
+    python scripts/crash_test.py --store mongodb://...      # on MongoDB, in a database of its own
 
 The planted fault is a writer that acknowledges before its group's COMMIT. A kill takes the process, not the machine:
 that an fsync reaches the disk is SQLite's `synchronous=FULL` and the disk's honesty, which no such script can test.
@@ -19,13 +20,14 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
+from pymongo import MongoClient
 
 ROOT = Path(__file__).resolve().parents[1]
 NOW = "2030-01-01T00:00:00.000Z"
@@ -138,8 +140,8 @@ class Report:
 
 
 class Server:
-    def __init__(self, directory: Path, *, planted: bool) -> None:
-        self.planted = planted
+    def __init__(self, directory: Path, *, planted: bool, store: Mapping[str, str]) -> None:
+        self.planted, self.shared = planted, bool(store)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
@@ -153,6 +155,7 @@ class Server:
             "RECALLD_HOST": "127.0.0.1",
             "RECALLD_PORT": str(self.port),
             "RECALLD_LOG_LEVEL": "warning",
+            **store,
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -299,15 +302,18 @@ async def send(client: httpx.AsyncClient, one: Memory | Batch) -> httpx.Response
     return await client.post(one.path, json=one.body(), headers=headers)
 
 
-async def send_again(client: httpx.AsyncClient, ledger: Ledger, report: Report) -> int:
-    """Retries what was never answered, as a client would. How many keys are still claimed by requests that died."""
+async def send_again(client: httpx.AsyncClient, ledger: Ledger, report: Report, *, shared: bool) -> int:
+    """Retries what was never answered, as a client would. How many are still held up by requests that died.
+
+    By a claim of their key, or in a store that outlives the service by a transaction, which it gives up in a minute.
+    """
     claimed = 0
     for one in ledger.unsettled():
         response = await send(client, one)
         if response.is_success:
             one.note(response.json())
             report.counts["retries after a kill"] += 1
-        elif response.status_code == 409 and response.json()["code"] == "idempotency_in_progress":
+        elif response.json().get("code") in ("idempotency_in_progress", "store_unavailable" if shared else None):
             claimed += 1
         else:
             report.fault("error answer", f"retry: {response.status_code} {response.text[:200]}")
@@ -453,7 +459,7 @@ class CrashTest:
         for i, ledger in enumerate(self._ledgers):
             await self._start(before)
             if i:
-                await send_again(self._client, self._ledgers[i - 1], self.report)
+                await self._send_again(self._ledgers[i - 1])
                 await self._checker.check(self._ledgers[i - 1])
             await settle(self._client)
             before = await answers(self._client, [SETTLED, *([self._ledgers[i - 1].user] if i else [])])
@@ -482,10 +488,13 @@ class CrashTest:
             if after[user] != answer:
                 self.report.fault("search differs", f"in the scope of {user}")
 
+    async def _send_again(self, ledger: Ledger) -> int:
+        return await send_again(self._client, ledger, self.report, shared=self._server.shared)
+
     async def _settle_all(self, *, wait_for_leases: bool) -> None:
         """A request that died keeps its key claimed until its lease ends: only then does a retry go through."""
         deadline = time.monotonic() + (LEASE_SECONDS if wait_for_leases else 0)
-        while claimed := sum([await send_again(self._client, ledger, self.report) for ledger in self._ledgers]):
+        while claimed := sum([await self._send_again(ledger) for ledger in self._ledgers]):
             if time.monotonic() > deadline:
                 if wait_for_leases:
                     self.report.fault("error answer", f"{claimed} keys stay claimed")
@@ -498,9 +507,23 @@ class CrashTest:
             self.report.fault("doctor", complaint[:500])
 
 
+@contextlib.contextmanager
+def own_database(uri: str | None) -> Iterator[dict[str, str]]:
+    """Settings of the service. What is written goes with them."""
+    if uri is None:
+        yield {}
+        return
+    name = f"recalld_crash_{uuid4().hex[:12]}"
+    try:
+        yield {"RECALLD_STORE": uri, "RECALLD_MONGODB_DATABASE": name}
+    finally:
+        with MongoClient[dict[str, Any]](uri) as client:
+            client.drop_database(name)
+
+
 async def run(options: argparse.Namespace) -> Report:
-    with tempfile.TemporaryDirectory(prefix="recalld-crash-") as directory:
-        server = Server(Path(directory), planted=options.plant_fault)
+    with own_database(options.store) as store, tempfile.TemporaryDirectory(prefix="recalld-crash-") as directory:
+        server = Server(Path(directory), planted=options.plant_fault, store=store)
         async with httpx.AsyncClient(base_url=server.address, timeout=30) as client:
             try:
                 test = CrashTest(server, client, options.rounds, options.max_ready)
@@ -522,11 +545,14 @@ def main() -> int:
         default=True,
         help="at the end, wait until the idempotency keys of requests that died are free, and retry those",
     )
+    parser.add_argument("--store", metavar="URI", help="of MongoDB, instead of the embedded store")
     parser.add_argument("--serve-planted", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve_planted:
         serve_planted()
         return 0
+    if options.store and options.plant_fault:
+        parser.error("the planted fault is one of the embedded store (tests/faults has MongoDB's)")
     random.seed(options.seed)
     report = asyncio.run(run(options))
     show(report, as_json=options.json)

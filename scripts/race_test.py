@@ -48,7 +48,7 @@ from scripts.bench_servers import recalld
 PAIR = {"agent_id": "racer", "user_id": "u"}
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
 KINDS, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=1)
-PERIODS = {True: timedelta(seconds=0.2), False: timedelta(seconds=1)}
+PERIODS = {True: timedelta(seconds=0.2), False: timedelta(seconds=2)}
 """On the embedded store, and elsewhere. A job that lapsed is taken when no other is due: there must be such moments."""
 SIZES = {"full": (64, 200, 100, 1_000), "quick": (16, 50, 40, 150), "tiny": (8, 10, 20, 40)}
 """Writers, appends of each, requests at once, ticks."""

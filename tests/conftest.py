@@ -110,6 +110,20 @@ def clock() -> TurnedClock:
 ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that never reach the store run on the first engine only."""
+    again = [item for item in items if item.get_closest_marker("before_store") and _engine_of(item) != ENGINES[0]]
+    config.hook.pytest_deselected(items=again)
+    left_out = set(again)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _engine_of(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    name: str = callspec.params.get("engine", ENGINES[0]) if callspec is not None else ENGINES[0]
+    return name
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -124,6 +138,19 @@ def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Set
     deployment: Deployment = request.getfixturevalue("mongodb")
     own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=30)
     return Settings(data_dir=tmp_path / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Those of a service that the tests of a module share and leave as it is."""
+    folder = tmp_path_factory.mktemp("shared")
+    if request.param == "embedded":
+        yield Settings(data_dir=folder / "data", _env_file=None)
+        return
+    deployment: Deployment = request.getfixturevalue("mongodb")
+    with deployment.database() as name:
+        own = MongodbSettings(database=name, deadline_seconds=30)
+        yield Settings(data_dir=folder / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,17 @@ from pymongo.errors import PyMongoError
 DATABASE_PREFIX = "recalld_test_"
 START_SECONDS = 30
 STOP_SECONDS = 10
+_SERVE = """
+import os, sys, threading
+from secantus.cli import main
+
+def end_with_the_tests():
+    sys.stdin.buffer.read()  # until the process that holds the other end is gone, however it went
+    os._exit(1)
+
+threading.Thread(target=end_with_the_tests, daemon=True).start()
+sys.exit(main())
+"""
 _LISTENING = re.compile(r"listening on [\d.]+:(\d+)")
 _ANSWER_MS = 5_000
 
@@ -81,10 +92,12 @@ class SecantusDB(Deployment):
         """Returns when it answers."""
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
-            command = [sys.executable, "-m", "secantus", "--host", "127.0.0.1", "--port", str(self._port)]
+            command = [sys.executable, "-c", _SERVE, "--host", "127.0.0.1", "--port", str(self._port)]
             command += ["--storage-path", str(self._directory), "--sync-on-commit"]
             # its own session: a Ctrl-C that ends the tests is not for it before they have stopped it
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
         self._port = self._announced()
         self.uri = f"mongodb://127.0.0.1:{self._port}/"
         with self.client() as client:
@@ -109,11 +122,18 @@ class SecantusDB(Deployment):
         try:
             self._running().wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self._running().kill()
+        self._gone()
 
     def kill(self) -> None:
         self._running().kill()
+        self._gone()
+
+    def _gone(self) -> None:
         self._running().wait()
+        stdin = self._running().stdin
+        if stdin is not None:
+            stdin.close()
 
     def pause(self) -> None:
         """It holds its connections and answers nothing, until `resume`."""

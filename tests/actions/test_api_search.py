@@ -28,8 +28,8 @@ PARCELS = {"Refunded order 17 after the parcel was lost", "Refused a refund, the
 
 
 @pytest.fixture(scope="module")
-async def shared(model: OnnxModel, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Any]:
-    async with shared_service(tmp_path_factory.mktemp("actions"), model) as made:
+async def shared(model: OnnxModel, shared_settings: Settings, anyio_backend: str) -> AsyncIterator[Any]:
+    async with shared_service(shared_settings, model) as made:
         await log_all(made.client, *EPISODES)
         yield made.client
 

@@ -2,8 +2,8 @@
 
     python -m tests.faults.serve [hasty | blind]
 
-hasty: acknowledges, and commits a moment later. blind: takes a commit whose answer is lost, as a fifth are, for one
-that was refused, and does it again.
+hasty: acknowledges, and commits a moment later. blind: takes a commit whose answer is lost, as half of them are, for
+one that was refused, and does it again.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from app.settings import Settings
 from app.storage.collection import Allocate, Change, CommitConflict, Committed, Store
 
 LEASE = timedelta(seconds=4)
-HASTE_SECONDS = 0.1
-LOST_ANSWERS = 0.2
+HASTE_SECONDS = 0.2
+LOST_ANSWERS = 0.5
 
 
 class Wrapped:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
+@pytest.mark.before_store
 async def test_the_document_names_every_route(service: Service) -> None:
     routes = {
         (method, getattr(route, "path", ""))
@@ -26,6 +27,7 @@ async def test_the_document_names_every_route(service: Service) -> None:
     assert {(op.method, op.path) for op in Contract(service.app).operations()} == routes
 
 
+@pytest.mark.before_store
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v2/memories", "/v1/memories/", "/v1/nope", "//", "/v1/%ff"])
 async def test_unknown_routes_are_problems(api: httpx.AsyncClient, service: Service, path: str) -> None:
     for method in METHODS:
@@ -34,6 +36,7 @@ async def test_unknown_routes_are_problems(api: httpx.AsyncClient, service: Serv
         assert Contract(service.app).problem(response) is None
 
 
+@pytest.mark.before_store
 async def test_wrong_methods_are_problems_that_name_the_right_ones(api: httpx.AsyncClient, service: Service) -> None:
     contract = Contract(service.app)
     paths = [(op.method, re.compile(re.sub(r"{\w+}", "[^/]+", op.path))) for op in contract.operations()]
@@ -78,6 +81,7 @@ async def test_every_list_has_the_page_envelope(service: Service) -> None:
     assert set(page.json()) == {"items", "next_cursor"}
 
 
+@pytest.mark.before_store
 async def test_a_request_id_that_is_safe_comes_back(api: httpx.AsyncClient) -> None:
     for given in ("abc-1.2_3", "x" * 64):
         assert (await api.get("/livez", headers={"x-request-id": given})).headers["x-request-id"] == given

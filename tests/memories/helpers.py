@@ -20,9 +20,10 @@ PAIR: Json = {"agent_id": "a", "user_id": "u"}
 
 
 @asynccontextmanager
-async def shared_service(folder: Path, model: OnnxModel) -> AsyncIterator[Service]:
-    """One service for a module whose tests leave it as it is: starting one takes longer than they do."""
-    settings = Settings(data_dir=folder / "data", _env_file=None)
+async def shared_service(where: Path | Settings, model: OnnxModel) -> AsyncIterator[Service]:
+    """One service for a module whose tests leave it as it is: starting one takes longer than they do. A folder stands
+    for an embedded store in it."""
+    settings = where if isinstance(where, Settings) else Settings(data_dir=where / "data", _env_file=None)
     async with running(settings, TestParts(model, TurnedClock())) as made:
         yield made
 

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from app.embedding.onnx import OnnxModel
+from app.settings import Settings
 from tests.conftest import Service
 from tests.memories.helpers import PAIR, batch, listed, problem, remember, shared_service
 
@@ -14,10 +15,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-async def stocked(
-    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
-) -> AsyncIterator[httpx.AsyncClient]:
-    async with shared_service(tmp_path_factory.mktemp("shared"), model) as service:
+async def stocked(shared_settings: Settings, model: OnnxModel, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with shared_service(shared_settings, model) as service:
         api = service.client
         await remember(api, "first", memory_type="preference", tags=["t", "o'clock"], importance=0.9)
         await remember(api, "second", key="k", pinned=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from app import tokens
 from app.embedding.onnx import OnnxModel
 from app.sessions.windows import fit
+from app.settings import Settings
 from tests.memories.helpers import problem, shared_service
 from tests.sessions.helpers import Json, append, create, said, seqs
 
@@ -43,11 +44,9 @@ def test_without_a_budget_all_is_kept(head: list[str], lines: list[str]) -> None
 
 
 @pytest.fixture(scope="module")
-async def ten(
-    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
-) -> AsyncIterator[httpx.AsyncClient]:
+async def ten(shared_settings: Settings, model: OnnxModel, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
     """A session of ten messages; the text of each has 1 token, and 4 as a line, its end included."""
-    async with shared_service(tmp_path_factory.mktemp("shared"), model) as service:
+    async with shared_service(shared_settings, model) as service:
         api = service.client
         await create(api, memorize="none")
         await append(api, said("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"))

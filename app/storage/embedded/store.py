@@ -135,7 +135,7 @@ class EmbeddedStore:
         self, collection: Collection, tenant: str | None, where: Filter, order: Order, after: After | None, limit: int
     ) -> list[Doc]:
         condition, values = sql.where(collection, sql.of_tenant(tenant, where))
-        by, sign = sql.quoted(collection.order), "<" if order == "desc" else ">"
+        by, sign = sql.order_of(collection, tenant, where), "<" if order == "desc" else ">"
         if after is not None:
             condition += f" AND ({by}, id) {sign} (?, ?)"
             values += [after.value, after.id]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from app.storage.collection import Collection
+from app.storage.derived import Derived
 from app.storage.filters import value_at
 from app.storage.mongo.documents import OWN, PACKED, PAIR, REV, ROW, Stored, term_text, vector_of
 from app.storage.mongo.pairs import Database, PairState, row_of
@@ -52,6 +53,7 @@ class Candidates:
             df=np.maximum(np.array(counts, np.float32), seen),
             count=count,
             mean_length=sum(state.length for state in states) / max(1, count),
+            derived=Derived(),
         )
 
     async def _found(

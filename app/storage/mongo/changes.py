@@ -44,9 +44,12 @@ from app.storage.mongo.documents import (
 )
 from app.storage.mongo.faults import DUPLICATE_KEY
 from app.storage.mongo.pairs import COUNTERS, Database, Session, owner, pair_key
+from app.storage.mongo.plain import TYPE_MISMATCH, NotPlain, expected, explain, is_plain, statement
 from app.storage.mongo.rows import PairWriting
 from app.storage.mongo.transaction import Again
 
+WRITES = f"{OWN}.writes"
+"""Makes every update a write, so that two that only expect something exclude each other."""
 Write: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
 
 
@@ -76,13 +79,16 @@ class _Pending:
     writes: list[Write] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
+    unread: list[Update] = field(default_factory=list)
 
 
 class Work:
-    """One attempt. `keys` learns what else the list competes for."""
+    """One attempt. `keys` learns what else the list competes for. With `read_all` no update is taken for plain."""
 
-    def __init__(self, database: Database, session: Session, keys: set[str], now_ms: int) -> None:
-        self._database, self._session = database, session
+    def __init__(
+        self, database: Database, session: Session, keys: set[str], now_ms: int, *, read_all: bool = False
+    ) -> None:
+        self._database, self._session, self._read_all = database, session, read_all
         self._allocated: dict[str, int] = {}
         self._deleted = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
@@ -102,7 +108,7 @@ class Work:
         """Reads what the list names: one statement for each collection, one for its pairs."""
         wanted: dict[str, tuple[Collection, list[str]]] = {}
         for change in changes:
-            if isinstance(change, Update | Delete):
+            if isinstance(change, Update | Delete) and not self._unread(change):
                 _, ids = wanted.setdefault(change.collection.name, (change.collection, []))
                 ids.append(key(change.tenant, change.id))
         for collection, ids in wanted.values():
@@ -122,6 +128,8 @@ class Work:
         match change:
             case Insert():
                 await self._insert(change)
+            case Update() if self._unread(change):
+                await self._update_unread(change)
             case Update():
                 await self._update(change)
             case Delete():
@@ -160,14 +168,23 @@ class Work:
             stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
         self._add(collection, stored["_id"], InsertOne(stored))
 
+    def _unread(self, change: Change) -> bool:
+        return isinstance(change, Update) and not self._read_all and is_plain(change)
+
+    async def _update_unread(self, change: Update) -> None:
+        collection, stored_id = change.collection, key(change.tenant, change.id)
+        await self._settle(collection, stored_id)
+        update = statement(collection, self._resolved(change.set), {**change.inc, WRITES: 1})
+        self._add(collection, stored_id, UpdateOne(expected(stored_id, change.expect), update))
+        self._pending[collection.name].unread.append(change)
+
     async def _update(self, change: Update) -> None:
         collection = change.collection
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
         fields = dict(self._resolved(change.set))
         fields |= {name: (fields.get(name, old.get(name)) or 0) + by for name, by in change.inc.items()}
         doc = old | fields
-        # the counter makes every update a write, so that two that only expect something exclude each other
-        update = Assignment(encode(collection, fields), inc={f"{OWN}.writes": 1})
+        update = Assignment(encode(collection, fields), inc={WRITES: 1})
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
         update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
         if collection.searched:
@@ -223,12 +240,18 @@ class Work:
         if pending is None:
             return
         try:
-            await self._database[name].bulk_write(pending.writes, session=self._session)
+            done = await self._database[name].bulk_write(pending.writes, session=self._session)
         except BulkWriteError as fault:
             error = fault.details["writeErrors"][0]
+            if error["code"] == TYPE_MISMATCH and pending.unread:
+                raise NotPlain() from None
             if error["code"] != DUPLICATE_KEY:
                 raise
             raise refused(pending.collection, pending.ids[error["index"]], error) from None
+        if pending.unread and done.matched_count < sum(isinstance(write, UpdateOne) for write in pending.writes):
+            for change in pending.unread:
+                await explain(self._database, change)
+            raise Again  # what kept it from matching has changed meanwhile
 
 
 @dataclass(slots=True)

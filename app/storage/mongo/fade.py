@@ -37,8 +37,9 @@ class Step:
             return 0
         end = page[-1]["_id"]
         within = query.joined({"_id": {"$gt": self.last, "$lte": end}}, wanted)
-        self.last = end if len(page) == ROWS else None
-        return (await documents.update_many(within, [{"$set": {"importance": faded(self.rule)}}])).modified_count
+        done = await documents.update_many(within, [{"$set": {"importance": faded(self.rule)}}])
+        self.last = end if len(page) == ROWS else None  # only now: what was interrupted is run again
+        return done.modified_count
 
 
 def faded(rule: Fade) -> dict[str, Any]:

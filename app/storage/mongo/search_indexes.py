@@ -110,6 +110,12 @@ class SearchIndexes:
             self._watching.cancel()
             await asyncio.wait((self._watching,))
 
+    async def _create(self, collection: Collection, model: SearchIndexModel) -> None:
+        await self._database[collection.name].create_search_index(model)
+
+    async def _update(self, collection: Collection, name: str, definition: dict[str, Any]) -> None:
+        await self._database[collection.name].update_search_index(name, definition)
+
     async def _listed(self, collection: Collection) -> dict[str, dict[str, Any]]:
         cursor = await self._database[collection.name].list_search_indexes()
         return {index["name"]: dict(index) async for index in cursor}
@@ -146,10 +152,10 @@ class SearchIndexes:
         print_ = blake2b(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
         noted = await self._database[META].find_one(note)
         if there is None:
-            await self._database[collection.name].create_search_index(model)
-        elif noted is not None and noted.get("definition") != print_:
-            await self._database[collection.name].update_search_index(name, wanted)
-        elif noted is not None:
+            await self._create(collection, model)
+        elif noted is None or noted.get("definition") != print_:
+            await self._update(collection, name, wanted)
+        else:
             return
         await self._database[META].update_one(note, {"$set": {"definition": print_}}, upsert=True)
         log.info("search index asked for", extra={"collection": collection.name, "index": name})

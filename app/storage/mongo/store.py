@@ -23,9 +23,11 @@ from app.storage.mongo.client import connect, greet
 from app.storage.mongo.copies import Copies
 from app.storage.mongo.documents import OWN, PLAIN, ROW, decode, key, parts
 from app.storage.mongo.faults import guarded
+from app.storage.mongo.pairs import Session
+from app.storage.mongo.plain import NotPlain
 from app.storage.mongo.schema import reconcile
 from app.storage.mongo.search_indexes import SearchIndexes
-from app.storage.mongo.single import NotSingle, commit_single, is_single
+from app.storage.mongo.single import commit_single, is_single
 from app.storage.mongo.transaction import Client, Runner
 from app.storage.mongo.unbroken import Unbroken, whole
 from app.storage.rules import Fade
@@ -59,8 +61,8 @@ class MongoStore(Unbroken):
         super().__init__()
         self._client, self._collections, self._options, self._clock = client, tuple(collections), options, clock
         self._database = client[options.database]
-        self._runner = Runner(client, options.deadline_seconds)
-        self._slowly = Runner(client, LONG_FACTOR * options.deadline_seconds)
+        self._runner = Runner(self._database, options.deadline_seconds)
+        self._slowly = Runner(self._database, LONG_FACTOR * options.deadline_seconds)
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
         self._copies = Copies(self._database, SegmentCache(options.cache_bytes), dim)
@@ -94,6 +96,8 @@ class MongoStore(Unbroken):
     async def close(self) -> None:
         await self._indexes.close()
         await self.all_ended()
+        await self._runner.close()
+        await self._slowly.close()
         await self._client.close()
 
     @contextmanager
@@ -142,20 +146,24 @@ class MongoStore(Unbroken):
 
     async def _commit(self, changes: Sequence[Change]) -> Committed:
         keys = competing(changes)
-        if is_single(changes):
-            try:
+        try:
+            if is_single(changes):
                 return await self._runner.until_done(lambda: commit_single(self._database, changes[0]), keys)
-            except NotSingle:
-                pass
-        now_ms = to_ms(self._clock.now())
-        return await self._runner.in_transaction(
-            lambda session: Work(self._database, session, keys, now_ms).run(changes), keys
-        )
+            return await self._in_transaction(changes, keys, read_all=False)
+        except NotPlain:
+            return await self._in_transaction(changes, keys, read_all=True)
 
-    @whole
+    async def _in_transaction(self, changes: Sequence[Change], keys: set[str], *, read_all: bool) -> Committed:
+        now_ms = to_ms(self._clock.now())
+
+        async def attempt(session: Session) -> Committed:
+            return await Work(self._database, session, keys, now_ms, read_all=read_all).run(changes)
+
+        return await self._runner.in_transaction(attempt, keys)
+
     async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
         async def attempt(step: Callable[[], Awaitable[int]]) -> int:
-            return await self._slowly.until_done(step, set())
+            return await self.run(self._slowly.until_done(step, set()))  # whole steps: between two it can be ended
 
         return await fade.apply(fade.Step(self._database, collection, tenant, rule, where), attempt)
 

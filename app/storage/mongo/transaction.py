@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import pymongo
@@ -19,8 +19,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from app.errors import StoreUnavailable
+from app.errors import RecalldError, StoreUnavailable
 from app.storage.mongo.faults import WRITE_CONFLICT, codes, guarded
+from app.storage.mongo.orphans import Orphans, aborted, never_begun
+from app.storage.mongo.pairs import COUNTERS, Database
 
 T = TypeVar("T")
 Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
@@ -61,9 +63,12 @@ class Turns:
 
 
 class Runner:
-    def __init__(self, client: Client, deadline_seconds: float) -> None:
-        self._client, self._deadline = client, deadline_seconds
-        self._turns = Turns()
+    def __init__(self, database: Database, deadline_seconds: float) -> None:
+        self._client, self._deadline = database.client, deadline_seconds
+        self._turns, self._orphans = Turns(), Orphans(database[COUNTERS])
+
+    async def close(self) -> None:
+        await self._orphans.close()
 
     async def until_done(self, attempt: Callable[[], Awaitable[T]], keys: set[str], *, ends: float | None = None) -> T:
         """`attempt` may add to `keys` what it found that it competes for. Raises StoreUnavailable."""
@@ -94,17 +99,26 @@ class Runner:
         return await self.until_done(lambda: self._once(work, ends), keys, ends=ends)
 
     async def _once(self, work: Callable[[AsyncClientSession], Awaitable[T]], ends: float) -> T:
-        async with self._client.start_session() as session:
+        session = self._client.start_session()
+        try:
             await session.start_transaction(read_concern=SNAPSHOT, write_concern=MAJORITY)
-            try:
-                result = await work(session)
-            except BaseException:
-                if session.in_transaction:
-                    with suppress(PyMongoError):
-                        await session.abort_transaction()
-                raise
+            result = await work(session)
             await _committed(session, ends)
-            return result
+        except BaseException as fault:
+            if never_begun(fault, session) or (_answered(fault) and await aborted(self._client, session)):
+                await session.end_session()
+            else:
+                self._orphans.adopt(session)
+            raise
+        await session.end_session()
+        return result
+
+
+def _answered(fault: BaseException) -> bool:
+    """The server said so, or we did: nothing of the transaction is under way."""
+    if isinstance(fault, PyMongoError):
+        return isinstance(fault, OperationFailure) and not fault.timeout
+    return isinstance(fault, RecalldError | Again)
 
 
 async def _committed(session: AsyncClientSession, ends: float) -> None:

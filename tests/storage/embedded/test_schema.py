@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from app.errors import StoreUnavailable
+from app.memories.models import MEMORIES
 from app.storage.collection import CommitConflict, Unique
+from app.storage.embedded import sql
 from app.storage.embedded.schema import LAYOUT
 from app.storage.embedded.store import EmbeddedStore
-from app.storage.filters import Absent, Eq, Has, Not
-from tests.contract.declared import DIM, ENTRIES, THINGS, T, ask, entry, thing
+from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range
+from tests.contract.declared import DIM, ENTRIES, THINGS, T, ask, at, entry, thing
 from tests.storage.embedded.conftest import COLLECTIONS, Open
 
 pytestmark = pytest.mark.anyio
@@ -97,3 +99,23 @@ async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store
     searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
     async with asyncio.timeout(20):
         assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (EVERYTHING, "everywhere_created_at"),
+        (Range("expires_at", le=at(9)), "everywhere_expires_at"),
+        (And((Eq("status", "archived"), Range("archived_at", le=at(9)))), "everywhere_archived_at"),
+    ],
+)
+async def test_what_jobs_ask_of_every_tenant_is_answered_by_an_index(
+    open_store: Open, raw: Raw, where: Filter, index: str
+) -> None:
+    await open_store(collections=(MEMORIES,))
+    condition, values = sql.where(MEMORIES, where)
+    order = sql.order_of(MEMORIES, None, where)
+    statement = f'SELECT doc FROM "agent_memories" WHERE {condition} ORDER BY {order}, id LIMIT 100'
+    plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {statement}", *values))
+    assert f"USING INDEX agent_memories_{index}" in plan
+    assert ("TEMP B-TREE" in plan) is (where != EVERYTHING)

@@ -123,7 +123,7 @@ async def test_a_task_that_is_told_to_end_ends(store: MongoStore) -> None:
 
 
 async def test_those_who_wait_for_their_turn_give_up_in_time(store: MongoStore) -> None:
-    runner = Runner(store._client, 0.2)
+    runner = Runner(store._database, 0.2)
     held = asyncio.Event()
 
     async def hold() -> None:
