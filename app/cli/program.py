@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import doctor, forgetting, keys, migrate, serve, worker
+from app.cli import doctor, evaluate, forgetting, keys, migrate, serve, worker
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -19,6 +19,7 @@ app.command("doctor")(doctor.doctor)
 app.command("migrate")(migrate.migrate)
 app.command("decay")(forgetting.decay)
 app.command("forget")(forgetting.forget)
+app.command("eval")(evaluate.evaluate)
 app.add_typer(keys.app, name="keys")
 
 

@@ -1,6 +1,6 @@
 """A filter's meaning over the entries of a segment, as one truth for each of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,11 +19,11 @@ Mask: TypeAlias = Bools | bool
 
 
 class Masks:
-    """Of entries that do not change. `ranges` is (n, declared ranges), NaN where an entry has none."""
+    """Of entries that do not change. `ranges` is (n, declared ranges), NaN where an entry has none; `empty` says of
+    which ranges no entry has any."""
 
-    def __init__(self, spec: Searched, facets: Postings, ranges: NDArray[np.float64]) -> None:
-        self._spec, self._facets, self._ranges = spec, facets, ranges
-        self._empty: list[bool] = np.logical_and.reduce(np.isnan(ranges), axis=0).tolist()
+    def __init__(self, spec: Searched, facets: Postings, ranges: NDArray[np.float64], empty: Sequence[bool]) -> None:
+        self._spec, self._facets, self._ranges, self._empty = spec, facets, ranges, tuple(empty)
         self._kept: dict[tuple[str, tuple[Any, ...]], Mask] = {}
 
     def matched(self, where: Filter) -> Bools:

@@ -22,6 +22,8 @@ from app.storage.search import Bools, Columns, Floats, Ints, SearchQuery
 from app.storage.text import name_id
 
 MIN_DEAD = 32
+SLACK = 8
+"""A segment just read has room for an eighth more, so that the next write does not copy all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Segment:
         self._last: dict[int, int] = {}
         self._terms = Postings(np.dtype("<u4"))
         self._facets = Postings(FACET)
+        self._empty = [True] * len(spec.ranges)
         self._fixed: _Fixed | None = None
 
     def __len__(self) -> int:
@@ -83,6 +86,7 @@ class Segment:
         head = np.frombuffer(row.packed.head, self._heads.dtype)[0]
         if head["rev"] == self._heads[at]["rev"]:
             self._heads[at] = head
+            self._fill(at, at + 1)
             return True
         self._kill(row.id, at)
         return False
@@ -106,6 +110,7 @@ class Segment:
         self._grow(stop)
         self._size = stop
         self._heads[start:stop] = np.frombuffer(b"".join(p.head for p in packed), self._heads.dtype)
+        self._fill(start, stop)
         self._vectors[start:stop] = self._int8(packed)
         self._ids[start:stop] = [row.id for row in rows]
         self._alive[start:stop] = True
@@ -113,11 +118,16 @@ class Segment:
         self._post(packed, start)
         self._link(start, stop)
 
+    def _fill(self, start: int, stop: int) -> None:
+        """A range that some entry once had counts as not empty, for good: that is slower, never wrong."""
+        missing = np.isnan(self._heads["ranges"][start:stop]).all(axis=0).tolist()
+        self._empty = [was and now for was, now in zip(self._empty, missing, strict=True)]
+
     def _grow(self, needed: int) -> None:
         capacity = len(self._ids)
         if needed <= capacity:
             return
-        more = max(needed if not capacity else 2 * capacity, needed) - capacity
+        more = max(2 * capacity if capacity else needed + needed // SLACK, needed) - capacity
         for name in ("_heads", "_vectors", "_ids", "_alive", "_sessions"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, np.empty((more, *old.shape[1:]), old.dtype))))
@@ -203,7 +213,7 @@ class Segment:
             live=live,
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
-            masks=Masks(self._spec, self._facets, heads["ranges"]),
+            masks=Masks(self._spec, self._facets, heads["ranges"], self._empty),
             columns={
                 "rows": self._ids[:n][at].copy(),
                 "length": length,

@@ -9,6 +9,9 @@ from app.sessions.windows import content
 from app.storage.collection import Doc
 from app.storage.text import content_hash
 
+SPARE = 3
+"""More than the limit, for those that are the query itself, say nothing or do not fit."""
+
 
 async def gather(asked: Asked) -> list[Item]:
     """Newest first. Not the query itself, where the caller has appended it already; a session yet to begin has none."""
@@ -19,7 +22,7 @@ async def gather(asked: Asked) -> list[Item]:
         session = await sessions.live(asked.body.session_id, rfc3339(asked.now))
     except NotFound:
         return []
-    found = await sessions.messages.find(sessions.within(session), order="desc", limit=2 * asked.limit + 1)
+    found = await sessions.messages.find(sessions.within(session), order="desc", limit=asked.limit + SPARE)
     if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(asked.body.query):
         del found[0]
     return [_item(session, doc, text) for doc in found if (text := strip_served(content(doc)).strip())]

@@ -1,0 +1,135 @@
+"""`recalld eval`: questions with the memories that should answer them, asked of a running service."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.cli.output import AsJson, as_json, table
+from app.errors import FieldError, Invalid, Unavailable
+from app.storage.collection import Doc
+
+DEPTHS = (1, 5, 10, 20)
+SECONDS = 30
+
+
+class Question(BaseModel):
+    """One line of the file; other fields are those of a search and are passed on."""
+
+    model_config = ConfigDict(extra="allow")
+
+    query: str
+    expected: Annotated[list[str], Field(min_length=1, description="Memory ids.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    question: Question
+    found: list[str]
+    milliseconds: float
+
+    def recall(self, depth: int) -> float:
+        """Share of the expected memories among the first `depth`."""
+        return len(set(self.found[:depth]) & set(self.question.expected)) / len(set(self.question.expected))
+
+    def reciprocal_rank(self) -> float:
+        """1 / the place of the first expected memory; 0 where none was found."""
+        places = [at for at, found in enumerate(self.found, 1) if found in self.question.expected]
+        return 1 / places[0] if places else 0.0
+
+
+def evaluate(
+    queries: Annotated[Path, typer.Option(help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.')],
+    url: Annotated[str, typer.Option(help="Of the running service.")] = "http://127.0.0.1:8000",
+    key: Annotated[str | None, typer.Option(envvar="RECALLD_API_KEY", help="API key that may read.")] = None,
+    top_k: Annotated[int, typer.Option(min=1, max=100, help="How many memories to ask for.")] = 20,
+    misses: Annotated[
+        bool, typer.Option("--misses", help="List the questions whose memories were not all found.")
+    ] = False,
+    as_json_: AsJson = False,
+) -> None:
+    """Ask stored questions and print recall@k, MRR and latency: the same before and after an upgrade, on your own data.
+    Nothing is recorded as accessed."""
+    questions = list(read(queries))
+    answers = [_ask(question, f"{url.rstrip('/')}/v1/memories/search", key, top_k) for question in questions]
+    result = figures(answers, top_k)
+    missed = [answer for answer in answers if answer.recall(top_k) < 1]
+    if as_json_:
+        listed = [{**one.question.model_dump(), "found": one.found} for one in missed]
+        as_json(result | {"misses": listed})
+        return
+    table(("figure", "value"), [(name, f"{value:g}") for name, value in result.items()])
+    if misses and missed:
+        print()
+        table(("query", "expected"), [(one.question.query, ", ".join(one.question.expected)) for one in missed])
+
+
+def figures(answers: Sequence[Answered], top_k: int) -> Doc:
+    """Means over the questions; latencies in milliseconds, as the caller sees them."""
+    times = [answer.milliseconds for answer in answers]
+    spread = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19
+    depths = sorted({depth for depth in DEPTHS if depth < top_k} | {top_k})
+    return {
+        "questions": len(answers),
+        **{f"recall@{depth}": round(fmean(a.recall(depth) for a in answers), 4) for depth in depths},
+        f"hit@{top_k}": round(fmean(a.recall(top_k) > 0 for a in answers), 4),
+        "mrr": round(fmean(a.reciprocal_rank() for a in answers), 4),
+        "p50_ms": round(spread[9], 2),
+        "p95_ms": round(spread[18], 2),
+    }
+
+
+def read(path: Path) -> Iterator[Question]:
+    """Raises Invalid, naming each bad line by its number."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise Invalid(f"{path} cannot be read: {fault}") from fault
+    questions: list[Question] = []
+    errors: list[FieldError] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                questions.append(Question.model_validate_json(line))
+            except ValidationError as fault:
+                first = fault.errors()[0]
+                where = ".".join(map(str, first["loc"]))
+                errors.append(FieldError(f"/line {number}", f"{where}: {first['msg']}" if where else first["msg"]))
+    if errors:
+        raise Invalid("The file has lines that are no questions.", errors=errors[:20])
+    if not questions:
+        raise Invalid(f"{path} holds no question.")
+    yield from questions
+
+
+def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
+    """Raises Unavailable with what the service said."""
+    body = {"top_k": top_k, "record_access": False, **question.model_dump(exclude={"expected"})}
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 (the user's own address)
+    started = time.perf_counter()
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
+            answer: dict[str, Any] = json.load(response)
+    except urllib.error.HTTPError as fault:
+        said = fault.read().decode(errors="replace")
+        raise Unavailable(f"{question.query!r} was answered {fault.code}: {_detail(said)}") from fault
+    except (OSError, ValueError) as fault:
+        raise Unavailable(f"{url} does not answer: {fault}") from fault
+    taken = (time.perf_counter() - started) * 1000
+    return Answered(question, [item["memory"]["memory_id"] for item in answer["items"]], taken)
+
+
+def _detail(body: str) -> str:
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200]
