@@ -53,6 +53,15 @@ def test_a_second_start_is_quick(tmp_path: Path) -> None:
         assert min(second.seconds_to_ready, second.cpu_to_ready) < 3
 
 
+def test_nothing_is_written_outside_the_data_directory(tmp_path: Path) -> None:
+    """Libraries that keep a device id or a cache in the home would."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with serving(tmp_path / "data", HOME=str(home), XDG_CACHE_HOME=str(home / ".cache")) as server:
+        server.client.post("/v1/memories", json={"agent_id": "a", "user_id": "ada", "content": "Ada likes tea"})
+    assert list(home.rglob("*")) == []
+
+
 def test_it_refuses_an_open_address_without_a_key(tmp_path: Path) -> None:
     refused = recalld(tmp_path / "data", "serve", RECALLD_HOST="0.0.0.0")
     assert refused.returncode == 1
