@@ -8,13 +8,23 @@ CONTEXT = "recalld_context"
 _OURS = (CONTEXT, "agent_experience", "user_specific_experience")
 _BLOCKS = (*_OURS, "user_profile", "memories", "memory")
 _TAG = re.compile(rf"<(?=[^\w<]*(?:{'|'.join(_BLOCKS)}))", re.IGNORECASE)
+_INVISIBLE = frozenset({"Cf", "Cc", "Mn", "Me"})
+_FILLERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 _ANGLE = re.compile("[<\uff1c\ufe64]")
-_SERVED = re.compile(rf"<({'|'.join(_OURS)})>.*?</\1>\s?|</?(?:{'|'.join(_OURS)})>", re.DOTALL)
 
 
 def strip_served(text: str) -> str:
     """Without the blocks that we served ourselves: what comes back to us in a message is not learned again."""
-    return _SERVED.sub("", text) if "<" in text else text
+    for name in _OURS:
+        opening, closing = f"<{name}>\n", f"\n</{name}>"
+        kept, at = [], 0
+        while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start)) >= 0:
+            kept.append(text[at:start])
+            at = end + len(closing)
+            at += text[at : at + 1] == "\n"
+        if kept:
+            text = "".join([*kept, text[at:]])
+    return text
 
 
 def escape(text: str) -> str:
@@ -27,6 +37,9 @@ def escape(text: str) -> str:
 
 
 def _read(char: str) -> str:
+    """As it is seen: nothing of what is invisible, plain letters for wide ones."""
     if char.isascii():
-        return char
-    return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char)
+        return char if char.isprintable() or char.isspace() else ""
+    if char in _FILLERS or unicodedata.category(char) in _INVISIBLE:
+        return ""
+    return unicodedata.normalize("NFKC", char)

@@ -7,6 +7,7 @@ from datetime import datetime
 from app.context.schemas import ContextRequest, Intent
 from app.errors import RecalldError
 from app.state import Resources
+from app.storage.collection import Doc
 from app.storage.scope import Scope
 
 
@@ -39,6 +40,10 @@ class Asked:
     limit: int
     faults: list[RecalldError] = field(default_factory=list)
     """What an arm did without."""
+
+    def owns(self, doc: Doc) -> bool:
+        """A session or task of the agent and user that the context is for: an id alone does not bring another's in."""
+        return all(doc[name] in (None, getattr(self.body, name)) for name in ("agent_id", "user_id"))
 
 
 @dataclass(frozen=True, slots=True)

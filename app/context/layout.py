@@ -29,15 +29,16 @@ def line(item: Item, citation: str) -> str:
     return f"- [{citation}] " + "\n  ".join(escape(entry).splitlines()) + "\n"
 
 
-def turn(item: Item, memory_role: str) -> dict[str, Any]:
-    """A message of the conversation, as the model gets it; what neither user nor assistant said is data."""
+def turn(item: Item) -> dict[str, Any]:
+    """A message of the conversation, as the model gets it. What neither user nor assistant said is data in a frame of
+    its own, which no user's text can make: stored text never gets a role that commands."""
     if item.role in TURNS:
         return {"role": item.role, "content": escape(item.text)}
-    return {"role": memory_role, "content": f"[{item.role}] {escape(item.text)}"}
+    return {"role": "user", "content": f"<{CONTEXT}>\n{item.role}: {escape(item.text)}\n{CLOSING}"}
 
 
-def turn_tokens(item: Item, memory_role: str) -> int:
-    return tokens.count(turn(item, memory_role)["content"]) + MESSAGE_TOKENS
+def turn_tokens(item: Item) -> int:
+    return tokens.count(turn(item)["content"]) + MESSAGE_TOKENS
 
 
 def block(sections: Sequence[tuple[str, Sequence[str]]]) -> str:

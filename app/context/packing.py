@@ -1,6 +1,6 @@
 """Which items go in: pure. Sections come by priority, items best first, and the budget is a wall.
 
-1. Each section takes its best items within its own share.
+1. Each section takes, of its best items (as many as its limit), those that fit into its own share.
 2. What is left goes to the items still waiting, by priority, whatever their section's share.
 3. Then to those that yield to an item of another section, which says the same and is better placed there.
 
@@ -9,6 +9,7 @@ So an item that is left out for the budget does not fit into what remains of it:
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from app.context.items import Item
 
@@ -85,7 +86,7 @@ class _Packing:
             own = (
                 section.wanted.share if section.wanted.most is None else min(section.wanted.share, section.wanted.most)
             )
-            self._fill(section, own, yielding=False)
+            self._fill(section, own, yielding=False, first=section.wanted.limit)
         for yielding in (False, True):
             for section in self._sections:
                 self._fill(section, section.wanted.most, yielding=yielding)
@@ -96,13 +97,15 @@ class _Packing:
         ]
         return Packed(chosen, list(self._dropped()), self._budget - self._left)
 
-    def _fill(self, section: _Section, most: int | None, *, yielding: bool) -> None:
-        for at in section.waiting(yielding=yielding):
+    def _fill(self, section: _Section, most: int | None, *, yielding: bool, first: int | None = None) -> None:
+        """Of the `first` that wait, in order, those that fit."""
+        waiting = (at for at in section.waiting(yielding=yielding) if not self._repeats(section, at))
+        for at in islice(waiting, first):
             if section.full:
                 return
             item, cost = section.wanted.items[at].item, section.cost(at)
             frame = self._frame_tokens if section.wanted.framed and not self._framed else 0
-            if self._said & item.same or cost + frame > self._left:
+            if self._repeats(section, at) or cost + frame > self._left:
                 continue
             if most is not None and section.tokens + cost > most:
                 continue
@@ -112,6 +115,9 @@ class _Packing:
             self._framed |= section.wanted.framed
             self._said |= item.same
 
+    def _repeats(self, section: _Section, at: int) -> bool:
+        return bool(self._said & section.wanted.items[at].item.same)
+
     def _dropped(self) -> Iterator[tuple[Item, str]]:
         for section in self._sections:
             for at, priced in enumerate(section.wanted.items):
@@ -119,7 +125,7 @@ class _Packing:
                     yield priced.item, self._reason(section, at)
 
     def _reason(self, section: _Section, at: int) -> str:
-        if self._said & section.wanted.items[at].item.same:
+        if self._repeats(section, at):
             return "duplicate"
         if section.full:
             return "limit"

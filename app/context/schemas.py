@@ -62,7 +62,7 @@ class ContextRequest(Schema):
     now: Timestamp | None = None
 
 
-class Message(Schema):
+class ChatMessage(Schema):
     model_config = ConfigDict(extra="allow")
 
     role: str
@@ -96,7 +96,7 @@ class SectionError(Schema):
 
 class Context(Schema):
     intent: Intent
-    messages: list[Message] = Field(description="With format `messages`: ready for the model.")
+    messages: list[ChatMessage] = Field(description="With format `messages`: ready for the model.")
     text: str = Field(description="What is remembered, as delimited data; with `messages`, without the turns.")
     tokens: Count = Field(description="o200k tokens of all that was added; with `messages`, 4 more for each message.")
     budget: Count

@@ -54,7 +54,7 @@ class ContextService:
         budget = body.token_budget or await self._budget(body.agent_id)
         gathered = await asyncio.gather(*(self._gather(arm, limit, body) for arm, limit in self._asked(body, intent)))
         if gathered and all(one.failed for one in gathered):
-            raise Unavailable(f"No section could be read: {gathered[0].faults[0].detail}", retry_after=1)
+            raise _why(gathered)
         characters = sum(len(item.text) for one in gathered for item in one.items)
         packed = await off_loop(characters, self._pack, body, gathered, budget)
         if body.now is None:
@@ -135,11 +135,12 @@ class ContextService:
             key for one in gathered if one.arm.newest_first for item in one.items[: one.limit] for key in item.same
         }
         numbers = count(1)
-        wanted = [self._wanted(body, one, budget, shares, recent, numbers) for one in gathered]
+        room = max(0, budget - frame)
+        wanted = [self._wanted(body, one, budget, room / shares, recent, numbers) for one in gathered]
         return pack(wanted, budget, frame)
 
     def _wanted(
-        self, body: ContextRequest, one: Gathered, budget: int, shares: float, recent: set[str], numbers: Iterator[int]
+        self, body: ContextRequest, one: Gathered, budget: int, a_share: float, recent: set[str], numbers: Iterator[int]
     ) -> Wanted:
         bounds = body.sections.get(one.arm.section)
         most = None
@@ -150,7 +151,7 @@ class ContextService:
         def priced(item: Item) -> Priced:
             citation = item.id if body.citations == "ids" else str(next(numbers))
             line = layout.line(item, citation)
-            size = layout.turn_tokens(item, body.memory_role) if turns else tokens.count(line)
+            size = layout.turn_tokens(item) if turns else tokens.count(line)
             return Priced(item, citation, line, size, yields=not one.arm.newest_first and bool(item.same & recent))
 
         return Wanted(
@@ -158,7 +159,7 @@ class ContextService:
             [priced(item) for item in one.items],
             0 if turns else tokens.count(layout.title(one.arm.title)),
             one.limit,
-            int(budget * one.arm.share / shares),
+            int(a_share * one.arm.share),
             most,
             framed=not turns,
         )
@@ -219,6 +220,14 @@ class ContextService:
         return [
             *system,
             *remembered,
-            *(layout.turn(item, body.memory_role) for item in turns),
+            *(layout.turn(item) for item in turns),
             {"role": "user", "content": body.query},
         ]
+
+
+def _why(gathered: Sequence[Gathered]) -> RecalldError:
+    """Nothing could be read: the caller's fault where each of the arms says so, else ours."""
+    fault = gathered[0].faults[0]
+    if all(one.faults[0].status < Unavailable.status for one in gathered) and fault.status < RecalldError.status:
+        return fault
+    return Unavailable(f"No section could be read: {fault.detail}", retry_after=1)

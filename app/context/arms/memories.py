@@ -13,6 +13,8 @@ from app.storage.text import content_hash
 
 SPARE = 2
 """So many times the limit is looked for, since some repeat what other sections hold."""
+WINDOW = 24
+"""More, where the session's last turns may all be among what is found."""
 
 
 async def gather(asked: Asked) -> list[Item]:
@@ -40,7 +42,7 @@ async def _find(asked: Asked, mode: Mode) -> list[Hit]:
         pairs=asked.scope.pairs(body.agent_id, body.user_id, include_shared=True),
         where=search_filter(request, rfc3339(asked.now)),
         now_ms=to_ms(asked.now),
-        k=SPARE * asked.limit,
+        k=SPARE * asked.limit + (WINDOW if asked.body.session_id is not None else 0),
         mode=mode,
         decays=Decays(held.agents, tenant),
         needs_vector=mode != "text",

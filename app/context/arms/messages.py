@@ -14,13 +14,16 @@ SPARE = 3
 
 
 async def gather(asked: Asked) -> list[Item]:
-    """Newest first. Not the query itself, where the caller has appended it already; a session yet to begin has none."""
+    """Newest first. Not the query itself, where the caller has appended it already. A session yet to begin has none,
+    nor has one of another agent or user."""
     if asked.body.session_id is None:
         return []
     sessions = SessionRepository(asked.held.store, asked.scope)
     try:
         session = await sessions.live(asked.body.session_id, rfc3339(asked.now))
     except NotFound:
+        return []
+    if not asked.owns(session):
         return []
     found = await sessions.messages.find(sessions.within(session), order="desc", limit=asked.limit + SPARE)
     if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(asked.body.query):

@@ -20,12 +20,13 @@ async def gather(asked: Asked) -> list[Item]:
 
 
 def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
-    """Lists entry by entry, so that a long one does not push the rest out."""
+    """Lists and objects entry by entry, so that a long one does not push the rest out. Callers' keys are no names."""
     for name, value in profile.items():
         if isinstance(value, list):
             yield from ((f"{name}/{index}", f"{name}: {one}") for index, one in enumerate(value))
         elif isinstance(value, dict):
-            yield from ((f"{name}/{key}", f"{name}: {key}: {_plain(one)}") for key, one in value.items())
+            entries = enumerate(value.items())
+            yield from ((f"{name}/{index}", f"{name}: {key}: {_plain(one)}") for index, (key, one) in entries)
         elif value is not None:
             yield name, f"{name}: {value}"
 

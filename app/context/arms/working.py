@@ -7,9 +7,12 @@ from app.context.items import Arm, Asked, Item
 from app.errors import NotFound
 from app.storage.collection import Doc
 from app.storage.filters import Eq, both
-from app.storage.repository import unexpired
+from app.storage.repository import expired, unexpired
 from app.tasks.repository import TaskRepository
 from app.tasks.state import lines
+
+MAX_TASKS = 20
+"""In progress at once in a session, of which the newest is taken."""
 
 
 async def gather(asked: Asked) -> list[Item]:
@@ -20,15 +23,15 @@ async def gather(asked: Asked) -> list[Item]:
 async def _task(asked: Asked) -> Doc | None:
     tasks = TaskRepository(asked.held.store, asked.scope)
     if asked.body.task_id is not None:
-        try:
-            return await tasks.live(asked.body.task_id, rfc3339(asked.now))
-        except NotFound as fault:
-            raise NotFound("There is no such task.") from fault
+        task = await tasks.find_one(asked.body.task_id)
+        if task is None or expired(task, rfc3339(asked.now)) or not asked.owns(task):
+            raise NotFound("There is no such task.")
+        return task
     if asked.body.session_id is None:
         return None
     of_session = both(Eq("session_id", asked.body.session_id), Eq("status", "in_progress"))
-    found = await tasks.find(both(of_session, unexpired(rfc3339(asked.now))), limit=1)
-    return found[0] if found else None
+    found = await tasks.find(both(of_session, unexpired(rfc3339(asked.now))), limit=MAX_TASKS)
+    return next((task for task in found if asked.owns(task)), None)
 
 
 def _items(task: Doc) -> Iterator[Item]:

@@ -1,0 +1,84 @@
+"""Short words for what the tests of contexts do over HTTP, and what must be true of every context."""
+
+from typing import Any
+
+import httpx
+
+from app import tokens
+from app.context import layout
+from tests.context.reader import Entry, delimiters, read
+from tests.memories.helpers import PAIR, Json
+
+FRAME = tokens.count(layout.OPENING) + tokens.count(layout.CLOSING)
+TITLES = {
+    "profile": "Profile",
+    "memories": "Memories",
+    "episodes": "Past actions",
+    "working": "Task in hand",
+    "messages": "Recent messages",
+}
+"""In the order of their priority."""
+
+
+async def ask(api: httpx.AsyncClient, query: str = "Where does Ada live?", **fields: Any) -> Json:
+    """A context of the pair (a, u), unless `fields` say otherwise; whatever was asked, it keeps what it promises."""
+    answered = await api.post("/v1/context", json={**PAIR, "query": query, **fields})
+    assert answered.status_code == 200, answered.text
+    body: Json = answered.json()
+    check(body, as_messages=fields.get("format") == "messages")
+    return body
+
+
+def check(body: Json, *, as_messages: bool = False) -> None:
+    """The manifest is the text, and every token is counted."""
+    sections, items = body["sections"], [one for section in body["sections"] for one in section["items"]]
+    entries = read(body["text"])
+    assert delimiters(body["text"]) == (2 if entries else 0)
+    shown = [one for one in sections if not (as_messages and one["name"] == "messages")]
+    assert [(one.title, one.citation) for one in entries] == [
+        (TITLES[section["name"]], one["citation"]) for section in shown for one in section["items"]
+    ]
+    assert [one["name"] for one in sections] == [name for name in TITLES if name in {one["name"] for one in sections}]
+    assert all(section["items"] for section in sections)
+    for section in sections:
+        title = tokens.count(layout.title(TITLES[section["name"]])) if section in shown else 0
+        assert section["tokens"] == title + sum(one["tokens"] for one in section["items"])
+    turns = sum(one["tokens"] for section in sections if section not in shown for one in section["items"])
+    around = layout.MESSAGE_TOKENS if as_messages and entries else 0
+    assert body["tokens"] == tokens.count(body["text"]) + around + turns
+    assert body["tokens"] == sum(one["tokens"] for one in sections) + (FRAME + around if entries else 0)
+    assert body["tokens"] <= body["budget"]
+    ids = [one["id"] for one in (*items, *body["dropped"])]
+    assert len(ids) == len(set(ids))
+    citations = [one["citation"] for one in items]
+    assert len(citations) == len(set(citations))
+    assert body["took_ms"]["total"] >= 0
+
+
+def problem_free(body: Json) -> Json:
+    assert body["errors"] == []
+    return body
+
+
+def names(body: Json) -> list[str]:
+    return [section["name"] for section in body["sections"]]
+
+
+def entries(body: Json, section: str) -> list[Entry]:
+    return [one for one in read(body["text"]) if one.title == TITLES[section]]
+
+
+def texts(body: Json, section: str) -> list[str]:
+    return [one.text for one in entries(body, section)]
+
+
+def items(body: Json, section: str) -> list[Json]:
+    return [one for found in body["sections"] if found["name"] == section for one in found["items"]]
+
+
+def dropped(body: Json) -> dict[str, str]:
+    return {one["id"]: one["reason"] for one in body["dropped"]}
+
+
+def faults(body: Json) -> dict[str, str]:
+    return {one["section"]: one["code"] for one in body["errors"]}
