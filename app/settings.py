@@ -24,10 +24,28 @@ class LimitSettings(_Group):
 
 
 class EmbeddingSettings(_Group):
-    model: str = Field("minilm-int8", description="`minilm-int8`, the folder of an ONNX model, or a model hub's name.")
+    model: str = Field(
+        "minilm-int8",
+        description="`minilm-int8`, the folder of an ONNX model, a model hub's name, `sentence-transformers:NAME` or "
+        "`openai:NAME`.",
+    )
     threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
     batch_tokens: int = Field(2048, ge=64, description="Most tokens in one batch, padding included.")
     query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
+    text_chars: int = Field(
+        8192, ge=1, description="Characters of a text that `sentence-transformers:` and `openai:` models are given."
+    )
+    base_url: str = Field(
+        "https://api.openai.com/v1",
+        pattern=r"^https?://[^\s@]+$",
+        description="Where the `/embeddings` of an `openai:` model is.",
+    )
+    api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
+    dimensions: int = Field(0, ge=0, description="Dimensions to ask that server for; 0: as many as it gives.")
+    timeout_seconds: float = Field(
+        10, gt=0, le=60, description="How long that server may take for a batch, retries included."
+    )
+    batch_texts: int = Field(128, ge=1, le=2048, description="Most texts in one request to that server.")
 
 
 class JobSettings(_Group):

@@ -15,6 +15,7 @@ from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
+from app.embedding.options import Options
 from app.errors import RecalldError
 from app.forgetting.decay import DecayJob
 from app.forgetting.jobs import ForgettingJobs
@@ -90,6 +91,7 @@ class RealParts:
             batch_tokens=chosen.batch_tokens,
             query_cache=chosen.query_cache,
             observe_batch=_observe_batch,
+            options=Options.of(chosen),
         )
 
     def clock(self) -> Clock:

@@ -12,6 +12,7 @@ import uvicorn
 
 from app.cli.logs import configure
 from app.embedding.opening import begin_loading
+from app.embedding.options import Options
 from app.errors import RecalldError
 from app.http.starting import SaysWhy
 from app.settings import Settings, describe
@@ -39,7 +40,8 @@ def serve(
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings = Settings()
     configure(settings.log_level)
-    begin_loading(settings.embedding.model, threads=settings.embedding.threads)
+    chosen = settings.embedding
+    begin_loading(chosen.model, threads=chosen.threads, options=Options.of(chosen))
     config = uvicorn.Config(
         "app.main:create_app",
         factory=True,

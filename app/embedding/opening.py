@@ -1,29 +1,35 @@
 """From the setting to a running embedder."""
 
 import asyncio
+import os
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before the import: it calls its makers even for what lies in the cache
 import huggingface_hub
 
 from app.embedding.batching import BatchQueue, ObserveBatch
 from app.embedding.embedder import BatchingEmbedder
+from app.embedding.model import Model
 from app.embedding.onnx import OnnxModel, load_folder, load_minilm
+from app.embedding.options import Options
 from app.errors import EmbeddingUnavailable
 
 DEFAULT_MODEL = "minilm-int8"
+OPENAI = "openai:"
+SENTENCE_TRANSFORMERS = "sentence-transformers:"
 
-_begun: dict[tuple[str, int], Future[OnnxModel]] = {}
+_begun: dict[tuple[str, int, Options], Future[Model]] = {}
 
 
-def begin_loading(model: str, *, threads: int = 1) -> None:
+def begin_loading(model: str, *, threads: int = 1, options: Options | None = None) -> None:
     """In a thread, while the rest of the program is imported; the next `open_embedder` of the model takes it."""
-    loaded = _begun[model, threads] = Future[OnnxModel]()
+    loaded = _begun[model, threads, options or Options()] = Future[Model]()
 
     def load() -> None:
         try:
-            loaded.set_result(load_model(model, threads=threads))
+            loaded.set_result(load_any(model, threads=threads, options=options))
         except Exception as fault:  # noqa: BLE001 (raised where the model is asked for)
             loaded.set_exception(fault)
 
@@ -37,26 +43,67 @@ async def open_embedder(
     batch_tokens: int = 256,
     query_cache: int = 1024,
     observe_batch: ObserveBatch | None = None,
+    options: Options | None = None,
 ) -> BatchingEmbedder:
     """Load in a thread, then start. Close it when done. Raises `EmbeddingUnavailable` with the reason.
 
-    `model`: `minilm-int8`, a folder, or `owner/name` on the Hugging Face hub (downloaded once).
-    `threads`: of ONNX Runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
+    `model`: `minilm-int8`, a folder, `owner/name` on the Hugging Face hub (downloaded once), `openai:NAME` or
+    `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
+    `threads`: of the runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
     """
-    begun = _begun.pop((model, threads), None)
-    loaded = await (asyncio.wrap_future(begun) if begun else asyncio.to_thread(load_model, model, threads=threads))
+    begun = _begun.pop((model, threads, options or Options()), None)
+    if begun is None:
+        loaded = await asyncio.to_thread(load_any, model, threads=threads, options=options)
+    else:
+        loaded = await asyncio.wrap_future(begun)
     queue = BatchQueue(loaded, batch_tokens=batch_tokens, observe=observe_batch)
     return BatchingEmbedder(queue, query_cache=query_cache)
 
 
+def load_any(model: str, *, threads: int = 1, options: Options | None = None) -> Model:
+    """A model of any runtime. Raises `EmbeddingUnavailable`."""
+    if model.startswith(OPENAI):
+        return _load_openai(model.removeprefix(OPENAI), options)
+    if model.startswith(SENTENCE_TRANSFORMERS):
+        return _load_sentence_transformers(model.removeprefix(SENTENCE_TRANSFORMERS), threads, options)
+    return load_model(model, threads=threads)
+
+
 def load_model(model: str, *, threads: int = 1) -> OnnxModel:
+    """A model that ONNX Runtime runs."""
     if model == DEFAULT_MODEL:
         return load_minilm(threads=threads)
     if (folder := Path(model).expanduser()).is_dir():
         return load_folder(folder, threads=threads)
     if model.count("/") == 1 and not model.startswith((".", "/", "~")):
         return load_folder(_download(model), threads=threads, name=model.rpartition("/")[2])
-    raise EmbeddingUnavailable(f"{model!r} is neither {DEFAULT_MODEL}, nor a folder, nor owner/name on the hub")
+    raise EmbeddingUnavailable(
+        f"{model!r} is neither {DEFAULT_MODEL}, nor a folder, nor owner/name on the hub, "
+        f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
+    )
+
+
+def _load_openai(name: str, options: Options | None) -> Model:
+    try:
+        from app.embedding.openai import OpenAIModel  # noqa: PLC0415 (an extra)
+    except ModuleNotFoundError as error:
+        raise _missing("openai", error) from error
+    return OpenAIModel(name, options)
+
+
+def _load_sentence_transformers(wanted: str, threads: int, options: Options | None) -> Model:
+    try:
+        from app.embedding.sentence_transformers import SentenceTransformersModel  # noqa: PLC0415 (an extra)
+    except ModuleNotFoundError as error:
+        raise _missing("sentence-transformers", error) from error
+    return SentenceTransformersModel(wanted, threads=threads, options=options)
+
+
+def _missing(extra: str, error: ModuleNotFoundError) -> EmbeddingUnavailable:
+    return EmbeddingUnavailable(
+        f"a model {extra}:… needs the extra {extra}, which is not installed ({error.name} is missing): "
+        f"install it with `scripts/extra {extra}`, or `pip install 'recalld[{extra}]'`"
+    )
 
 
 def _download(repository: str) -> Path:

@@ -1,0 +1,170 @@
+"""`/embeddings` of an OpenAI-compatible server. An extra: imported only when such a model is asked for."""
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+import numpy as np
+import openai
+from pydantic import BaseModel, ValidationError
+
+from app.clock import SystemClock
+from app.embedding.model import Vectors, clipped, estimated_tokens, unit
+from app.embedding.options import Options
+from app.embedding.retrying import Fault, Retrying
+from app.errors import EmbeddingUnavailable
+
+CONNECT_SECONDS = 5.0
+SHORTEST_TRY = 0.05
+PROBE = "dimension"
+ANSWER_BYTES = 1 << 20  # for one text, and some: 16,000 numbers in full
+PASSES = frozenset({408, 409, 425, 429})  # and every 5xx
+CODE = re.compile(r"[\w.-]{1,64}")
+
+
+class _Row(BaseModel):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(BaseModel):
+    data: list[_Row]
+
+
+class OpenAIModel:
+    """Each batch is asked for again within the deadline; what a server says of an error is not passed on but for its
+    code, since it may quote the key or somebody's text."""
+
+    def __init__(self, model: str, options: Options | None = None) -> None:
+        """Asks the server for one vector to learn the dimension, unless it is set. Raises `EmbeddingUnavailable`."""
+        options = options or Options()
+        self._model, self._server, self._chars = model, options.server, options.text_chars
+        self._retrying = Retrying(self._server.timeout_seconds)
+        self._client = _client(options)
+        self._headers = _headers(options)  # with each request, too: only there may a key be left out
+        self.dim = self._server.dimensions
+        if self.dim == 0:
+            try:
+                self.dim = int(self.encode([PROBE]).shape[1])
+            except EmbeddingUnavailable as fault:
+                self.close()
+                raise EmbeddingUnavailable(f"{self._server.base_url}: {fault.detail}") from None
+        self.name = f"{model}:openai-{self.dim}"
+
+    def close(self) -> None:
+        self._client.close()
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return [estimated_tokens(text[: self._chars]) for text in texts]
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        size = self._server.batch_texts
+        # Servers refuse an empty text.
+        clean = [clipped(text, self._chars) or " " for text in texts]
+        parts = [self._request(clean[start : start + size]) for start in range(0, len(clean), size)]
+        return unit(np.concatenate(parts))
+
+    def _request(self, texts: list[str]) -> Vectors:
+        answer = self._retrying.call(
+            lambda seconds: self._attempt(texts, seconds), harmless=lambda seconds: self._attempt([PROBE], seconds)
+        )
+        return self._vectors(answer, len(texts))
+
+    def _attempt(self, texts: list[str], seconds: float) -> _Answer:
+        try:
+            return _Answer.model_validate_json(self._post(texts, max(seconds, SHORTEST_TRY)))
+        except ValidationError:
+            raise Fault("the embedding server gave an answer that is not one of /embeddings") from None
+        except (openai.APITimeoutError, httpx2.TimeoutException):
+            raise Fault("the embedding server did not answer in time") from None
+        except openai.APIStatusError as error:
+            raise self._refusal(error) from None
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            kind = type(error.__cause__ or error).__name__
+            raise Fault(f"the embedding server cannot be reached, or broke off ({kind})") from None
+
+    def _post(self, texts: list[str], seconds: float) -> bytes:
+        """Read in pieces: a read timeout bounds the wait for each, not for all of them."""
+        ends = time.monotonic() + seconds
+        most = ANSWER_BYTES * len(texts)
+        body = bytearray()
+        with self._client.embeddings.with_streaming_response.create(
+            input=texts,
+            model=self._model,
+            dimensions=self._server.dimensions or openai.omit,
+            encoding_format="float",  # base64 is smaller, and not every server knows it
+            extra_headers=self._headers,
+            timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
+        ) as response:
+            for piece in response.iter_bytes():
+                body += piece
+                if time.monotonic() > ends:
+                    raise Fault("the embedding server did not finish its answer in time")
+                if len(body) > most:
+                    raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {most} bytes")
+        return bytes(body)
+
+    def _vectors(self, answer: _Answer, count: int) -> Vectors:
+        rows = sorted(answer.data, key=lambda row: row.index)
+        if [row.index for row in rows] != list(range(count)):
+            raise EmbeddingUnavailable(
+                f"the embedding server gave {len(rows)} vectors for {count} texts, or misnumbered"
+            )
+        sizes = {len(row.embedding) for row in rows}
+        if len(sizes) != 1 or (self.dim and sizes != {self.dim}) or 0 in sizes:
+            wanted = self.dim or "the same number of"
+            raise EmbeddingUnavailable(f"the embedding server gave vectors of {sorted(sizes)} dimensions, not {wanted}")
+        with np.errstate(over="ignore"):  # too large for a float32 is as good as infinite
+            vectors = np.array([row.embedding for row in rows], np.float64).astype(np.float32)
+        if not np.isfinite(vectors).all():
+            raise EmbeddingUnavailable("the embedding server gave a vector that is not finite")
+        if not vectors.any(axis=1).all():
+            raise EmbeddingUnavailable("the embedding server gave a vector of zeros")
+        return vectors
+
+    def _refusal(self, error: openai.APIStatusError) -> Exception:
+        told = [str(part) for part in (error.code, error.type) if part]
+        said = next((part for part in told if CODE.fullmatch(part) and part != self._server.api_key), "")
+        reason = f"the embedding server answered {error.status_code}" + (f" ({said})" if said else "")
+        if error.status_code in PASSES or error.status_code >= 500:
+            return Fault(reason, _retry_after(error.response.headers.get("retry-after")))
+        if error.status_code < 400:
+            reason += ", which is not followed"
+        return EmbeddingUnavailable(reason)
+
+
+def _client(options: Options) -> openai.OpenAI:
+    """By the settings alone: the library's own variables (OPENAI_API_KEY, …) were set for another server, perhaps."""
+    return openai.OpenAI(
+        api_key=options.server.api_key or "none",
+        base_url=options.server.base_url,
+        default_headers=_headers(options),
+        max_retries=0,  # ours end at a deadline
+        http_client=httpx2.Client(follow_redirects=False),  # a redirect would take key and texts elsewhere
+    )
+
+
+def _headers(options: Options) -> dict[str, Any]:
+    key = options.server.api_key
+    return {
+        "Authorization": f"Bearer {key}" if key else openai.omit,
+        "OpenAI-Organization": openai.omit,
+        "OpenAI-Project": openai.omit,
+    }
+
+
+def _retry_after(header: str | None) -> float | None:
+    """Seconds, from seconds or a date; None where there is nothing to go by."""
+    try:
+        seconds = float(header or "")
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(header or "")
+        except ValueError:
+            return None
+        seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - SystemClock().now()).total_seconds()
+    return max(0.0, seconds) if np.isfinite(seconds) else None

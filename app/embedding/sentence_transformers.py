@@ -1,0 +1,78 @@
+"""Any model of the sentence-transformers library, on torch. An extra: imported only when such a model is asked for."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers.utils.logging import disable_progress_bar
+
+from app.embedding.model import Vectors, clipped, estimated_tokens, unit
+from app.embedding.options import Options
+from app.errors import EmbeddingUnavailable
+
+
+class SentenceTransformersModel:
+    def __init__(self, wanted: str, *, threads: int = 1, options: Options | None = None) -> None:
+        """`wanted`: a folder that the library saved, or a name on the hub. Raises `EmbeddingUnavailable`."""
+        torch.set_num_threads(threads)  # of the process; each thread takes it over when it first computes
+        disable_progress_bar()  # the log is JSON lines
+        self._chars = (options or Options()).text_chars
+        self._model = _load(wanted)
+        self._longest = self._model.max_seq_length or self._chars
+        self.name = f"{_label(wanted)}:sentence-transformers-{_digest(self._model)[:8]}"
+        probe = self.encode(["dimension"])
+        if probe.ndim != 2 or not probe.any():
+            raise EmbeddingUnavailable(f"{self.name} gives no usable vector")
+        self.dim = int(probe.shape[1])
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return [min(estimated_tokens(text[: self._chars]), self._longest) for text in texts]
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim) float32, unit rows; a row that the model gave as NaN or nothing is zeros, which no one stores."""
+        vectors = self._model.encode(
+            [clipped(text, self._chars) for text in texts], batch_size=max(1, len(texts)), show_progress_bar=False
+        )
+        return unit(np.asarray(vectors, np.float32))
+
+
+def _load(wanted: str) -> SentenceTransformer:
+    """A folder is never looked for elsewhere; a name is fetched only where it does not lie in the cache.
+
+    Code that comes with a model is not run.
+    """
+    folder = Path(wanted).expanduser()
+    if folder.is_dir():
+        return _tried(str(folder), local=True)
+    if wanted.startswith((".", "/", "~")):
+        raise EmbeddingUnavailable(f"there is no folder {wanted}")
+    try:
+        return _tried(wanted, local=True)
+    except EmbeddingUnavailable:
+        return _tried(wanted, local=False)
+
+
+def _tried(wanted: str, *, local: bool) -> SentenceTransformer:
+    try:
+        return SentenceTransformer(wanted, local_files_only=local)
+    except Exception as error:  # the library's, the hub's, torch's, whatever a broken file raises
+        raise EmbeddingUnavailable(f"sentence-transformers cannot load {wanted}: {error}") from error
+
+
+def _label(wanted: str) -> str:
+    folder = Path(wanted).expanduser()
+    return folder.resolve().name if folder.is_dir() else wanted.rpartition("/")[2]
+
+
+def _digest(model: SentenceTransformer) -> str:
+    """Of the weights alone, as a set: their names and files differ from one version of the libraries to the next."""
+    each = sorted(hashlib.sha256(_bytes(weights)).digest() for weights in model.parameters())
+    return hashlib.sha256(b"".join(each)).hexdigest()
+
+
+def _bytes(weights: torch.Tensor) -> bytes:
+    flat: bytes = weights.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return flat

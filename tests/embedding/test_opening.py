@@ -1,0 +1,80 @@
+"""Which runtime a setting chooses, and what is said where it is not there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.embedding.onnx import OnnxModel
+from app.embedding.opening import begin_loading, load_any, open_embedder
+from app.embedding.options import Options, Server
+from app.errors import EmbeddingUnavailable
+from app.settings import EmbeddingSettings
+from tests.embedding.scripted import scripted_server
+from tests.server import ROOT, recalld
+
+EXTRAS = {"openai": "openai:m", "sentence-transformers": "sentence-transformers:m"}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_that_is_not_installed_is_named(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, f"app.embedding.{extra.replace('-', '_')}", raising=False)
+    monkeypatch.setitem(sys.modules, extra.replace("-", "_"), None)  # the import system's own word for "not here"
+    with pytest.raises(EmbeddingUnavailable, match=rf"needs the extra {extra}, .*scripts/extra {extra}"):
+        load_any(EXTRAS[extra])
+
+
+def test_the_service_does_not_start_and_says_why(tmp_path: Path) -> None:
+    with scripted_server() as gone:
+        url = gone.url
+    settings = {"RECALLD_EMBEDDING_MODEL": "openai:m", "RECALLD_EMBEDDING_BASE_URL": url}
+    ended = recalld(tmp_path / "data", "serve", **settings, RECALLD_EMBEDDING_TIMEOUT_SECONDS="0.5")
+    assert ended.returncode == 1
+    assert f"{url}: the embedding server cannot be reached" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def in_a_new_process(code: str) -> str:
+    code = f"import sys, app.cli.program, app.main; {code}"
+    return subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout
+
+
+def test_nothing_of_an_extra_is_imported_unasked() -> None:
+    heavy = {"openai", "torch", "transformers", "sentence_transformers"}
+    assert not heavy & set(in_a_new_process("print(*sys.modules)").split())
+
+
+def test_the_hubs_client_sends_no_telemetry() -> None:
+    code = "import huggingface_hub.constants as c; print(c.HF_HUB_DISABLE_TELEMETRY)"
+    assert in_a_new_process(code).strip() == "True"
+
+
+@pytest.mark.anyio
+async def test_what_was_begun_is_taken_when_the_options_are_the_same() -> None:
+    with scripted_server() as server:
+        options = Options(server=Server(base_url=server.url))
+        begin_loading("openai:m", options=options)
+        embedder = await open_embedder("openai:m", options=Options(server=Server(base_url=server.url)))
+        await embedder.close()
+        assert len(server.seen) == 1
+
+
+def test_the_built_in_model_needs_none_of_it() -> None:
+    assert isinstance(load_any("minilm-int8"), OnnxModel)
+
+
+def test_options_are_the_settings() -> None:
+    chosen = EmbeddingSettings.model_validate(
+        {"base_url": "http://127.0.0.1:1/v1", "api_key": "k", "dimensions": 5, "timeout_seconds": 2, "batch_texts": 3}
+    )
+    assert Options.of(chosen) == Options(8192, Server("http://127.0.0.1:1/v1", "k", 5, 2, 3))
+    assert Options.of(EmbeddingSettings()) == Options()
+    assert "'k'" not in repr(chosen) + repr(Options.of(chosen))
+
+
+@pytest.mark.parametrize("url", ["", "ftp://a/v1", "a.example/v1", "https://user:password@a.example/v1", "http://a b"])
+def test_an_address_that_is_none_or_holds_a_password_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError):
+        EmbeddingSettings(base_url=url)
