@@ -57,6 +57,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     OPERATIONS,
 )
 
+WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
 
@@ -121,9 +122,15 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
         except RecalldError as fault:
             log.critical(fault.detail)
             raise
-        warming = asyncio.create_task(asyncio.to_thread(tokens.warm))  # who counts tokens before it is done waits
+        warming = asyncio.create_task(_warm())
         yield {"resources": resources}
-        await warming
+        warming.cancel()
+
+
+async def _warm() -> None:
+    """Once the service is ready; who counts tokens before, waits for the vocabulary."""
+    await asyncio.sleep(WARM_AFTER_SECONDS)
+    await asyncio.to_thread(tokens.warm)
 
 
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:

@@ -127,7 +127,7 @@ def _search_entry(said: tuple[str, int | None]) -> Any:
     return search_entry(text, None if seed is None else random_vector(seed))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.one_of(
         st.lists(st.tuples(st.lists(operations, max_size=5), st.booleans()), min_size=1, max_size=12),
