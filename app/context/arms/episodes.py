@@ -1,36 +1,17 @@
 """What was done before that resembles what is asked now, with how it went."""
 
 from app.actions.models import ACTIONS
-from app.clock import rfc3339, to_ms
+from app.clock import rfc3339
+from app.context.arms.searching import search
 from app.context.items import Arm, Asked, Item
-from app.errors import EmbeddingUnavailable
-from app.memories.lookup import Hit, Lookup, Wanted
-from app.memories.ranking import Mode
+from app.memories.lookup import Hit
 from app.storage.filters import Range
 from app.storage.text import content_hash
 
 
 async def gather(asked: Asked) -> list[Item]:
-    try:
-        hits = await _find(asked, "hybrid")
-    except EmbeddingUnavailable as fault:
-        asked.faults.append(fault)
-        hits = await _find(asked, "text")
-    return [_item(hit) for hit in hits]
-
-
-async def _find(asked: Asked, mode: Mode) -> list[Hit]:
-    body, held = asked.body, asked.held
-    wanted = Wanted(
-        query=body.query,
-        pairs=asked.scope.pairs(body.agent_id, body.user_id, include_shared=True),
-        where=Range("timestamp", le=body.as_of or rfc3339(asked.now)),
-        now_ms=to_ms(asked.now),
-        k=2 * asked.limit,
-        mode=mode,
-        needs_vector=mode != "text",
-    )
-    return (await Lookup(held.store, asked.scope, held.embedder, ACTIONS).find(wanted)).hits
+    until = Range("timestamp", le=asked.body.as_of or rfc3339(asked.now))
+    return [_item(hit) for hit in await search(asked, ACTIONS, until, 2 * asked.limit)]
 
 
 def _item(hit: Hit) -> Item:

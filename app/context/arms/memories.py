@@ -1,12 +1,11 @@
 """What is remembered and matters for the query."""
 
-from app.clock import rfc3339, to_ms
+from app.clock import rfc3339
+from app.context.arms.searching import search
 from app.context.items import Arm, Asked, Item
-from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
-from app.memories.lookup import Hit, Lookup, Wanted
+from app.memories.lookup import Hit
 from app.memories.models import MEMORIES
-from app.memories.ranking import Mode
 from app.memories.recall import search_filter
 from app.memories.schemas import SearchRequest
 from app.storage.text import content_hash
@@ -18,11 +17,13 @@ WINDOW = 24
 
 
 async def gather(asked: Asked) -> list[Item]:
-    try:
-        hits = await _find(asked, "hybrid")
-    except EmbeddingUnavailable as fault:  # words still find much
-        asked.faults.append(fault)
-        hits = await _find(asked, "text")
+    body = asked.body
+    request = SearchRequest(
+        query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
+    )
+    k = SPARE * asked.limit + (WINDOW if body.session_id is not None else 0)
+    decays = Decays(asked.held.agents, asked.scope.tenant)
+    hits = await search(asked, MEMORIES, search_filter(request, rfc3339(asked.now)), k, decays)
     return [_item(hit) for hit in hits if not _is_query(hit, asked)]
 
 
@@ -30,24 +31,6 @@ def _is_query(hit: Hit, asked: Asked) -> bool:
     """The query as this session has said it already tells nothing."""
     in_session = asked.body.session_id is not None and hit.doc["source"]["session_id"] == asked.body.session_id
     return in_session and content_hash(hit.doc["content"]) == content_hash(asked.body.query)
-
-
-async def _find(asked: Asked, mode: Mode) -> list[Hit]:
-    body, held, tenant = asked.body, asked.held, asked.scope.tenant
-    request = SearchRequest(
-        query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
-    )
-    wanted = Wanted(
-        query=body.query,
-        pairs=asked.scope.pairs(body.agent_id, body.user_id, include_shared=True),
-        where=search_filter(request, rfc3339(asked.now)),
-        now_ms=to_ms(asked.now),
-        k=SPARE * asked.limit + (WINDOW if asked.body.session_id is not None else 0),
-        mode=mode,
-        decays=Decays(held.agents, tenant),
-        needs_vector=mode != "text",
-    )
-    return (await Lookup(held.store, asked.scope, held.embedder, MEMORIES).find(wanted)).hits
 
 
 def _item(hit: Hit) -> Item:
