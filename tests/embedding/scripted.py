@@ -68,6 +68,7 @@ class ScriptedServer:
                 for name, value in reply.headers.items():
                     self.send_header(name, value)
                 self.send_header("content-type", "application/json")
+                self.send_header("connection", "close")  # unsaid, the client may ask on a connection that just went
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 if reply.cut:

@@ -143,7 +143,7 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_kept(server: Scr
 
 
 def test_a_server_that_stays_down_costs_one_deadline_at_most(server: ScriptedServer, connect: Opener) -> None:
-    model = connect()
+    model = connect(timeout_seconds=30.0)  # far more than the waits: a slow machine makes all four attempts too
     server.then(*[Reply(500, {}, b'{"error": {"type": "server_error"}}')] * 5)
     with pytest.raises(EmbeddingUnavailable, match=r"answered 500 \(server_error\)"):
         model.encode(["a"])
@@ -157,7 +157,7 @@ def test_a_server_that_stays_down_costs_one_deadline_at_most(server: ScriptedSer
 
 
 def test_a_text_that_the_server_breaks_on_does_not_hold_up_others(server: ScriptedServer, connect: Opener) -> None:
-    model = connect()
+    model = connect(timeout_seconds=30.0)
     server.then(*[Reply(500)] * 4)
     with pytest.raises(EmbeddingUnavailable, match="answered 500"):
         model.encode(["too long for it"])
