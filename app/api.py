@@ -8,6 +8,7 @@ from app.forgetting import endpoints as forgetting
 from app.http import health
 from app.memories import endpoints as memories
 from app.operations import endpoints as operations
+from app.procedures import endpoints as procedures
 from app.profiles import endpoints as profiles
 from app.sessions import endpoints as sessions
 from app.tasks import endpoints as tasks
@@ -19,6 +20,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     forgetting.router,
     tasks.router,
     actions.router,
+    procedures.router,
     profiles.users_router,
     profiles.agents_router,
     operations.jobs_router,

@@ -27,6 +27,8 @@ from app.memories.access import AccessRecorder
 from app.memories.models import HISTORY, MEMORIES, PENDING
 from app.memories.pending import MEMORY, PendingEmbeddings
 from app.metrics import parts
+from app.procedures.documents import PROCEDURE
+from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
 from app.sessions.models import MESSAGES, SESSIONS
@@ -50,6 +52,8 @@ COLLECTIONS: tuple[Collection, ...] = (
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    PROCEDURES,
+    PROCEDURE_HISTORY,
     USERS,
     AGENTS,
     JOBS,
@@ -154,7 +158,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION))
+    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, PROCEDURE))
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):

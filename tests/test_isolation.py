@@ -28,6 +28,7 @@ class Stocked:
     owner: dict[str, str]
     stranger: dict[str, str]
     memory: str
+    procedure: str
 
     async def call(self, method: str, path: str, who: dict[str, str] | None = None, **sent: Any) -> httpx.Response:
         headers = {**(self.stranger if who is None else who), **sent.pop("headers", {})}
@@ -43,7 +44,10 @@ async def stocked(service: Service, request: pytest.FixtureRequest) -> Stocked:
     await api.patch(path, json={"tags": ["t"]}, headers=owner)
     said = {**OWNER, "messages": [{"role": "user", "content": "secret plan"}]}
     await api.post("/v1/sessions/s/messages", json=said, headers=owner)
-    return Stocked(api, owner, stranger, made.json()["memory_id"])
+    how = {**OWNER, "name": "secret way", "trigger": "secret", "steps": ["one"], "tags": ["t"]}
+    known = (await api.post("/v1/procedures", json=how, headers=owner)).json()["procedure_id"]
+    await api.patch(f"/v1/procedures/{known}", json={"steps": ["two"]}, headers=owner)
+    return Stocked(api, owner, stranger, made.json()["memory_id"], known)
 
 
 BY_ID: list[tuple[str, str, Any]] = [
@@ -51,6 +55,11 @@ BY_ID: list[tuple[str, str, Any]] = [
     ("PATCH", "/v1/memories/{memory}", {"content": "mine now"}),
     ("DELETE", "/v1/memories/{memory}", None),
     ("GET", "/v1/memories/{memory}/history", None),
+    ("GET", "/v1/procedures/{procedure}", None),
+    ("PATCH", "/v1/procedures/{procedure}", {"name": "mine now"}),
+    ("DELETE", "/v1/procedures/{procedure}", None),
+    ("GET", "/v1/procedures/{procedure}/history", None),
+    ("POST", "/v1/procedures/{procedure}/outcomes", {"success": True}),
     ("GET", "/v1/sessions/{session}", None),
     ("PATCH", "/v1/sessions/{session}", {"summary": "mine now"}),
     ("DELETE", "/v1/sessions/{session}", None),
@@ -70,6 +79,8 @@ async def everything(stocked: Stocked) -> list[Any]:
         "/v1/memories?status=any&agent_id=a&user_id=u",
         "/v1/sessions/s",
         "/v1/sessions/s/messages",
+        f"/v1/procedures/{stocked.procedure}",
+        f"/v1/procedures/{stocked.procedure}/history",
     )
     return [(await stocked.call("GET", path, stocked.owner)).json() for path in paths]
 
@@ -78,8 +89,9 @@ async def everything(stocked: Stocked) -> list[Any]:
 async def test_what_is_anothers_answers_as_what_does_not_exist(stocked: Stocked, headers: dict[str, str]) -> None:
     before = await everything(stocked)
     for method, path, body in BY_ID:
-        theirs = path.format(memory=stocked.memory, session="s")
-        nowhere = path.format(memory="mem_00000000000000000000000000000000", session="nowhere")
+        theirs = path.format(memory=stocked.memory, session="s", procedure=stocked.procedure)
+        nothing = "0" * 32
+        nowhere = path.format(memory=f"mem_{nothing}", session="nowhere", procedure=f"proc_{nothing}")
         answers = []
         for url in (theirs, nowhere):
             answer = problem(await stocked.call(method, url, json=body, headers=headers), 404, "not_found")
@@ -93,12 +105,19 @@ async def test_lists_and_searches_are_empty(stocked: Stocked) -> None:
         assert (await stocked.call("GET", "/v1/memories", params=params)).json()["items"] == []
     for params in ({}, {"user_id": "u"}, {"agent_id": "a"}, OWNER):
         assert (await stocked.call("GET", "/v1/sessions", params=params)).json()["items"] == []
+        for named in ({}, {"name": "secret way"}, {"tag": "t"}):
+            listed = await stocked.call("GET", "/v1/procedures", params={**params, **named})
+            assert listed.json()["items"] == []
     for scope in ({"user_id": "u"}, {"agent_id": "a"}, OWNER, {**OWNER, "include_shared": False}):
         for mode in ("hybrid", "text", "vector"):
             for more in ({}, {"session_id": "s"}, {"tags": ["t"]}):
                 body = {"query": "secret", "mode": mode, **scope, **more}
                 found = await stocked.call("POST", "/v1/memories/search", json=body)
                 assert (found.status_code, found.json()["items"]) == (200, [])
+        for narrowed in ({}, {"tags": ["t"]}):
+            asked = {"situation": "secret", **scope, **narrowed}
+            found = await stocked.call("POST", "/v1/procedures/search", json=asked)
+            assert (found.status_code, found.json()["items"]) == (200, [])
 
 
 async def test_deleting_by_filter_takes_nothing(stocked: Stocked) -> None:
@@ -118,6 +137,15 @@ async def test_anothers_memory_can_be_neither_superseded_nor_named_nor_likened(s
         assert made.json().get("similar", []) == []
         refused = await stocked.call("POST", "/v1/memories", json={**body, "supersedes": [stocked.memory]})
         assert refused.status_code in (422, 403)
+    assert await everything(stocked) == before
+
+
+async def test_the_name_of_anothers_procedure_is_free(stocked: Stocked) -> None:
+    before = await everything(stocked)
+    for agent, user in (("b", "v"), ("a", "v"), ("b", "u"), ("a", "u")):
+        body = {"agent_id": agent, "user_id": user, "name": "secret way", "trigger": "x", "steps": ["x"]}
+        made = await stocked.call("POST", "/v1/procedures", json=body)
+        assert made.status_code in (201, 403)
     assert await everything(stocked) == before
 
 

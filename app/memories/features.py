@@ -39,13 +39,22 @@ BLOCK = 1 << 15
 """Numbers worked on at once, so that they stay in the processor's cache."""
 
 
-def features(columns: Columns, query: QueryText, text: Floats, now_ms: int, decay: Decay = DEFAULT_DECAY) -> Floats:
-    """(FEATURES, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them."""
+def features(
+    columns: Columns,
+    query: QueryText,
+    text: Floats,
+    now_ms: int,
+    decay: Decay = DEFAULT_DECAY,
+    *,
+    least_spread: float = 0.0,
+) -> Floats:
+    """(FEATURES, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
+    that lie within `least_spread` are not drawn apart to the whole scale."""
     rows = np.empty((len(FEATURES), len(text)), np.float32)
     near, words, by_rank, number, question, spoken, session, strength, recent = rows
     seen = columns.matched & columns.has_vector
     pool = columns.cosine[seen]
-    _scaled(columns.cosine, pool, out=near)
+    _scaled(columns.cosine, pool, least_spread, out=near)
     near *= columns.has_vector
     best = float(text.max(where=columns.matched, initial=0))
     np.multiply(text, np.float32(1 / max(best, TINY)), out=words)
@@ -139,9 +148,10 @@ def _with_neighbours(values: Floats, columns: Columns) -> Floats:
     return total
 
 
-def _scaled(values: Floats, pool: Floats, out: Floats) -> None:
+def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> None:
     """Clipped to 0..1 between the least and the largest of `pool`; 1 for one value alone."""
     low, high = (float(pool.min()), float(pool.max())) if len(pool) else (np.inf, -np.inf)
+    low = low if high - low >= least_spread else high - least_spread if len(pool) else low
     if high - low < TINY:
         np.greater_equal(values, np.float32(low), out=out)
         return

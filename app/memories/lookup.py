@@ -37,6 +37,8 @@ class Wanted:
     decays: Decays | None = None
     explain: bool = False
     needs_vector: bool = True
+    least_spread: float = 0.0
+    """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,12 @@ class Lookup:
         if wanted.mask is not None:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
         first = 8 * wanted.k
-        ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, first=first)
+        ranked = rank(
+            columns, query, wanted.mode, wanted.now_ms, decay=decay, first=first, least_spread=wanted.least_spread
+        )
         best = top(ranked, columns, wanted.k)
         if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
-            ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay)
+            ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
             best = top(ranked, columns, wanted.k)
         found = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
         return [

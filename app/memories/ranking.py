@@ -87,8 +87,10 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     decay: Decay = DEFAULT_DECAY,
     *,
     first: int | None = None,
+    least_spread: float = 0.0,
 ) -> Ranked:
-    """Rank what matched, or at least the `first` of it. Equal scores: the newer first, then by engine handle.
+    """Rank what matched, or at least the `first` of it; `least_spread` as in `features`. Equal scores: the newer
+    first, then by engine handle.
 
     Scores: `vector` the cosine (what has no vector is left out), `text` BM25 (what has none of the terms is left
     out), `hybrid` 0..1, like a probability (nothing is left out).
@@ -100,7 +102,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
-    known = features(columns, query, text, now_ms, decay)
+    known = features(columns, query, text, now_ms, decay, least_spread=least_spread)
     odds = _log_odds(columns, known, weights)
     score: Floats = np.reciprocal(1 + np.exp(-odds))
     parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, known, strict=True))}

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.anyio
 
 HOMES = [f"Ada lived in house number {at} of Boston" for at in range(12)]
 TALK = [f"Point {at}: the kitchen has {at} windows" for at in range(14)]
+RECALLED = [name for name in TITLES if name != "procedures"]
+"""Sections of a recall."""
 ACTIONS = [f"Looked up where Ada lives, try {at}" for at in range(7)]
 
 
@@ -53,7 +55,7 @@ BIG: Json = {"session_id": "s", "token_budget": 4000}
 async def test_each_section_reads_as_it_should(shared: httpx.AsyncClient) -> None:
     body = problem_free(await ask(shared, **BIG))
     assert body["intent"] == "recall"
-    assert names(body) == list(TITLES)
+    assert names(body) == RECALLED
     assert texts(body, "profile") == [
         "name: Ada",
         "age: 36",
@@ -78,7 +80,7 @@ async def test_each_section_reads_as_it_should(shared: httpx.AsyncClient) -> Non
 
 async def test_the_manifest_tells_what_each_is(shared: httpx.AsyncClient) -> None:
     body = await ask(shared, **BIG)
-    kinds = {name: {one["type"] for one in items(body, name)} for name in TITLES}
+    kinds = {name: {one["type"] for one in items(body, name)} for name in RECALLED}
     assert kinds == {
         "profile": {"profile"},
         "memories": {"fact"},
@@ -95,7 +97,7 @@ async def test_the_manifest_tells_what_each_is(shared: httpx.AsyncClient) -> Non
     assert [one["id"].partition("_")[0] for one in (*items(body, "memories"), *items(body, "messages"))] == (
         ["mem"] * 5 + ["msg"] * 10
     )
-    assert set(body["took_ms"]) == {*TITLES, "total"}
+    assert set(body["took_ms"]) == {*RECALLED, "total"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ async def test_sections_are_included_and_excluded(shared: httpx.AsyncClient) -> 
     less = await ask(shared, exclude=["messages", "episodes"], **BIG)
     assert names(less) == ["profile", "memories", "working"]
     assert names(await ask(shared, include=["memories"], exclude=["memories"], **BIG)) == [
-        name for name in TITLES if name != "memories"
+        name for name in RECALLED if name != "memories"
     ]
     named = await ask(shared, intent="execute", sections={"memories": {"limit": 2}}, **BIG)
     assert len(items(named, "memories")) == 2
@@ -165,7 +167,7 @@ async def test_a_sections_tokens_are_bounded(shared: httpx.AsyncClient, section:
         assert size > most - 50
     if section != "profile" or not most:
         assert "section_budget" in dropped(body).values()
-    assert set(names(body)) >= set(TITLES) - {section}
+    assert set(names(body)) >= set(RECALLED) - {section}
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ async def test_each_section_gets_its_share_of_a_tight_budget(shared: httpx.Async
     biggest = {name: max(one["tokens"] for one in items(body, name)) for name in names(body)}
     for name in ("memories", "episodes"):  # the others have less than that
         assert sizes[name] > budget * shares[name] / sum(shares.values()) - biggest[name]
-    assert set(sizes) == set(TITLES)
+    assert set(sizes) == set(RECALLED)
 
 
 async def test_the_last_section_gets_its_share_too(shared: httpx.AsyncClient) -> None:

@@ -53,6 +53,29 @@ async def actions(talk: Talk) -> None:
     await talk("get_action_stats", 422, agent_id="support", tz="Nowhere/Land")
 
 
+async def procedures(talk: Talk) -> None:
+    steps = ["Look up the tracking number", "Ask the carrier", "Refund the order"]
+    refund = {**OWNER, "name": "Refund a lost parcel", "trigger": "A parcel never arrived", "steps": steps}
+    made = await talk("create_procedure", 201, body={**refund, "preconditions": ["The order was paid"]})
+    await talk("create_procedure", 409, body=refund)
+    named: dict[str, Any] = {"procedure_id": made["procedure_id"]}
+    await talk("record_outcome", 201, **named, body={"success": True})
+    failed = {"success": False, "note": "The carrier answers after 9 only", "task_id": "compare"}
+    await talk("record_outcome", 201, **named, body=failed, headers={"Idempotency-Key": "outcome-1"})
+    await talk("record_outcome", 201, **named, body=failed, headers={"Idempotency-Key": "outcome-1"})
+    await talk("update_procedure", **named, body={"steps": [*steps, "Tell the customer"]})
+    await talk("update_procedure", 412, **named, body={"tags": []}, headers={"If-Match": '"1"'})
+    await talk("get_procedure_history", **named, limit=1)
+    await talk("get_procedure", **named)
+    await talk("list_procedures", **OWNER, limit=1)
+    await talk("record_outcome", 201, **named, body=failed)
+    await talk("search_procedures", body={**OWNER, "situation": "lost parcel", "explain": True})
+    await talk("search_procedures", body={**OWNER, "situation": "lost parcel", "min_success_rate": 0.9})
+    await talk("search_procedures", 422, body={"situation": "of whom?"})
+    await talk("delete_procedure", 204, **named)
+    await talk("get_procedure", 404, **named)
+
+
 async def contexts(talk: Talk) -> None:
     asked = {**OWNER, "query": "Where does she live?", "system_prompt": "You are kind."}
     await talk("assemble_context", body=asked)
