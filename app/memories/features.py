@@ -151,7 +151,8 @@ def _with_neighbours(values: Floats, columns: Columns) -> Floats:
 def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> None:
     """Clipped to 0..1 between the least and the largest of `pool`; 1 for one value alone."""
     low, high = (float(pool.min()), float(pool.max())) if len(pool) else (np.inf, -np.inf)
-    low = low if high - low >= least_spread else high - least_spread if len(pool) else low
+    if len(pool):
+        low = min(low, high - least_spread)
     if high - low < TINY:
         np.greater_equal(values, np.float32(low), out=out)
         return

@@ -256,3 +256,14 @@ def test_large_scopes_are_in_order(seed: int) -> None:
     )
     ranked = rank(columns, SPOKEN, "vector", NOW)
     assert ranked.order.tolist() == sorted(range(n), key=lambda i: (-columns.cosine[i], i))
+
+
+def test_cosines_within_the_least_spread_are_not_drawn_apart() -> None:
+    columns = replace(columns_of(3), cosine=np.array([0.5, 0.4, 0.45], np.float32))
+    wide, narrow = (rank(columns, NOBODY, "hybrid", NOW, least_spread=spread) for spread in (0.05, 0.4))
+    assert wide.parts["vector_scaled"].tolist() == pytest.approx([1, 0, 0.5], abs=1e-5)
+    assert narrow.parts["vector_scaled"].tolist() == pytest.approx([1, 0.75, 0.875], abs=1e-5)
+    assert wide.score.tolist() == rank(columns, NOBODY, "hybrid", NOW).score.tolist()
+    alone = rank(replace(columns_of(1), cosine=np.array([0.5], np.float32)), NOBODY, "hybrid", NOW, least_spread=0.4)
+    assert alone.parts["vector_scaled"].tolist() == [1]
+    rank(columns_of(0), NOBODY, "hybrid", NOW, least_spread=0.4)
