@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -125,6 +126,20 @@ async def test_no_more_than_the_limit_is_served_whatever_an_arm_brings(service: 
     body = await assembled(service, arm("many", brings(*map(str, range(50)))))
     assert [len(section["items"]) for section in body["sections"]] == [5]
     assert {one["reason"] for one in body["dropped"]} == {"limit"}
+
+
+async def test_newest_first_does_not_make_items_turns(service: Service) -> None:
+    """A log, say: it is read in the order of time, and stays in the frame."""
+    log = replace(arm("log", brings("third", "second", "first")), newest_first=True)
+    other = arm("other", brings("else"))
+    for form in ("markdown", "messages"):
+        body = await assembled(service, log, other, format=form)
+        assert [[one["id"] for one in section["items"]] for section in body["sections"]] == [
+            ["id_first", "id_second", "id_third"],
+            ["id_else"],
+        ]
+        assert "- [id_first] first\n- [id_second] second\n- [id_third] third\n" in body["text"]
+    assert [one["role"] for one in body["messages"]] == ["user", "user"]  # the frame, the query
 
 
 async def test_arms_run_at_the_same_time(service: Service) -> None:
