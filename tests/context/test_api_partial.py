@@ -132,14 +132,14 @@ async def test_newest_first_does_not_make_items_turns(service: Service) -> None:
     """A log, say: it is read in the order of time, and stays in the frame."""
     log = replace(arm("log", brings("third", "second", "first")), newest_first=True)
     other = arm("other", brings("else"))
-    for form in ("markdown", "messages"):
-        body = await assembled(service, log, other, format=form)
+    made = [await assembled(service, log, other, format=form) for form in ("markdown", "messages")]
+    for body in made:
         assert [[one["id"] for one in section["items"]] for section in body["sections"]] == [
             ["id_first", "id_second", "id_third"],
             ["id_else"],
         ]
         assert "- [id_first] first\n- [id_second] second\n- [id_third] third\n" in body["text"]
-    assert [one["role"] for one in body["messages"]] == ["user", "user"]  # the frame, the query
+    assert [one["role"] for one in made[1]["messages"]] == ["user", "user"]  # the frame, the query
 
 
 async def test_arms_run_at_the_same_time(service: Service) -> None:
