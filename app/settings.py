@@ -18,6 +18,9 @@ class LimitSettings(_Group):
     text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
     json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
     object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
+    object_bytes: int = Field(
+        256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
+    )
     requests_per_second: float = Field(
         0, ge=0, description="Requests a second for each key, with bursts of twice that; 0: no limit."
     )
