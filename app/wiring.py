@@ -158,7 +158,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, PROCEDURE))
+    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, PROCEDURE), clock)
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):
