@@ -25,7 +25,6 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
         title="Recalld",
         version=VERSION,
         lifespan=lifespan,
-        generate_unique_id_function=openapi.operation_id,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is ours, and sends nothing anywhere
     )
@@ -33,5 +32,6 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
     error_handlers.install(app)
     for router in ROUTERS:
-        app.include_router(router)
+        # `include_router` would compile each route a second time, at the first request that comes near it
+        app.router.routes.extend(router.routes)
     return app

@@ -43,12 +43,11 @@ EXAMPLES = Path(__file__).parent / "data" / "openapi_examples.json"
 Json = dict[str, Any]
 
 
-def operation_id(route: APIRoute) -> str:
-    return route.name
-
-
 def document(app: FastAPI) -> Json:
     if app.openapi_schema is None:
+        for route in app.routes:
+            if isinstance(route, APIRoute):
+                route.operation_id = route.name
         made = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS)
         components = made["components"]
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
+from starlette.routing import BaseRoute
 
 Json = dict[str, Any]
 PROBLEM = "application/problem+json"
@@ -37,13 +39,27 @@ class Operation:
         return [p for p in self.spec.get("parameters", []) if p["in"] == where]
 
 
+_documents: dict[tuple[int, ...], tuple[list[BaseRoute], Json]] = {}
+
+
+def _document(app: FastAPI) -> Json:
+    """Apps of the same routes have one document; making it takes longer than most tests."""
+    routes = [route for route in app.routes if getattr(route, "include_in_schema", True)]
+    key = tuple(id(route) for route in routes)
+    if key not in _documents:
+        _documents[key] = (routes, json.loads(json.dumps(app.openapi())))  # holds them, so that no id is used again
+    return _documents[key][1]
+
+
 class Contract:
     """The document of an app. Schemas in it are looked up by JSON pointer."""
 
     def __init__(self, app: FastAPI) -> None:
-        self.document: Json = json.loads(json.dumps(app.openapi()))
+        self.document = _document(app)
         resource = Resource.from_contents(self.document, default_specification=DRAFT202012)
         self._registry = Registry().with_resource("urn:api", resource)
+        self._validator = lru_cache(self._new_validator)
+        self._fault = lru_cache(self._look_for_fault)
 
     def operations(self) -> Iterator[Operation]:
         for path, item in self.document["paths"].items():
@@ -60,10 +76,14 @@ class Contract:
 
     def fits(self, schema: Json, value: Any) -> str | None:
         """What is wrong with the value, or None."""
-        rooted = json.loads(json.dumps(schema).replace('"#/', '"urn:api#/'))
-        validator = Draft202012Validator(rooted, registry=self._registry)
-        fault = next(iter(validator.iter_errors(value)), None)
+        return self._fault(json.dumps(schema), json.dumps(value))  # one answer is looked at more than once
+
+    def _look_for_fault(self, schema: str, value: str) -> str | None:
+        fault = next(iter(self._validator(schema).iter_errors(json.loads(value))), None)
         return None if fault is None else f"{fault.json_path}: {fault.message[:200]}"
+
+    def _new_validator(self, schema: str) -> Draft202012Validator:
+        return Draft202012Validator(json.loads(schema.replace('"#/', '"urn:api#/')), registry=self._registry)
 
     def check(self, operation: Operation, response: httpx.Response) -> str | None:
         """Whether the answer is one that the operation declares: status, media type, headers and body."""

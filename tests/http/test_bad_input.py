@@ -67,7 +67,8 @@ Part = Callable[[Contract, Operation], Iterator[Case]]
 
 
 before_store = pytest.mark.before_store
-PARTS = [pytest.param(p, marks=before_store) if p is bad_input.field_cases else p for p in bad_input.PARTS]
+BODIES = (bad_input.body_cases, bad_input.field_cases)
+PARTS = [pytest.param(p, marks=before_store) if p in BODIES else p for p in bad_input.PARTS]
 
 
 @pytest.mark.parametrize("part", PARTS)
