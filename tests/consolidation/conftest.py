@@ -1,67 +1,17 @@
 """A service whose language model says what a test lets it say."""
 
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from app.settings import JobSettings, LLMSettings, Settings
 from tests.conftest import Service, Starter
-from tests.embedding.scripted import Reply, ScriptedServer, scripted_server
-from tests.llm.chat import completion
-
-Json = dict[str, Any]
-
-NOTHING: dict[str, Json] = {
-    "LearnedMemories": {"memories": []},
-    "LearnedProfile": {
-        "name": None,
-        "age": None,
-        "home": None,
-        "occupation": None,
-        "interests": [],
-        "conversation_preferences": [],
-        "preferences": [],
-    },
-    "LearnedExperience": {
-        "common_scenarios": [],
-        "effective_strategies": [],
-        "known_pitfalls": [],
-        "tool_patterns": [],
-        "heuristics": [],
-        "user_feedback": [],
-        "improvement_areas": [],
-    },
-    "Summary": {"summary": "They talked."},
-}
-
-
-class Model:
-    """Answers each shape with what was set for it; a callable is given the data that the model was shown."""
-
-    def __init__(self) -> None:
-        self.says: dict[str, Json | Callable[[Json], Json]] = {}
-        self.asked: list[tuple[str, str, Json]] = []  # shape, instructions, data
-        self.server: ScriptedServer
-
-    def answer(self, reply: Reply, body: Json) -> bytes:
-        shape = body["response_format"]["json_schema"]["name"]
-        data = json.loads(body["messages"][1]["content"])
-        self.asked.append((shape, body["messages"][0]["content"], data))
-        said = self.says.get(shape, {})
-        given = said(data) if callable(said) else said
-        return completion(json.dumps(NOTHING[shape] | given))
-
-    def shown(self, shape: str) -> list[Json]:
-        return [data for name, _, data in self.asked if name == shape]
+from tests.llm.model import Model, scripted_model
 
 
 @pytest.fixture
 def llm() -> Iterator[Model]:
-    model = Model()
-    with scripted_server(model.answer) as server:
-        model.server = server
+    with scripted_model() as model:
         yield model
 
 

@@ -7,9 +7,9 @@ from app.consolidation import prompts
 from app.consolidation.models import DERIVATIONS
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
-from tests.consolidation.conftest import Model
 from tests.consolidation.helpers import end, kept, learned, operation, talk, work
 from tests.embedding.scripted import Reply
+from tests.llm.model import Model
 from tests.memories.helpers import PAIR, problem, remember
 
 pytestmark = pytest.mark.anyio
