@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from app.actions import endpoints as actions
+from app.consolidation import endpoints as consolidation
 from app.context import endpoints as context
 from app.forgetting import endpoints as forgetting
 from app.http import health
@@ -18,6 +19,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     context.router,
     sessions.router,
     forgetting.router,
+    consolidation.memories_router,
+    consolidation.sessions_router,
     tasks.router,
     actions.router,
     procedures.router,

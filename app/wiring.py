@@ -13,6 +13,9 @@ from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
+from app.consolidation.jobs import ConversationJobs
+from app.consolidation.models import DERIVATIONS
+from app.consolidation.parts import Tools
 from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
@@ -23,6 +26,7 @@ from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
+from app.llm.llm import LLM, open_llm
 from app.memories.access import AccessRecorder
 from app.memories.models import HISTORY, MEMORIES, PENDING
 from app.memories.pending import MEMORY, PendingEmbeddings
@@ -31,7 +35,7 @@ from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
-from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.models import MESSAGES, POST_CONVERSATION, SESSIONS, SUMMARIZE
 from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
@@ -59,6 +63,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     JOBS,
     SCHEDULES,
     OPERATIONS,
+    DERIVATIONS,
 )
 
 WARM_AFTER_SECONDS = 0.5
@@ -79,6 +84,8 @@ class Openers(Protocol):
 
     async def embedder(self, settings: Settings) -> Embedder: ...
 
+    def llm(self, settings: Settings) -> LLM | None: ...
+
     def clock(self) -> Clock: ...
 
 
@@ -98,6 +105,9 @@ class RealParts:
             observe_batch=_observe_batch,
             options=Options.of(chosen),
         )
+
+    def llm(self, settings: Settings) -> LLM | None:
+        return open_llm(settings.llm, _observe_llm)
 
     def clock(self) -> Clock:
         return SystemClock()
@@ -143,21 +153,26 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     store = await openers.store(settings, embedder.dim)
     stack.push_async_callback(store.close)
     clock = openers.clock()
+    llm = openers.llm(settings)
+    if llm is not None:
+        stack.push_async_callback(llm.close)
     await _refuse_open_door(settings, Keys(store, clock))
     agents = StoredAgentSettings(store)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(_running("accesses", accesses.run))
     if settings.jobs.enabled:
-        await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock).run))
+        await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock, llm).run))
     return Resources(
-        settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second), agents
+        settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second), agents, llm
     )
 
 
-def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
+def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
+    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
+    conversations = ConversationJobs(tools, llm)
     pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, PROCEDURE), clock)
 
     async def embed_pending(run: Run) -> Done:
@@ -172,6 +187,8 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         "forget": forgetting.forget,
         "undo": forgetting.undo,
         "embed_pending": embed_pending,
+        POST_CONVERSATION: conversations.learn,
+        SUMMARIZE: conversations.summarize,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
 
@@ -220,3 +237,8 @@ def _observe_batch(texts: int, seconds: float) -> None:
 def _observe_commit(writes: int, seconds: float) -> None:
     parts.COMMIT_WRITES.observe(writes)
     parts.COMMIT_SECONDS.observe(seconds)
+
+
+def _observe_llm(outcome: str, seconds: float, tokens: int) -> None:
+    parts.LLM_SECONDS.labels(outcome).observe(seconds)
+    parts.LLM_TOKENS.inc(tokens)

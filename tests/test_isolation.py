@@ -67,6 +67,7 @@ BY_ID: list[tuple[str, str, Any]] = [
     ("DELETE", "/v1/sessions/{session}/messages", None),
     ("GET", "/v1/sessions/{session}/context", None),
     ("POST", "/v1/sessions/{session}/end", None),
+    ("POST", "/v1/sessions/{session}/summarize", None),
     ("GET", "/v1/sessions/{session}/stats", None),
 ]
 

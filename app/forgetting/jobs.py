@@ -45,7 +45,7 @@ class ForgettingJobs:
     async def forget(self, run: Run) -> Done:
         """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
         asked = run.payload
-        forgetting = self._forgetting(_scope(run.tenant, asked))
+        forgetting = self._forgetting(Scope.of_bindings(run.tenant, asked))
         policy, owner = policy_of(asked["policy"]), owned_by(asked["agent_id"], asked["user_id"])
         by = str(run.lease.job.operation_id)
         done = 0
@@ -218,12 +218,6 @@ class ForgettingJobs:
 
     def _forgetting(self, scope: Scope) -> Forgetting:
         return Forgetting(MemoryRepository(self._store, scope), Decays(self._agents, scope.tenant), self._clock)
-
-
-def _scope(tenant: str, asked: Doc) -> Scope:
-    """The bindings of the key that asked."""
-    agents, users = asked.get("agents"), asked.get("users")
-    return Scope(tenant, None if agents is None else frozenset(agents), None if users is None else frozenset(users))
 
 
 def _tenant(run: Run) -> str | None:

@@ -102,12 +102,13 @@ def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int) -> Pac
 
 
 def _describe(head: Any, spec: Searched, doc: Mapping[str, Any]) -> None:
-    session = value_at(doc, spec.session)
+    ordinal = value_at(doc, spec.ordinal)
+    session = None if ordinal is None else value_at(doc, spec.session)  # made of a session is not said in it
     head["time"] = to_ms(_first(doc, spec.time))
     head["anchor"] = to_ms(_first(doc, spec.anchor))
     head["content"] = int(value_at(doc, spec.content) or 0)
     head["session"] = 0 if session is None else facet_id(spec.session, session)
-    head["ordinal"] = value_at(doc, spec.ordinal) or 0
+    head["ordinal"] = ordinal or 0
     head["importance"] = value_at(doc, spec.importance) or 0.0
     head["pinned"] = bool(value_at(doc, spec.pinned))
     head["speaker"] = name_id(value_at(doc, spec.speaker) or "")

@@ -36,6 +36,24 @@ class Scope:
     users: frozenset[str] | None = None
     key_id: str | None = None
 
+    def bindings(self) -> dict[str, Any]:
+        """What a job that works for this caller is given, to be read by `of_bindings`."""
+        return {
+            "agents": None if self.agents is None else sorted(self.agents),
+            "users": None if self.users is None else sorted(self.users),
+            "key_id": self.key_id,
+        }
+
+    @classmethod
+    def of_bindings(cls, tenant: str, bindings: Mapping[str, Any]) -> "Scope":
+        agents, users = bindings.get("agents"), bindings.get("users")
+        return cls(
+            tenant,
+            None if agents is None else frozenset(agents),
+            None if users is None else frozenset(users),
+            bindings.get("key_id"),
+        )
+
     def sees(self, doc: Mapping[str, Any]) -> bool:
         agent, user = doc.get("agent_id"), doc.get("user_id")
         return self._sees_agent(agent) and self._sees_user(user)

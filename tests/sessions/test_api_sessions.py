@@ -107,10 +107,13 @@ async def test_if_match_guards_every_write(api: httpx.AsyncClient) -> None:
 
 async def test_an_ended_session_takes_no_more_messages_and_can_be_ended_again(api: httpx.AsyncClient) -> None:
     await append(api, said("hi"))
-    ended = await api.post("/v1/sessions/s/end")
-    assert (ended.status_code, ended.json()["status"]) == (200, "ended")
-    assert ended.json()["ended_at"] is not None
-    assert (await api.post("/v1/sessions/s/end")).json() == ended.json()
+    operation = await api.post("/v1/sessions/s/end")
+    assert (operation.status_code, operation.json()["kind"]) == (202, "post_conversation")
+    ended = (await api.get("/v1/sessions/s")).json()
+    assert ended["status"] == "ended"
+    assert ended["ended_at"] is not None
+    assert (await api.post("/v1/sessions/s/end")).status_code == 202
+    assert (await api.get("/v1/sessions/s")).json() == ended
     refused = await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said("more")})
     problem(refused, 409, "session_ended")
     assert [m["content"] for m in await messages(api)] == ["hi"]
