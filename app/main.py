@@ -2,14 +2,36 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp
 
 from app import VERSION, error_handlers, openapi, wiring
 from app.api import ROUTERS
 from app.http.middleware import RequestLayer
 from app.settings import Settings
 from app.state import State
+
+
+class Service(FastAPI):
+    """The framework with `RequestLayer` as its outermost layer."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without what the framework puts around ours (its page for a 500, its telemetry, its limit on bodies): these
+        have nothing left to do, and each of them takes its time at each request."""
+        layer: Any = super().build_middleware_stack()
+        while not isinstance(layer, RequestLayer):
+            layer = layer.app
+        return layer
+
+    def include_routes_of(self, router: APIRouter) -> None:
+        """As `include_router`, which would match each request twice: in this app, and in the router it keeps apart."""
+        for route in router.routes:
+            assert isinstance(route, APIRoute)
+            route.unique_id = openapi.operation_id(route)
+            self.router.routes.append(route)
 
 
 def create_app(settings: Settings | None = None, openers: wiring.Openers | None = None) -> FastAPI:
@@ -21,11 +43,10 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
         async with wiring.lifespan(settings, openers) as state:
             yield state
 
-    app = FastAPI(
+    app = Service(
         title="Recalld",
         version=VERSION,
         lifespan=lifespan,
-        generate_unique_id_function=openapi.operation_id,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is ours, and sends nothing anywhere
     )
@@ -33,5 +54,5 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
     error_handlers.install(app)
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_routes_of(router)
     return app

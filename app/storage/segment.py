@@ -140,7 +140,7 @@ class Segment:
 
     def _note_ranges(self, ranges: NDArray[np.float64]) -> None:
         """A range that some entry once had counts as not empty, for good: that is slower, never wrong."""
-        missing = np.isnan(ranges).all(axis=0).tolist()
+        missing: list[bool] = np.logical_and.reduce(np.isnan(ranges), axis=0).tolist()
         self._empty = [was and now for was, now in zip(self._empty, missing, strict=True)]
 
     def _grow(self, needed: int) -> None:
