@@ -37,9 +37,10 @@ class Blend:
     question: float = 0.0
     speaker: float = 0.0
     session: float = 0.0
+    neighbour: float = 0.0
 
 
-_FITTED = attrgetter(*FEATURES[:7])
+_FITTED = attrgetter(*FEATURES[:8])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,17 @@ class Weights:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_WEIGHTS = Weights(
     turn=Blend(
-        intercept=-11.04,
-        vector_scaled=0.56,
-        text_scaled=3.35,
-        vector_rank=19.27,
-        number=0.79,
-        question=-0.88,
-        speaker=1.82,
-        session=4.11,
+        intercept=-11.19,
+        vector_scaled=0.7,
+        text_scaled=4.18,
+        vector_rank=18.49,
+        number=0.87,
+        question=-0.92,
+        speaker=1.85,
+        session=2.87,
+        neighbour=2.46,
     ),
-    plain=Blend(intercept=-7.91, vector_scaled=1.89, text_scaled=3.78, vector_rank=22.37),
+    plain=Blend(intercept=-7.84, vector_scaled=2.08, text_scaled=6.26, vector_rank=21.56),
 )
 """A number makes a chatty turn likely to inform, a question makes it unlikely; a plain fact informs anyway."""
 
