@@ -63,6 +63,7 @@ def quantise(vector: Floats) -> NDArray[np.int8]:
     return whole
 
 
+@cache
 def model_id(name: str, dim: int) -> int:
     """Code of a model and its dimension in a record; 0 is kept for no vector."""
     return crc32(f"{name}:{dim}".encode()) or 1
@@ -92,15 +93,16 @@ def pack(spec: Searched, doc: Mapping[str, Any], entry: SearchEntry, rev: int) -
 
 def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int, changed: Set[str] | None = None) -> Packed:
     """The record of a changed document whose text and vector stayed; `changed`: its new top-level fields, None: any."""
-    head = np.frombuffer(old.head, head_dtype(len(spec.ranges)))[0].copy()
-    place = head["session"], head["ordinal"]
+    record = bytearray(old.head)  # written through `head`: copying a record of numpy costs more than all the rest
+    head = np.frombuffer(record, head_dtype(len(spec.ranges)))[0]
+    place = int(head["session"]), int(head["ordinal"])
     _describe(head, spec, doc, changed)
     facets = old.facets
     if changed is None or not changed.isdisjoint(_facet_sources(spec)):
         facets = _facets(spec, doc).tobytes()
     if facets != old.facets or place != (head["session"], head["ordinal"]):
         head["rev"] = rev
-    return replace(old, head=head.tobytes(), facets=facets)
+    return replace(old, head=bytes(record), facets=facets)
 
 
 def _describe(head: Any, spec: Searched, doc: Mapping[str, Any], changed: Set[str] | None = None) -> None:

@@ -266,16 +266,32 @@ class Segment:
         n = self._size
         if query.vector is None or len(query.vector) != self._dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        wanted = quantise(query.vector)
+        wanted, scale = _quantised(query.vector)
         has_vector, per_norm = fixed.of_model(model_id(query.model, self._dim))
         # a product of int8 vectors is a whole number that float32 holds exactly
-        dots = simsimd.cdist(wanted[np.newaxis], self._vectors[:n], metric="dot", out_dtype="float32")
+        dots = simsimd.cdist(wanted, self._vectors[:n], metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
+        cosine *= scale
+        return cosine.clip(-1, 1, out=cosine), has_vector
+
+
+_QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}
+"""By identity of a query's vector, which is held here, so that no other can have it."""
+MAX_QUERIES = 512
+
+
+def _quantised(vector: Floats) -> tuple[NDArray[np.int8], np.float32]:
+    """(1, dim) and 1 / its length; kept where nobody can write into the vector, as with those the embedder keeps."""
+    held = _QUERIES.get(id(vector))
+    if held is None:
+        wanted = quantise(vector)
         whole = wanted.astype(np.float32)
-        cosine *= np.float32(1 / math.sqrt(whole.dot(whole)))
-        np.minimum(cosine, 1, out=cosine)
-        np.maximum(cosine, -1, out=cosine)
-        return cosine, has_vector
+        held = vector, wanted[np.newaxis], np.float32(1 / math.sqrt(whole.dot(whole)))
+        if not vector.flags.writeable:
+            if len(_QUERIES) >= MAX_QUERIES:
+                _QUERIES.clear()
+            _QUERIES[id(vector)] = held
+    return held[1:]
 
 
 @dataclass(frozen=True, slots=True)
