@@ -56,10 +56,13 @@ def features(
     rows = np.empty((len(FEATURES), len(text)), np.float32)
     near, words, by_rank, number, question, spoken, session, neighbour, strength, recent = rows
     seen = columns.matched & columns.has_vector
-    pool = columns.cosine[seen]
-    _scaled(columns.cosine, pool, least_spread, out=near)
-    near *= columns.has_vector
-    best = float(text.max(where=columns.matched, initial=0))
+    if np.logical_and.reduce(seen):  # as usual: the same, without gathering what is everything
+        pool, best = columns.cosine, float(np.maximum.reduce(text, initial=0))
+        _scaled(columns.cosine, pool, least_spread, out=near)
+    else:
+        pool, best = columns.cosine[seen], float(text.max(where=columns.matched, initial=0))
+        _scaled(columns.cosine, pool, least_spread, out=near)
+        near *= columns.has_vector
     relative = scaled_text(text, best)
     np.multiply(relative, np.float32(math.sqrt(best / max(most_text(columns), TINY))), out=words)
     by_rank[:] = _reciprocal_rank(columns.cosine, seen, pool)
@@ -156,16 +159,23 @@ class _Recency:
 
 def _neighbours(values: Floats, columns: Columns) -> Floats:
     """Sum of both neighbours' values along the last axis. The index -1, for none, wraps to a zero put at the end."""
-    padded = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.float32)
-    padded[..., :-1] = values
+    padded = _with_zero(values)
     total: Floats = padded.take(columns.previous, axis=-1, mode="wrap")
     total += padded.take(columns.following, axis=-1, mode="wrap")
     return total
 
 
+def _with_zero(values: Floats) -> Floats:
+    """One more at the end of the last axis."""
+    padded = np.empty((*values.shape[:-1], values.shape[-1] + 1), np.float32)
+    padded[..., :-1] = values
+    padded[..., -1] = 0
+    return padded
+
+
 def _better_neighbour(values: Floats, columns: Columns) -> Floats:
     """The larger of both neighbours' values, which are not negative; 0 without any."""
-    padded = np.append(values, np.float32(0))
+    padded = _with_zero(values)
     better: Floats = padded.take(columns.previous, mode="wrap")
     np.maximum(better, padded.take(columns.following, mode="wrap"), out=better)
     return better
@@ -194,7 +204,9 @@ def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> N
 
 def _reciprocal_rank(values: Floats, among: Bools, pool: Floats) -> Floats:
     """1 / (offset + how many of `among` are larger) for the first ones, else 0: equal values have equal ranks.
-    `pool` is `values[among]`."""
+    `pool` is `values[among]`, or `values` themselves where that is all of them."""
+    if pool is values and len(pool) <= RANK_DEPTH:
+        return (1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))).astype(np.float32)
     result = np.zeros_like(values)
     if len(pool) <= RANK_DEPTH:
         result[among] = 1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))

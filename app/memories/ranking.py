@@ -144,15 +144,14 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats]:
 
 
 def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:
-    """Indices of `found` by score, then time, both descending, then engine handle. Only ties pay for the other keys."""
-    order = np.flatnonzero(found)
-    if first is not None and len(order) > 4 * first:
-        values = score[order]
-        order = order[values >= np.partition(values, -first)[-first]]
-    order = order[np.argsort(-score[order])]
-    equal = score[order[1:]] == score[order[:-1]]
-    if equal.any():
-        at = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
-        tied = order[at]
-        order[at] = tied[np.lexsort((columns.rows[tied], -columns.time[tied], -score[tied]))]
-    return order
+    """Indices of `found` by score, then time, both descending, then engine handle."""
+    if first is not None and len(score) > 4 * first:
+        order = np.flatnonzero(found)
+        if len(order) > 4 * first:
+            values = score[order]
+            order = order[values >= np.partition(values, -first)[-first]]
+        return order[np.lexsort((columns.rows[order], -columns.time[order], -score[order]))]
+    rows, time = columns.rows, columns.time
+    newest = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
+    order = newest[found[newest]]  # poor matches are equal by the dozen: a stable sort leaves these as they are
+    return order[np.argsort(-score[order], kind="stable")]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.errors import Forbidden
 from app.storage.filters import Absent, Filter, In, Or, both
@@ -19,8 +19,7 @@ SYSTEM: Final = ""
 """Tenant of what belongs to the service itself; no key can name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """Owner of a record. `agent=ANY` stands for every pair of the user, in searches only."""
 
     agent: str | None | _Any
@@ -55,6 +54,8 @@ class Scope:
         )
 
     def sees(self, doc: Mapping[str, Any]) -> bool:
+        if self.agents is None and self.users is None:
+            return True
         agent, user = doc.get("agent_id"), doc.get("user_id")
         return self._sees_agent(agent) and self._sees_user(user)
 

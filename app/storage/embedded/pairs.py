@@ -4,7 +4,7 @@ Each list of changes moves the version of the pairs that it touches by one; a ro
 in, and a deleted one leaves a tombstone, so that any process brings its copy of a pair up to date by the difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,20 +72,29 @@ class Writing:
         self._open: dict[tuple[str, str, str, str], PairState] = {}
         self._collections: dict[int, Collection] = {}
 
-    def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry | None) -> None:
-        """Writes or overwrites a document's row; without `entry` its text and vector stay."""
+    def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry) -> None:
+        """Writes or overwrites a document's row."""
         assert collection.searched is not None
         state = self._state(collection, doc)
-        old = self._packed(collection, state.pair, row)
-        if entry is not None:
-            packed = pack(collection.searched, doc, entry, state.version)
-        elif old is not None:
-            packed = repack(collection.searched, doc, old, state.version)
-        else:
-            return
-        if old is None:
+        if not self._there(collection, state.pair, row):
             state.count += 1
-        self._write(collection, state, doc, row, packed)
+        self._write(collection, state, doc, row, pack(collection.searched, doc, entry, state.version))
+
+    def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
+        """The row, if there is one, of a document of which the fields `changed` are new: its text and vector stay."""
+        assert collection.searched is not None
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        if found is None:
+            return
+        old = Packed(found[0], None, b"", found[1])
+        packed = repack(collection.searched, doc, old, state.version, changed)
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
+            (state.version, packed.head, packed.facets, state.pair, row),
+        )
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: Packed) -> None:
         """A new document's row, as another store had it."""
@@ -103,7 +112,7 @@ class Writing:
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
         state = self._state(collection, doc)
-        if self._packed(collection, state.pair, row) is None:
+        if not self._there(collection, state.pair, row):
             return
         state.count -= 1
         state.tombstones += 1
@@ -152,10 +161,10 @@ class Writing:
         self._connection.execute(statement, key)
         return PairState(self._connection.last_insert_rowid(), 0, 0, 0, 0, [], key[3] or None)
 
-    def _packed(self, collection: Collection, pair: int, row: int) -> Packed | None:
-        statement = f"SELECT head, vector, terms, facets FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
-        found = self._connection.execute(statement, (pair, row)).fetchone()
-        return None if found is None or found[0] is None else Packed(*found)
+    def _there(self, collection: Collection, pair: int, row: int) -> bool:
+        statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
+        found: Any = self._connection.execute(statement, (pair, row)).fetchone()
+        return found is not None and bool(found[0])
 
     def _note_speaker(self, collection: Collection, state: PairState, doc: Doc) -> None:
         assert collection.searched is not None

@@ -77,7 +77,11 @@ def _unique(collection: Collection, unique: Unique) -> str:
 
 def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
     """Values of `columns`, in their order."""
-    return [_stored(value_at(doc, name)) for name in columns(collection)]
+    return values_of(doc, columns(collection))
+
+
+def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+    return [_stored(value_at(doc, name)) for name in names]
 
 
 def _stored(value: Any) -> Value:
@@ -121,11 +125,13 @@ def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: s
 
 
 def order_of(collection: Collection, tenant: str | None, part: Filter) -> str:
-    """The order's column. Where jobs look for the few that have passed a time, in every tenant, a "+" keeps SQLite from
-    walking all of the collection in its order: it sorts what the time's own index finds."""
+    """The order's column. A "+" keeps SQLite from walking all of the collection in its order, so that it sorts what
+    another index finds: where ids are named, and where jobs look for the few that have passed a time, in every tenant.
+    """
     parts = part.parts if isinstance(part, And) else (part,)
+    named = any(isinstance(one, Eq | In) and one.field == collection.id_field for one in parts)
     rare = {one.field for one in parts if isinstance(one, Range)} & {*collection.everywhere} - {collection.order}
-    return f"+{quoted(collection.order)}" if tenant is None and rare else quoted(collection.order)
+    return f"+{quoted(collection.order)}" if named or (tenant is None and rare) else quoted(collection.order)
 
 
 def of_tenant(tenant: str | None, part: Filter) -> Filter:

@@ -6,7 +6,7 @@ run in a reader thread on a connection of their own; writes go to the one writer
 
 import asyncio
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.embedded import check, fade, pairs, sql, transfer
 from app.storage.embedded.changes import execute
+from app.storage.embedded.reads import Reads
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
 from app.storage.filters import EVERYTHING, Filter
@@ -31,7 +32,6 @@ from app.storage.transfer import Counter, Record
 T = TypeVar("T")
 
 INLINE_ROWS = 2_000
-MAX_READS = 10_000
 KEPT_DOCUMENTS = 4_096
 MAX_KEPT_CHARS = 4_000
 FILE_NAME = "recalld.db"
@@ -59,9 +59,7 @@ class EmbeddedStore:
         self._threads = ThreadPoolExecutor(2, "recalld-reader")
         self._local = threading.local()
         self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
-        self._reads: dict[Hashable, Any] = {}
-        self._read_version: Any = None
-        self._version_known = False
+        self._reads = Reads(self._reader)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
         self._observe_commit = observe_commit
         self.writer = self._start_writer()
@@ -105,7 +103,7 @@ class EmbeddedStore:
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         if collection.asked_always:
-            found = self._until_commit((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
+            found = self._reads.get((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
         else:
             found = self._get(collection, tenant, doc_id)
         return None if found is None else orjson.loads(found)
@@ -128,7 +126,7 @@ class EmbeddedStore:
     ) -> list[Doc]:
         if collection.asked_always and after is None:
             key = (collection.name, tenant, where, order, limit)
-            return [*self._until_commit(key, lambda: self._find(collection, tenant, where, order, after, limit))]
+            return [*self._reads.get(key, lambda: self._find(collection, tenant, where, order, after, limit))]
         return self._find(collection, tenant, where, order, after, limit)
 
     def _find(
@@ -176,13 +174,21 @@ class EmbeddedStore:
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
-        wanted = rows.tolist()
-        marks = ", ".join("?" * len(wanted))
+        held, wanted = self._reads.held(), rows.tolist()
+        documents = {row: held.get((collection.name, tenant, row)) for row in wanted}
+        missing = [row for row, document in documents.items() if document is None]
+        for row, text in self._texts(collection, tenant, missing) if missing else ():
+            documents[row] = self._fetched(text)
+            if len(text) <= MAX_KEPT_CHARS:
+                held[collection.name, tenant, row] = documents[row]
+        return [documents[row] for row in wanted]
+
+    def _texts(self, collection: Collection, tenant: str, rows: Sequence[int]) -> list[tuple[int, str]]:
+        marks = ", ".join("?" * len(rows))
         # "+" keeps SQLite from walking all of the tenant in one of its indexes
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
         with guarded():
-            found: dict[Any, Any] = dict(cast(Any, self._reader.execute(statement, (*wanted, tenant))))
-        return [self._fetched(found[row]) if row in found else None for row in wanted]
+            return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
 
     def _fetched(self, text: str) -> Fetched:
         """Kept by the text that was read this moment, so what is handed out is always what is stored."""
@@ -191,31 +197,7 @@ class EmbeddedStore:
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[pairs.PairState]:
         """The pairs as of now."""
         key = (collection.name, tenant, tuple(wanted))
-        return self._until_commit(key, lambda: pairs.read(self._reader, collection, tenant, wanted))
-
-    def _until_commit(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What was read before holds until any connection, of any process, commits."""
-        if not self._version_known:
-            self._look_at_version()
-        if key not in self._reads:
-            with guarded():
-                self._reads[key] = read()
-        found: T = self._reads[key]
-        return found
-
-    def _look_at_version(self) -> None:
-        """Once in each round of the event loop. Who was told of a commit after this look was told in a later callback,
-        and callbacks run in the order in which they were scheduled: after the one that ends the round."""
-        with guarded():
-            version = self._reader.pragma("data_version")
-        if version != self._read_version or len(self._reads) > MAX_READS:
-            self._reads.clear()
-            self._read_version = version
-        self._version_known = True
-        asyncio.get_running_loop().call_soon(self._end_round)
-
-    def _end_round(self) -> None:
-        self._version_known = False
+        return self._reads.get(key, lambda: pairs.read(self._reader, collection, tenant, wanted))
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         if collection.searched is None:

@@ -79,7 +79,7 @@ async def test_lists_and_ids_are_found_by_an_index(store: EmbeddedStore, raw: Ra
 
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
     store = await open_store(cache_bytes=200_000)
-    pairs = [replace(ask().pairs[0], user=f"u{i}") for i in range(40)]
+    pairs = [ask().pairs[0]._replace(user=f"u{i}") for i in range(40)]
     for pair in pairs:
         await store.commit([entry("tea and roses", pair=pair) for _ in range(50)])
     for pair in [*pairs, *pairs]:
@@ -93,7 +93,7 @@ async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None
 
 async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store: Open) -> None:
     store = await open_store(cache_bytes=1)
-    others = [replace(ask().pairs[0], user=f"u{i}") for i in range(3)]
+    others = [ask().pairs[0]._replace(user=f"u{i}") for i in range(3)]
     for pair in others:
         await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
     searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
