@@ -6,7 +6,7 @@ in, and a deleted one leaves a tombstone, so that any process brings its copy of
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import orjson
@@ -16,7 +16,7 @@ from app.storage.embedded import sql
 from app.storage.filters import value_at
 from app.storage.packed import Packed, pack, repack
 from app.storage.scope import ANY, Pair
-from app.storage.segment import Row
+from app.storage.segment import Parts, Row, Segment
 from app.storage.transfer import at_version
 
 MAX_SPEAKERS = 64
@@ -51,16 +51,28 @@ def read(connection: apsw.Connection, collection: Collection, tenant: str, wante
     return [states[number] for number in sorted(states)]
 
 
-def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int) -> list[Row]:
-    """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
-    newer, values = ("rev > ?", (pair, since)) if since else ("head IS NOT NULL", (pair,))
+def whole(connection: apsw.Connection, collection: Collection, pair: int, segment: Segment) -> Segment:
+    """Fills `segment` with everything of the pair that lives."""
     statement = (
         f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
-        f"WHERE pair = ? AND {newer} ORDER BY row"
+        "WHERE pair = ? AND head IS NOT NULL ORDER BY row"
+    )
+    found: list[Any] = connection.execute(statement, (pair,)).fetchall()
+    if found:
+        ids, *parts = zip(*found, strict=True)
+        segment.fill(ids, cast(Parts, tuple(parts)))
+    return segment
+
+
+def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int) -> list[Row]:
+    """Rows written after version `since`, tombstones included."""
+    statement = (
+        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
+        "WHERE pair = ? AND rev > ? ORDER BY row"
     )
     return [
         Row(row, None if head is None else Packed(head, vector, terms, facets))
-        for row, head, vector, terms, facets in connection.execute(statement, values)
+        for row, head, vector, terms, facets in connection.execute(statement, (pair, since))
     ]
 
 
