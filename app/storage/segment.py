@@ -7,7 +7,7 @@ is appended anew; a deleted one dies. Dead entries are left out of every answer;
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import simsimd
@@ -37,8 +37,19 @@ class Row:
     packed: Packed | None
 
 
-Parts: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None], Sequence[bytes], Sequence[bytes]]
-"""Heads, vectors, terms and facets of as many documents (see `Packed`)."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many documents: their handles, and each part of their packed records joined, with the length in bytes of each.
+    A document without a vector has one of no length."""
+
+    ids: Sequence[int]
+    heads: bytes
+    vectors: bytes
+    terms: bytes
+    facets: bytes
+    vector_lengths: Sequence[int]
+    term_lengths: Sequence[int]
+    facet_lengths: Sequence[int]
 
 
 class Segment:
@@ -84,9 +95,9 @@ class Segment:
             self._append(fresh)
         self._fixed = None
 
-    def fill(self, ids: Sequence[int], parts: Parts) -> None:
+    def fill(self, block: Block) -> None:
         """All documents of a segment that has none yet, at once: a fraction of what as many rows cost."""
-        self._take(ids, parts)
+        self._take(block)
         self._fixed = None
 
     @property
@@ -124,26 +135,30 @@ class Segment:
 
     def _append(self, rows: Sequence[Row]) -> None:
         packed = [row.packed for row in rows if row.packed is not None]
-        parts = (
-            [p.head for p in packed],
-            [p.vector for p in packed],
-            [p.terms for p in packed],
-            [p.facets for p in packed],
+        vectors = [p.vector or b"" for p in packed]
+        block = Block(
+            ids=[row.id for row in rows],
+            heads=b"".join([p.head for p in packed]),
+            vectors=b"".join(vectors),
+            terms=b"".join([p.terms for p in packed]),
+            facets=b"".join([p.facets for p in packed]),
+            vector_lengths=[len(vector) for vector in vectors],
+            term_lengths=[len(p.terms) for p in packed],
+            facet_lengths=[len(p.facets) for p in packed],
         )
-        self._take([row.id for row in rows], parts)
+        self._take(block)
 
-    def _take(self, ids: Sequence[int], parts: Parts) -> None:
-        heads, vectors, terms, facets = parts
-        start, stop = self._size, self._size + len(ids)
+    def _take(self, block: Block) -> None:
+        start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
         self._size = stop
-        self._heads[start:stop] = np.frombuffer(b"".join(heads), self._heads.dtype)
+        self._heads[start:stop] = np.frombuffer(block.heads, self._heads.dtype)
         self._fill(start, stop)
-        self._vectors[start:stop] = self._int8(vectors)
-        self._ids[start:stop] = ids
+        self._take_vectors(block, start, stop)
+        self._ids[start:stop] = block.ids
         self._alive[start:stop] = True
-        self._index.update(zip(ids, range(start, stop), strict=True))
-        self._post(terms, facets, start)
+        self._index.update(zip(block.ids, range(start, stop), strict=True))
+        self._post(block, start)
         self._link(start, stop)
 
     def _fill(self, start: int, stop: int) -> None:
@@ -161,18 +176,25 @@ class Segment:
             setattr(self, name, np.concatenate((old, np.empty((more, *old.shape[1:]), old.dtype))))
         self._links = np.concatenate((self._links, np.empty((2, more), np.int64)), axis=1)
 
-    def _int8(self, vectors: Sequence[bytes | None]) -> NDArray[np.int8]:
-        """(n, dim); vectors of another length (another model's) are zeros, which no query of ours matches."""
-        blank = bytes(self._dim)
-        joined = b"".join([v if v and len(v) == self._dim else blank for v in vectors])
-        return np.frombuffer(joined, np.int8).reshape(-1, self._dim)
+    def _take_vectors(self, block: Block, start: int, stop: int) -> None:
+        """Vectors of another length (another model's) are zeros, which no query of ours matches."""
+        lengths = np.asarray(block.vector_lengths, np.int64)
+        ours = lengths == self._dim
+        whole = np.frombuffer(block.vectors, np.int8)
+        if ours.all():
+            self._vectors[start:stop] = whole.reshape(-1, self._dim)
+            return
+        self._vectors[start:stop] = 0
+        ends = np.cumsum(lengths)
+        for at in np.flatnonzero(ours).tolist():
+            self._vectors[start + at] = whole[ends[at] - self._dim : ends[at]]
 
-    def _post(self, terms: Sequence[bytes], facets: Sequence[bytes], start: int) -> None:
-        rows = np.arange(start, start + len(terms), dtype=np.int32)
-        words, values = np.frombuffer(b"".join(terms), TERM), np.frombuffer(b"".join(facets), FACET)
-        held = np.repeat(rows, [len(one) // TERM.itemsize for one in terms])
+    def _post(self, block: Block, start: int) -> None:
+        rows = np.arange(start, start + len(block.ids), dtype=np.int32)
+        words, values = np.frombuffer(block.terms, TERM), np.frombuffer(block.facets, FACET)
+        held = np.repeat(rows, np.asarray(block.term_lengths, np.int64) // TERM.itemsize)
         self._terms.append(np.ascontiguousarray(words["id"]), held, np.ascontiguousarray(words["count"]))
-        held = np.repeat(rows, [len(one) // FACET.itemsize for one in facets])
+        held = np.repeat(rows, np.asarray(block.facet_lengths, np.int64) // FACET.itemsize)
         self._facets.append(values, held, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:

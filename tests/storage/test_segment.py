@@ -55,15 +55,7 @@ def test_filling_at_once_is_applying_one_by_one() -> None:
         row(30),
         row(31, "mate"),
     ]
-    packed = [one.packed for one in rows if one.packed is not None]
-    filled = Segment(SEARCHED, DIM)
-    parts = (
-        [p.head for p in packed],
-        [p.vector for p in packed],
-        [p.terms for p in packed],
-        [p.facets for p in packed],
-    )
-    filled.fill([one.id for one in rows], parts)
+    filled = made(*rows)
     slowly = Segment(SEARCHED, DIM)
     for one in rows:
         slowly.apply([one])
