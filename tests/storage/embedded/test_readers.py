@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -18,6 +19,7 @@ COUNT = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i 
 def counting(upto: int, seen: list[int]) -> Callable[[apsw.Connection], int]:
     def work(connection: apsw.Connection) -> int:
         seen.append(threading.get_ident())
+        number: Any
         ((number,),) = connection.execute(COUNT, (upto,)).fetchall()
         return int(number)
 
