@@ -80,6 +80,9 @@ class RetentionSettings(_Group):
     action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
     message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
     archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
+    operation_days: float = Field(
+        30, gt=0, description="How long finished operations and failed jobs can be asked for."
+    )
 
 
 class MongodbSettings(_Group):

@@ -20,7 +20,7 @@ from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
 from app.errors import RecalldError
-from app.forgetting.decay import DecayJob
+from app.forgetting.decay import WORTH_WRITING, DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
@@ -181,7 +181,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         return Done({"embedded": await pending.embed_all()})
 
     handlers: dict[str, Handler] = {
-        "decay": DecayJob(store, clock).handle,
+        "decay": DecayJob(store, clock, WORTH_WRITING).handle,
         "expiry": forgetting.expire,
         "retention": forgetting.retain,
         "forget": forgetting.forget,

@@ -51,6 +51,27 @@ def test_applying_twice_changes_nothing() -> None:
     assert len(segment) == 2
 
 
+def test_filling_at_once_is_applying_one_by_one() -> None:
+    rows = [turn(number, number * 7 % 12, session="st"[number % 2]) for number in range(20)] + [
+        row(30),
+        row(31, "mate"),
+    ]
+    filled = made(*rows)
+    slowly = Segment(SEARCHED, DIM)
+    for one in rows:
+        slowly.apply([one])
+    assert previous(filled) == previous(slowly)
+    changed = [turn(40, 3, session="s"), turn(5, 50, session="t", rev=2), Row(31, None)]
+    for segment in (filled, slowly):
+        segment.apply(changed)
+    assert previous(filled) == previous(slowly)
+    mine, theirs = columns(filled), columns(slowly)
+    for name in ("rows", "hits", "df", "cosine", "has_vector", "length", "time", "content"):
+        assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
+    together = [found.session[:, np.newaxis] == found.session for found in (mine, theirs)]
+    assert np.array_equal(*together)
+
+
 def test_the_dead_are_left_out_of_every_column() -> None:
     segment = made(*(row(i, "tea roses" if i % 2 else "tea") for i in range(6)))
     segment.apply([Row(1, None), Row(4, None)])

@@ -16,7 +16,7 @@ from app.storage.embedded import sql
 from app.storage.filters import value_at
 from app.storage.packed import Packed, pack, repack
 from app.storage.scope import ANY, Pair
-from app.storage.segment import Row
+from app.storage.segment import Block, Row, Segment
 from app.storage.transfer import at_version
 
 MAX_SPEAKERS = 64
@@ -51,16 +51,34 @@ def read(connection: apsw.Connection, collection: Collection, tenant: str, wante
     return [states[number] for number in sorted(states)]
 
 
+def whole(connection: apsw.Connection, collection: Collection, pair: int, segment: Segment) -> Segment:
+    """Fills `segment` with everything of the pair that lives. SQLite joins the rows, so that a large pair does not
+    become a hundred thousand Python objects first."""
+    joined = ", ".join(f"CAST(group_concat({part}, '') AS BLOB)" for part in ("head", "vector", "terms", "facets"))
+    lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
+    statement = (
+        f"SELECT json_group_array(row), {joined}, {lengths} FROM (SELECT row, head, vector, terms, facets "
+        f"FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NOT NULL ORDER BY row)"
+    )
+    found: Any = connection.execute(statement, (pair,)).fetchone()
+    ids, *sizes = (orjson.loads(one) for one in (found[0], *found[5:]))
+    heads, *parts = (part or b"" for part in found[1:5])
+    if [len(part) for part in parts] != [sum(each) for each in sizes]:
+        raise RuntimeError("SQLite did not join the rows as they are")
+    if ids:
+        segment.fill(Block(ids, heads, *parts, *sizes))
+    return segment
+
+
 def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int) -> list[Row]:
-    """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
-    newer, values = ("rev > ?", (pair, since)) if since else ("head IS NOT NULL", (pair,))
+    """Rows written after version `since`, tombstones included."""
     statement = (
         f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
-        f"WHERE pair = ? AND {newer} ORDER BY row"
+        "WHERE pair = ? AND rev > ? ORDER BY row"
     )
     return [
         Row(row, None if head is None else Packed(head, vector, terms, facets))
-        for row, head, vector, terms, facets in connection.execute(statement, values)
+        for row, head, vector, terms, facets in connection.execute(statement, (pair, since))
     ]
 
 

@@ -7,7 +7,7 @@ import apsw
 import orjson
 
 from app.storage.collection import Collection, Unique
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, both, value_at
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, value_at
 
 Value: TypeAlias = str | int | float | bytes | None
 Where: TypeAlias = tuple[str, list[Value]]
@@ -124,19 +124,31 @@ def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: s
     return f"({word.join(sql for sql, _ in made) or empty})", [value for _, values in made for value in values]
 
 
-def order_of(collection: Collection, tenant: str | None, part: Filter) -> str:
-    """The order's column. A "+" keeps SQLite from walking all of the collection in its order, so that it sorts what
-    another index finds: where ids are named, and where jobs look for the few that have passed a time, in every tenant.
-    """
+def selection(collection: Collection, tenant: str | None, part: Filter) -> Where:
+    """The filter, of one tenant; None is every tenant. Where it looks for the few that have passed a time, a "+" keeps
+    SQLite from walking all of the tenant: their index finds them."""
+    condition, values = where(collection, part)
+    if tenant is None:
+        return condition, values
+    return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
+
+
+def order_of(collection: Collection, part: Filter) -> str:
+    """The order's column. A "+" keeps SQLite from walking the collection in its order, so that it sorts what another
+    index finds: where ids are named, and where the filter looks for the few that have passed a time."""
+    another = _few(collection, part) or _named(collection, part)
+    return f"+{quoted(collection.order)}" if another else quoted(collection.order)
+
+
+def _named(collection: Collection, part: Filter) -> bool:
     parts = part.parts if isinstance(part, And) else (part,)
-    named = any(isinstance(one, Eq | In) and one.field == collection.id_field for one in parts)
-    rare = {one.field for one in parts if isinstance(one, Range)} & {*collection.everywhere} - {collection.order}
-    return f"+{quoted(collection.order)}" if named or (tenant is None and rare) else quoted(collection.order)
+    return any(isinstance(one, Eq | In) and one.field == collection.id_field for one in parts)
 
 
-def of_tenant(tenant: str | None, part: Filter) -> Filter:
-    """The filter, of one tenant; None is every tenant."""
-    return part if tenant is None else both(Eq("tenant_id", tenant), part)
+def _few(collection: Collection, part: Filter) -> bool:
+    parts = part.parts if isinstance(part, And) else (part,)
+    times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
+    return bool(times & {*collection.everywhere} - {collection.order})
 
 
 def _column(collection: Collection, field: str) -> str:

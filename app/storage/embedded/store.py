@@ -1,13 +1,12 @@
 """The embedded engine: one SQLite database in a directory, through apsw. Any number of processes may open it.
 
-Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs and checks
-run in a reader thread on a connection of their own; writes go to the one writer of the process.
+Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs, reads that
+turn out to be long, those of jobs and checks run in a reader thread on a connection of its own; writes go to the one
+writer of the process.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,6 +18,7 @@ from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.embedded import check, fade, pairs, sql, transfer
 from app.storage.embedded.changes import execute
+from app.storage.embedded.readers import Readers
 from app.storage.embedded.reads import Reads
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
@@ -55,9 +55,8 @@ class EmbeddedStore:
         self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
         self._collections = tuple(collections)
         self._cache = SegmentCache(cache_bytes)
-        self._reader = connect(path, busy_timeout_ms)
-        self._threads = ThreadPoolExecutor(2, "recalld-reader")
-        self._local = threading.local()
+        self._readers = Readers(path, busy_timeout_ms)
+        self._reader = self._readers.inline
         self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
         self._reads = Reads(self._reader)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
@@ -96,8 +95,7 @@ class EmbeddedStore:
         await self.writer.close()
         for load in self._loads.values():
             load.cancel()
-        self._threads.shutdown(wait=True)
-        self._reader.close()
+        self._readers.close()
 
     # --- Documents ----------------------------------------------------------------------------------------------------
 
@@ -124,40 +122,35 @@ class EmbeddedStore:
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
+        def read(connection: apsw.Connection) -> list[Doc]:
+            return _found(connection, collection, tenant, where, order, after, limit)
+
+        if tenant is None:
+            return await self._readers.apart(read)
         if collection.asked_always and after is None:
             key = (collection.name, tenant, where, order, limit)
-            return [*self._reads.get(key, lambda: self._find(collection, tenant, where, order, after, limit))]
-        return self._find(collection, tenant, where, order, after, limit)
-
-    def _find(
-        self, collection: Collection, tenant: str | None, where: Filter, order: Order, after: After | None, limit: int
-    ) -> list[Doc]:
-        condition, values = sql.where(collection, sql.of_tenant(tenant, where))
-        by, sign = sql.order_of(collection, tenant, where), "<" if order == "desc" else ">"
-        if after is not None:
-            condition += f" AND ({by}, id) {sign} (?, ?)"
-            values += [after.value, after.id]
-        statement = (
-            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} LIMIT ?"
-        )
-        with guarded():
-            return [orjson.loads(doc) for (doc,) in self._reader.execute(statement, (*values, limit))]
+            return [*self._reads.get(key, lambda: read(self._reader))]
+        return await self._readers.bounded(read)
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        condition, values = sql.where(collection, sql.of_tenant(tenant, where))
+        condition, values = sql.selection(collection, tenant, where)
         statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE {condition}"
-        with guarded():
+
+        def read(connection: apsw.Connection) -> int:
             number: Any
-            ((number,),) = self._reader.execute(statement, values).fetchall()
-        return int(number)
+            ((number,),) = connection.execute(statement, values).fetchall()
+            return int(number)
+
+        return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         return await self.writer.commit(changes)
 
     async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
-        step, changed = fade.Step(collection, tenant, rule, where, 0), 0
-        while step.last is not None:
-            changed += (await self.writer.submit(step.run)).deleted
+        steps, changed = fade.Steps(collection, tenant, rule, where), 0
+        while (rows := await self._readers.apart(steps.look)) is not None:
+            if rows:
+                changed += (await self.writer.submit(partial(steps.write, rows))).deleted
         return changed
 
     # --- Search -------------------------------------------------------------------------------------------------------
@@ -226,9 +219,8 @@ class EmbeddedStore:
         """A copy and its version: one that was being loaded already may be older than `state`."""
         if state.count <= INLINE_ROWS:
             with guarded():
-                rows = pairs.changed_rows(self._reader, collection, state.pair, 0)
-            segment = self._empty(collection, state.agent)
-            self._cache.update(state.pair, segment, state.version, rows)
+                segment = pairs.whole(self._reader, collection, state.pair, self._empty(collection, state.agent))
+            self._cache.put(state.pair, segment, state.version)
             return segment, state.version
         task = self._loads.get(state.pair)
         if task is None:
@@ -237,37 +229,22 @@ class EmbeddedStore:
         return await asyncio.shield(task)
 
     async def _load_apart(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
-        def load(connection: apsw.Connection) -> Segment:
-            segment = self._empty(collection, state.agent)
-            segment.apply(pairs.changed_rows(connection, collection, state.pair, 0))
-            return segment
-
-        segment = await self._apart(load)
+        empty = self._empty(collection, state.agent)
+        segment = await self._readers.apart(lambda connection: pairs.whole(connection, collection, state.pair, empty))
         self._cache.put(state.pair, segment, state.version)
         return segment, state.version
-
-    async def _apart(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Runs a long read in a reader thread, on that thread's own connection."""
-
-        def run() -> T:
-            if not hasattr(self._local, "connection"):
-                self._local.connection = connect(self._path, self._busy_timeout_ms)
-            with guarded():
-                return work(self._local.connection)
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._apart(lambda connection: transfer.export(connection, collection, after, limit))
+        return await self._readers.apart(lambda connection: transfer.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         work = partial(transfer.load, collection=collection, records=records)
         return (await self.writer.submit(work)).deleted
 
     async def counters(self) -> list[Counter]:
-        return await self._apart(transfer.counters)
+        return await self._readers.apart(transfer.counters)
 
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         await self.writer.submit(partial(transfer.load_counters, given=counters))
@@ -276,10 +253,30 @@ class EmbeddedStore:
 
     async def check(self, *, deep: bool = False) -> list[Finding]:
         if deep:
-            return await self._apart(lambda connection: check.deep(connection, self._collections))
+            return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
         with guarded():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
         return [Finding("store", True, "readable"), Finding("search", True, "exact")]
+
+
+def _found(  # noqa: PLR0913 (what `find` takes)
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str | None,
+    where: Filter,
+    order: Order,
+    after: After | None,
+    limit: int,
+) -> list[Doc]:
+    condition, values = sql.selection(collection, tenant, where)
+    by, sign = sql.order_of(collection, where), "<" if order == "desc" else ">"
+    if after is not None:
+        condition += f" AND ({by}, id) {sign} (?, ?)"
+        values += [after.value, after.id]
+    statement = (
+        f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} LIMIT ?"
+    )
+    return [orjson.loads(doc) for (doc,) in connection.execute(statement, (*values, limit))]
 
 
 def _fetched(text: str) -> Fetched:

@@ -101,21 +101,23 @@ async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store
         assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6
 
 
+@pytest.mark.parametrize("tenant", [None, "acme"])
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (EVERYTHING, "everywhere_created_at"),
+        (EVERYTHING, "by_created_at"),
         (Range("expires_at", le=at(9)), "everywhere_expires_at"),
         (And((Eq("status", "archived"), Range("archived_at", le=at(9)))), "everywhere_archived_at"),
     ],
 )
-async def test_what_jobs_ask_of_every_tenant_is_answered_by_an_index(
-    open_store: Open, raw: Raw, where: Filter, index: str
+async def test_what_jobs_ask_is_answered_by_an_index(
+    open_store: Open, raw: Raw, where: Filter, index: str, tenant: str | None
 ) -> None:
     await open_store(collections=(MEMORIES,))
-    condition, values = sql.where(MEMORIES, where)
-    order = sql.order_of(MEMORIES, None, where)
+    condition, values = sql.selection(MEMORIES, tenant, where)
+    order = sql.order_of(MEMORIES, where)
     statement = f'SELECT doc FROM "agent_memories" WHERE {condition} ORDER BY {order}, id LIMIT 100'
     plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {statement}", *values))
+    index = index.replace("by_", "everywhere_") if tenant is None else index
     assert f"USING INDEX agent_memories_{index}" in plan
     assert ("TEMP B-TREE" in plan) is (where != EVERYTHING)
