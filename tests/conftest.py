@@ -5,13 +5,14 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
+import numpy as np
 import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
@@ -19,6 +20,7 @@ from pydantic import SecretStr
 from app.auth.keys import Keys, NewKey
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
 from app.embedding.opening import load_model
 from app.main import create_app
@@ -54,13 +56,31 @@ class TurnedClock:
         self.time += timedelta(**by)
 
 
+class RememberingModel:
+    """The real model, which works out a text once in a session: tests say the same things again and again."""
+
+    _known: ClassVar[dict[str, Vectors]] = {}
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model, self.name, self.dim = model, model.name, model.dim
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return self._model.lengths(texts)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._model.encode(new), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
 class TestParts(RealParts):
     """Real parts but for the clock; `wrap` may put something around the embedder."""
 
     __test__ = False
 
     def __init__(self, model: OnnxModel, clock: TurnedClock) -> None:
-        self._model, self._clock = model, clock
+        self._model, self._clock = RememberingModel(model), clock
         self.wrap: Callable[[Embedder], Embedder] = lambda embedder: embedder
 
     async def embedder(self, settings: Settings) -> Embedder:

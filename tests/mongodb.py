@@ -25,6 +25,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 DATABASE_PREFIX = "recalld_test_"
+META = "recalld_meta"
 START_SECONDS = 30
 STOP_SECONDS = 10
 _SERVE = """
@@ -69,9 +70,19 @@ class Emptied:
         self._database, self.name = database, database.name
 
     def empty(self) -> None:
-        for name in self._database.list_collection_names():
-            if name != "recalld_meta":
-                self._database[name].delete_many({})
+        for name in self._filled():
+            self._database[name].delete_many({})
+
+    def _filled(self) -> list[str]:
+        """Collections that hold something, in one question: most hold nothing after most tests."""
+
+        def named(name: str) -> list[dict[str, Any]]:
+            return [{"$limit": 1}, {"$project": {"_id": {"$literal": name}}}]
+
+        asked = [name for name in self._database.list_collection_names() if name != META]
+        nothing = {"$match": {"_id": None}}
+        each = [{"$unionWith": {"coll": name, "pipeline": named(name)}} for name in asked]
+        return [found["_id"] for found in self._database[META].aggregate([nothing, *each])]
 
 
 class SecantusDB(Deployment):

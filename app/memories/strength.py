@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DAY_MS = 86_400_000
-MONTH_DAYS = 30.0
+MONTH_MS = 30.0 * DAY_MS
 MAX_EXPONENT = 300.0
 
 Numbers: TypeAlias = NDArray[np.float64]
@@ -66,8 +66,8 @@ def importance(
     kept = np.asarray(base, np.float64)
     if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
         return kept  # nothing has begun to fade, as is usual in a scope in use
-    idle_months = (now_ms - np.asarray(anchor_ms, np.int64)) / (DAY_MS * MONTH_DAYS)
-    fading_months = np.maximum(0.0, idle_months - decay.grace_days / MONTH_DAYS)
+    fading_ms = now_ms - np.asarray(anchor_ms, np.int64) - decay.grace_days * DAY_MS
+    fading_months = np.maximum(0.0, fading_ms / MONTH_MS)
     faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
     value: Numbers = np.where(pinned, kept, faded)
     return value
@@ -76,7 +76,7 @@ def importance(
 def _one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
     """The same for one memory: arrays of one cost ten times as much."""
     factor, grace_days, floor = float(decay.factor), float(decay.grace_days), float(decay.floor)
-    fading_months = (now_ms - anchor_ms) / (DAY_MS * MONTH_DAYS) - grace_days / MONTH_DAYS
+    fading_months = (now_ms - anchor_ms - grace_days * DAY_MS) / MONTH_MS
     return base if fading_months <= 0 else max(min(base, floor), float(base * factor**fading_months))
 
 
@@ -93,7 +93,7 @@ class Fading:
         self._given = base, anchor_ms, pinned, decay
         self._base = np.asarray(base, np.float64)
         self._latest = int(anchor_ms.max(initial=0))
-        earlier = (self._latest - anchor_ms) / (DAY_MS * MONTH_DAYS)
+        earlier = (self._latest - anchor_ms) / MONTH_MS
         self._spread = float(earlier.max(initial=0))
         one_for_all = not any(isinstance(v, np.ndarray) for v in (decay.factor, decay.grace_days, decay.floor))
         self._parts = one_for_all and self._splits(float(decay.factor))
@@ -109,7 +109,7 @@ class Fading:
         base, anchor_ms, pinned, decay = self._given
         if not self._parts:
             return importance(base, anchor_ms, now_ms, pinned, decay)
-        months = (now_ms - self._latest) / (DAY_MS * MONTH_DAYS) - float(decay.grace_days) / MONTH_DAYS
+        months = (now_ms - self._latest - float(decay.grace_days) * DAY_MS) / MONTH_MS
         if months + self._spread <= 0:
             return self._base  # nothing has begun to fade, as is usual in a scope in use
         value: Numbers = self._faded * float(decay.factor) ** months
