@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from app.actions import endpoints as actions
 from app.context import endpoints as context
+from app.facts import endpoints as facts
 from app.forgetting import endpoints as forgetting
 from app.http import health
 from app.memories import endpoints as memories
@@ -19,6 +20,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     forgetting.router,
     tasks.router,
     actions.router,
+    facts.router,
     profiles.users_router,
     profiles.agents_router,
     operations.jobs_router,

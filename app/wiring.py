@@ -17,6 +17,8 @@ from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
 from app.errors import RecalldError
+from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.service import FACT
 from app.forgetting.decay import DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
@@ -50,6 +52,8 @@ COLLECTIONS: tuple[Collection, ...] = (
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    FACTS,
+    FACT_GROUPS,
     USERS,
     AGENTS,
     JOBS,
@@ -154,7 +158,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION))
+    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, FACT))
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):

@@ -49,6 +49,7 @@ async def whole_conversation(talk: Talk) -> None:
     for part in (
         more_talk.tasks,
         more_talk.actions,
+        more_talk.facts,
         more_talk.contexts,
         more_talk.people,
         more_talk.agents,
