@@ -6,6 +6,7 @@ from app.actions import endpoints as actions
 from app.context import endpoints as context
 from app.facts import endpoints as facts
 from app.forgetting import endpoints as forgetting
+from app.graph import endpoints as graph
 from app.http import health
 from app.memories import endpoints as memories
 from app.operations import endpoints as operations
@@ -21,6 +22,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     tasks.router,
     actions.router,
     facts.router,
+    graph.router,
     profiles.users_router,
     profiles.agents_router,
     operations.jobs_router,

@@ -20,7 +20,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, patte
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 _FIGURE = re.compile(
-    r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:%|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE
+    r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:[%€$£¥]|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE
 )
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"

@@ -163,7 +163,7 @@ async def test_over_http(service: Service, put: Callable[[Sequence[Arm]], None])
     """The real arms, with one or all of them broken."""
     await remember(service.client, LIVES)
     broken = [arm(one.section, raises(StoreUnavailable())) for one in ARMS]
-    put([*broken[:1], *ARMS[1:4], *broken[4:]])
+    put([*broken[:1], *ARMS[1:-1], *broken[-1:]])
     body = await ask(service.client, session_id="s")
     assert faults(body) == {"profile": "store_unavailable", "messages": "store_unavailable"}
     assert len(items(body, "memories")) == 1
@@ -233,13 +233,15 @@ async def test_hostile_content_stays_content_in_every_section(service: Service) 
     act = {**PAIR, "action_type": f"x{evil}"[:128], "content": f"Met Ada {evil}"}
     assert (await api.post("/v1/actions", json=act)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"name": evil, "interests": [evil], "custom": {"x": {evil: evil}}})
+    said_of = {**PAIR, "subject": f"Ada {evil}"[:256], "predicate": f"x{evil}"[:256], "object": evil}
+    assert (await api.post("/v1/facts", json=said_of)).status_code == 201
     await begin(api, goal=evil, plan=[{"action": evil, "params": {evil: evil}}])
     for form in ("markdown", "messages"):
         for citations in ("ids", "numbers"):
             body = await ask(
                 api, "Ada?", session_id="s", task_id="t", intent="recall", format=form, citations=citations
             )
-            assert names(body) == ["profile", "memories", "episodes", "working", "messages"]
+            assert names(body) == ["profile", "facts", "memories", "episodes", "working", "messages"]
     turns = (await ask(api, "Ada?", session_id="s", format="messages"))["messages"]
     assert [one["role"] for one in turns] == ["user"] * 4
 

@@ -152,6 +152,7 @@ async def stock(api: httpx.AsyncClient, headers: dict[str, str], user: str, suff
         ("POST", f"/v1/sessions/s-{user}/messages", {**who, "messages": said(f"{SECRETS[1]} {suffix}")}),
         ("POST", "/v1/actions", {**who, "action_type": "search", "content": f"{SECRETS[2]} {suffix}"}),
         ("PATCH", f"/v1/users/{user}/profile", {"name": f"{SECRETS[3]} {suffix}"}),
+        ("POST", "/v1/facts", {**who, "subject": "Ada", "predicate": "hides", "object": f"the key {suffix}"}),
         ("POST", "/v1/tasks", {**who, "task_id": f"t-{user}", "goal": f"{SECRETS[4]} {suffix}"}),
     ]
     for method, path, body in bodies:
@@ -180,7 +181,7 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
 
     own = await asked(api, owner, "u", "u")
     assert names(own) == list(TITLES)
-    assert own["text"].count("of-u") == 5
+    assert own["text"].count("of-u") == 6
     assert "of-v" not in own["text"]
 
     stranger = await asked(api, other_tenant, "u", "u")
@@ -190,7 +191,7 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
     for user, of in (("u", "u"), ("v", "u"), ("u", "v"), (None, "u")):
         cut = await asked(api, bound, user, of)
         assert "of-u" not in str(cut)
-    assert (await asked(api, bound, "v", "v"))["text"].count("of-v") == 5
+    assert (await asked(api, bound, "v", "v"))["text"].count("of-v") == 6
 
     nobody = await asked(api, owner, None, "nobody")
     assert nobody["text"] == ""
