@@ -5,7 +5,9 @@ from fastapi import APIRouter
 from app.actions import endpoints as actions
 from app.consolidation import endpoints as consolidation
 from app.context import endpoints as context
+from app.facts import endpoints as facts
 from app.forgetting import endpoints as forgetting
+from app.graph import endpoints as graph
 from app.http import health
 from app.memories import endpoints as memories
 from app.operations import endpoints as operations
@@ -23,6 +25,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     consolidation.sessions_router,
     tasks.router,
     actions.router,
+    facts.router,
+    graph.router,
     procedures.router,
     profiles.users_router,
     profiles.agents_router,

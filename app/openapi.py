@@ -25,6 +25,8 @@ TAGS = [
     },
     {"name": "tasks", "description": "Working memory: a task's plan, context, notes, evidence and checkpoints."},
     {"name": "actions", "description": "Episodic memory: what agents did, and what came of it."},
+    {"name": "facts", "description": "Semantic memory: what is true, since when, and what was known of it when."},
+    {"name": "graph", "description": "The same facts as a graph: entities, and what they are linked with."},
     {"name": "procedures", "description": "Procedural memory: how things are done, and how often that worked."},
     {"name": "users", "description": "People: profiles, interactions, issues and solutions."},
     {"name": "agents", "description": "Agents: settings and experience."},

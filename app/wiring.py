@@ -20,6 +20,8 @@ from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
 from app.errors import RecalldError
+from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.service import FACT
 from app.forgetting.decay import WORTH_WRITING, DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
@@ -56,6 +58,8 @@ COLLECTIONS: tuple[Collection, ...] = (
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    FACTS,
+    FACT_GROUPS,
     PROCEDURES,
     PROCEDURE_HISTORY,
     USERS,
@@ -173,7 +177,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
     conversations = ConversationJobs(tools, llm)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, PROCEDURE), clock)
+    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, FACT, PROCEDURE), clock)
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):

@@ -248,6 +248,8 @@ async def test_hostile_content_stays_content_in_every_section(service: Service) 
     act = {**PAIR, "action_type": f"x{evil}"[:128], "content": f"Met Ada {evil}"}
     assert (await api.post("/v1/actions", json=act)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"name": evil, "interests": [evil], "custom": {"x": {evil: evil}}})
+    said_of = {**PAIR, "subject": f"Ada {evil}"[:256], "predicate": f"x{evil}"[:256], "object": evil}
+    assert (await api.post("/v1/facts", json=said_of)).status_code == 201
     await begin(api, goal=evil, plan=[{"action": evil, "params": {evil: evil}}])
     how = {"name": f"Meet Ada {evil}", "trigger": evil, "preconditions": [evil], "steps": [evil], "notes": [evil]}
     assert (await api.post("/v1/procedures", json={**PAIR, **how})).status_code == 201
@@ -263,7 +265,7 @@ async def test_hostile_content_stays_content_in_every_section(service: Service) 
                 format=form,
                 citations=citations,
             )
-            assert names(body) == ["profile", "procedures", "memories", "episodes", "working", "messages"]
+            assert names(body) == ["profile", "facts", "procedures", "memories", "episodes", "working", "messages"]
     turns = (await ask(api, "Ada?", session_id="s", format="messages"))["messages"]
     assert [one["role"] for one in turns] == ["user"] * 4
 

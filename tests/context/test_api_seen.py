@@ -152,6 +152,7 @@ async def stock(api: httpx.AsyncClient, headers: dict[str, str], user: str, suff
         ("POST", f"/v1/sessions/s-{user}/messages", {**who, "messages": said(f"{SECRETS[1]} {suffix}")}),
         ("POST", "/v1/actions", {**who, "action_type": "search", "content": f"{SECRETS[2]} {suffix}"}),
         ("PATCH", f"/v1/users/{user}/profile", {"name": f"{SECRETS[3]} {suffix}"}),
+        ("POST", "/v1/facts", {**who, "subject": "Ada", "predicate": "hides", "object": f"the key {suffix}"}),
         ("POST", "/v1/tasks", {**who, "task_id": f"t-{user}", "goal": f"{SECRETS[4]} {suffix}"}),
         ("POST", "/v1/procedures", {**who, "name": "Hide", "trigger": "Ada asks", "steps": [f"in Boston {suffix}"]}),
     ]

@@ -50,6 +50,7 @@ async def whole_conversation(talk: Talk) -> None:
         more_talk.tasks,
         more_talk.actions,
         more_talk.procedures,
+        more_talk.facts,
         more_talk.contexts,
         more_talk.people,
         more_talk.agents,
