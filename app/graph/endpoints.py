@@ -27,7 +27,7 @@ async def list_entities(
     return answer(await graph.entities(sight, prefix, limit))
 
 
-@router.get("/entities/{name:path}/neighbors", response_model=schemas.Neighbors, responses=problems())
+@router.get("/entities/{name:path}/neighbors", response_model=schemas.Neighbors, responses=problems(404))
 async def get_neighbors(
     name: Name,
     graph: InGraph,

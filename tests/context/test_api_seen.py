@@ -182,7 +182,7 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
 
     own = await asked(api, owner, "u", "u")
     assert names(own) == list(TITLES)
-    assert own["text"].count("of-u") == 6
+    assert own["text"].count("of-u") == 7
     assert "of-v" not in own["text"]
 
     stranger = await asked(api, other_tenant, "u", "u")
