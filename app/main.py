@@ -1,6 +1,6 @@
 """`create_app(settings)`: nothing happens at import."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,12 +26,14 @@ class Service(FastAPI):
             layer = layer.app
         return layer
 
-    def include_routes_of(self, router: APIRouter) -> None:
-        """As `include_router`, which would match each request twice: in this app, and in the router it keeps apart."""
-        for route in router.routes:
+    def include_routes_of(self, routers: Sequence[APIRouter]) -> None:
+        """As `include_router`, which would match each request twice: in this app, and in the router it keeps apart.
+        They come before the framework's own pages."""
+        routes = [route for router in routers for route in router.routes]
+        for route in routes:
             assert isinstance(route, APIRoute)
             route.unique_id = openapi.operation_id(route)
-            self.router.routes.append(route)
+        self.router.routes[:0] = routes
 
 
 def create_app(settings: Settings | None = None, openers: wiring.Openers | None = None) -> FastAPI:
@@ -53,6 +55,5 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
     error_handlers.install(app)
-    for router in ROUTERS:
-        app.include_routes_of(router)
+    app.include_routes_of(ROUTERS)
     return app
