@@ -45,7 +45,7 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
     error_handlers.install(app)
-    for router in ROUTERS:
-        # `include_router` would compile each route a second time, and match it twice at each request
-        app.router.routes.extend(router.routes)
+    # `include_router` would compile each route a second time, and match it twice at each request. Ours come before the
+    # framework's own pages.
+    app.router.routes[:0] = [route for router in ROUTERS for route in router.routes]
     return app

@@ -64,26 +64,33 @@ class AccessRecorder:
         for (tenant, memory_id), (count, at) in taken.items():
             by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
         pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
-        for piece in pieces:  # one after another: searches, which share the thread, come between
-            await self._write(piece)
+        while pieces:  # one after another: searches, which share the thread, come between
+            if not await self._write(pieces.pop()):
+                break
+        for piece in pieces:
+            self._keep(piece)
 
-    async def _write(self, accesses: list[Access]) -> None:
+    async def _write(self, accesses: list[Access]) -> bool:
         """In one commit, which is one version of each scope, or one by one where others changed some of the memories
-        meanwhile. What could not be written waits again."""
+        meanwhile. What could not be written waits again. False: the store cannot be written at all."""
         try:
             if await self._record(accesses):
-                return
+                return True
         except StoreUnavailable:
             self._keep(accesses)
-            return
-        for access in accesses:
+            return False
+        except Exception:
+            log.exception("accesses not recorded together")
+        for at, access in enumerate(accesses):
             try:
                 if not await self._record_alone(access):
                     self._keep([access])
             except StoreUnavailable:
-                self._keep([access])
+                self._keep(accesses[at:])
+                return False
             except Exception:
                 log.exception("access not recorded")
+        return True
 
     def _keep(self, accesses: list[Access]) -> None:
         for access in accesses:
