@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import pytest
 
+from app.procedures.documents import outcome
 from app.procedures.ranking import KEPT_OUTCOMES
 from app.procedures.schemas import MAX_NOTES
 from app.settings import Settings
@@ -52,9 +53,22 @@ async def test_the_oldest_notes_and_outcomes_leave(api: httpx.AsyncClient) -> No
     more = await report(api, made, False, note="new")
     assert more["dropped_notes"] == ["note 1"]
     assert more["procedure"]["notes"][-2:] == ["NOTE 0", "new"]
-    many = (await report(api, made, *[True] * KEPT_OUTCOMES))["procedure"]
-    assert [one["success"] for one in many["recent_outcomes"]] == [True] * KEPT_OUTCOMES
-    assert (many["success_count"], many["failure_count"]) == (KEPT_OUTCOMES + 1, 1)
+
+
+def test_the_last_outcomes_are_kept_and_all_are_counted() -> None:
+    doc: Json = {
+        "success_count": 0,
+        "failure_count": 0,
+        "recent_outcomes": [],
+        "last_used": None,
+        "notes": [],
+        "version": 3,
+    }
+    for at in range(KEPT_OUTCOMES + 5):
+        told = {"success": at % 2 == 0, "note": None, "action_id": None, "task_id": None}
+        doc |= outcome(doc, told, f"2026-06-01T00:00:{at:02}.000Z")[0]
+    assert (doc["success_count"], doc["failure_count"]) == (13, 12)
+    assert [one["at"][17:19] for one in doc["recent_outcomes"]] == [f"{at:02}" for at in range(5, KEPT_OUTCOMES + 5)]
 
 
 async def test_an_outcome_says_which_version_was_used(api: httpx.AsyncClient) -> None:
@@ -103,29 +117,29 @@ async def test_of_outcomes_told_at_once_to_several_processes_none_is_lost(start:
         told = await asyncio.gather(
             *(
                 service.client.post(f"{path(made)}/outcomes", json={"success": at % 3 > 0, "note": f"{name} {at}"})
-                for at in range(12)
+                for at in range(8)
                 for name, service in (("one", one), ("two", two))
             )
         )
-        assert [answer.status_code for answer in told] == [201] * 24
+        assert [answer.status_code for answer in told] == [201] * 16
         totals = [body["success_count"] + body["failure_count"] for a in told if (body := a.json()["procedure"])]
-        assert sorted(totals) == list(range(1, 25))
+        assert sorted(totals) == list(range(1, 17))
         after = await got(two.client, made)
-        assert (after["success_count"], after["failure_count"], after["version"]) == (16, 8, 1)
-        assert len(after["notes"]) == 24
+        assert (after["success_count"], after["failure_count"], after["version"]) == (10, 6, 1)
+        assert len(after["notes"]) == 16
 
 
 async def test_outcomes_and_changes_at_once_lose_nothing_of_each_other(api: httpx.AsyncClient) -> None:
     made = await learn(api, tags=["0"])
     answers = await asyncio.gather(
-        *(api.post(f"{path(made)}/outcomes", json={"success": True, "note": f"note {at}"}) for at in range(10)),
-        *(api.patch(path(made), json={"tags": [f"{at + 1}"]}) for at in range(6)),
+        *(api.post(f"{path(made)}/outcomes", json={"success": True, "note": f"note {at}"}) for at in range(6)),
+        *(api.patch(path(made), json={"tags": [f"{at + 1}"]}) for at in range(4)),
     )
     assert {answer.status_code for answer in answers} == {200, 201}
     after = await got(api, made)
-    assert (after["success_count"], after["version"], len(after["notes"])) == (10, 7, 10)
+    assert (after["success_count"], after["version"], len(after["notes"])) == (6, 5, 6)
     kept = (await api.get(f"{path(made)}/history")).json()["items"]
-    assert [one["version"] for one in kept] == [6, 5, 4, 3, 2, 1]
+    assert [one["version"] for one in kept] == [4, 3, 2, 1]
 
 
 async def test_the_last_use_never_moves_back(api: httpx.AsyncClient, clock: TurnedClock) -> None:

@@ -3,7 +3,7 @@
 from itertools import permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.procedures.ranking import (
@@ -28,6 +28,7 @@ def of(outcomes: list[bool], idle_days: float = 0.0) -> Standing:
     return standing(outcomes.count(True), outcomes.count(False), outcomes, idle_days)
 
 
+@settings(max_examples=50)
 @given(OUTCOMES, IDLE, RELEVANCE)
 def test_everything_lies_between_0_and_1(outcomes: list[bool], idle: float, relevance: float) -> None:
     it = of(outcomes, idle)
@@ -38,6 +39,7 @@ def test_everything_lies_between_0_and_1(outcomes: list[bool], idle: float, rele
     assert 0 <= score(relevance, it) <= relevance
 
 
+@settings(max_examples=50)
 @given(OUTCOMES, IDLE)
 def test_one_more_success_never_ranks_lower_and_one_more_failure_never_higher(
     outcomes: list[bool], idle: float
@@ -48,6 +50,7 @@ def test_one_more_success_never_ranks_lower_and_one_more_failure_never_higher(
     assert worse.works <= before.works + 1e-12
 
 
+@settings(max_examples=50)
 @given(OUTCOMES, st.integers(0, 39))
 def test_a_success_in_place_of_a_failure_ranks_higher(outcomes: list[bool], at: int) -> None:
     if at < len(outcomes):
@@ -55,6 +58,7 @@ def test_a_success_in_place_of_a_failure_ranks_higher(outcomes: list[bool], at: 
         assert of(better).works > of(worse).works
 
 
+@settings(max_examples=50)
 @given(OUTCOMES)
 def test_the_same_outcomes_rank_lowest_with_the_failures_last(outcomes: list[bool]) -> None:
     failed_lately, failed_long_ago = sorted(outcomes, reverse=True), sorted(outcomes)
@@ -70,6 +74,7 @@ def test_what_was_never_tried_stands_in_the_middle() -> None:
     assert not untried.failing
 
 
+@settings(max_examples=50)
 @given(st.floats(0, 1e5), st.floats(0, 1e5))
 def test_what_lies_unused_for_longer_is_never_fresher(one: float, other: float) -> None:
     least, most = sorted((one, other))
