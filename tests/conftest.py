@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from hypothesis import settings as property_settings
 from pydantic import SecretStr
 
 from app.auth.keys import Keys, NewKey
@@ -30,6 +31,8 @@ from app.wiring import RealParts
 from tests.mongodb import Deployment, Emptied
 from tests.mongodb import mongodb as mongodb  # fixtures, for every folder
 from tests.mongodb import mongodb_database as mongodb_database
+
+property_settings.register_profile("thorough", max_examples=1_000, deadline=None)
 
 
 @pytest.fixture(scope="session")

@@ -86,11 +86,14 @@ class Emptied:
 
 
 class SecantusDB(Deployment):
-    """A SecantusDB that is ours to stop, kill and start again: on the same data, at the same port."""
+    """A SecantusDB that is ours to stop, kill and start again: on the same data, at the same port.
 
-    def __init__(self, directory: Path) -> None:
+    `durable`: each commit is on the disk before it is answered, so that a kill takes nothing.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = True) -> None:
         super().__init__("")
-        self._directory, self._port = directory, 0
+        self._directory, self._port, self._durable = directory, 0, durable
         self._log = directory.with_name(f"{directory.name}.log")
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -104,7 +107,7 @@ class SecantusDB(Deployment):
         self._directory.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             command = [sys.executable, "-c", _SERVE, "--host", "127.0.0.1", "--port", str(self._port)]
-            command += ["--storage-path", str(self._directory), "--sync-on-commit"]
+            command += ["--storage-path", str(self._directory), *(["--sync-on-commit"] if self._durable else [])]
             # its own session: a Ctrl-C that ends the tests is not for it before they have stopped it
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
@@ -155,10 +158,10 @@ class SecantusDB(Deployment):
 
 
 @contextmanager
-def start_mongodb(directory: Path) -> Iterator[SecantusDB]:
+def start_mongodb(directory: Path, *, durable: bool = True) -> Iterator[SecantusDB]:
     """A SecantusDB of its own, on the data in `directory`. Skips the test where SecantusDB is not installed."""
     _needs_secantusdb()
-    server = SecantusDB(directory)
+    server = SecantusDB(directory, durable=durable)
     try:
         yield server
     finally:
@@ -181,7 +184,9 @@ def mongodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         yield _reached(Deployment(given))
         return
     directory = tmp_path_factory.mktemp("mongodb") / "data"
-    with start_mongodb(directory) as server:
+    with start_mongodb(
+        directory, durable=False
+    ) as server:  # nobody kills it, and waiting for the disk is half the time
         yield server
     shutil.rmtree(directory, ignore_errors=True)
 

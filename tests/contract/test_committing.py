@@ -2,7 +2,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memories.documents import new_memory
@@ -34,6 +34,7 @@ from tests.contract.declared import (
     search_entry,
     thing,
 )
+from tests.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ FAILING: list[Change] = [
 ]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@on_a_store()
 @given(failing=st.sampled_from(FAILING), place=st.integers(0, 6))
 async def test_one_failing_change_undoes_the_whole_list(store: Store, failing: Change, place: int) -> None:
     if await store.get(THINGS, T, "taken") is None:

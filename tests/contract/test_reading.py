@@ -2,15 +2,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.storage.collection import DeleteWhere, Doc, Insert, Order, Store
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
 from tests.contract.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
+from tests.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
-moderate = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+moderate = on_a_store()
 
 HOSTILE: dict[str, Any] = {
     "a.b": 1,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.clock import to_ms
@@ -30,9 +30,10 @@ from tests.contract.declared import (
     unit,
 )
 from tests.contract.views import view
+from tests.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
-moderate = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+moderate = on_a_store()
 
 AGENT_ONLY, USER_ONLY, OTHER_AGENT = Pair("agent", None), Pair(None, "user"), Pair("agent-2", "user")
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import TooLarge
@@ -12,6 +12,7 @@ from app.storage.mongo.documents import OWN, decode, encode, key, unique_keys
 from app.storage.mongo.store import MongoStore
 from tests.contract.declared import THINGS, T, thing
 from tests.mongodb import Deployment
+from tests.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ scalars = (
 objects = st.dictionaries(keys, st.recursive(scalars, lambda v: st.lists(v, max_size=3) | st.dictionaries(keys, v)))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@on_a_store()
 @given(given_object=objects, replaced=objects)
 async def test_callers_objects_come_back_exactly(store: MongoStore, given_object: Any, replaced: Any) -> None:
     insert = thing(metadata=given_object)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.clock import to_ms
@@ -18,6 +18,7 @@ from app.storage.scope import ANY, Pair
 from app.storage.search import SearchQuery
 from tests.contract.declared import AU, DIM, ENTRIES, ask, at, entry, fresh, random_vector, search_entry
 from tests.contract.views import view
+from tests.properties import on_a_store
 from tests.storage.mongo.conftest import COLLECTIONS
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +76,7 @@ def changes_of(tenant: str, wanted: list[Any]) -> list[Change]:
     return made
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@on_a_store()
 @given(wanted=steps, at_once=st.booleans())
 async def test_columns_and_ranking_are_the_same(
     store: MongoStore, tmp_path: Path, wanted: list[Any], at_once: bool
