@@ -100,7 +100,7 @@ class _Work:
             (*sql.row_values(collection, doc), orjson.dumps(doc).decode(), row),
         )
         if collection.searched:
-            self.pairs.put(collection, doc, row, change.entry)
+            self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
