@@ -99,7 +99,7 @@ class _Work:
         if not collection.searched:
             return
         if change.entry is not None:
-            self.pairs.put(collection, doc, row, change.entry)
+            self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
         else:
             self.pairs.amend(collection, doc, row, changed)
 

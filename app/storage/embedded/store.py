@@ -20,9 +20,11 @@ from app.storage.embedded import check, fade, pairs, sql, transfer
 from app.storage.embedded.changes import execute
 from app.storage.embedded.readers import Readers
 from app.storage.embedded.reads import Reads
+from app.storage.embedded.reembedding import EmbeddedReembedding
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.packed import model_id
 from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
@@ -57,7 +59,7 @@ class EmbeddedStore:
         self._cache = SegmentCache(cache_bytes)
         self._readers = Readers(path, busy_timeout_ms)
         self._reader = self._readers.inline
-        self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
+        self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
         self._reads = Reads(self._reader)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
         self._observe_commit = observe_commit
@@ -163,7 +165,8 @@ class EmbeddedStore:
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.pairs)
-        segments = [await self._segment(collection, state) for state in states if state.count]
+        model = model_id(query.model, self._dim)
+        segments = [await self._segment(collection, state, model) for state in states if state.count]
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
@@ -197,42 +200,50 @@ class EmbeddedStore:
             raise TypeError(f"{collection.name} is not searched")
         return Segment(collection.searched, self._dim, agent)
 
-    async def _segment(self, collection: Collection, state: pairs.PairState) -> Segment:
-        """The pair's copy, at least as new as `state`."""
-        held = self._cache.get(state.pair, state.floor)
+    async def _segment(self, collection: Collection, state: pairs.PairState, model: int) -> Segment:
+        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        key = (state.pair, model)
+        held = self._cache.get(key, state.floor)
         if held is not None and self._far(held, state):
             held = None
         while held is None or held[1] < state.floor:
-            held = await self._load(collection, state)
+            held = await self._load(collection, state, model)
         segment, version = held
         if version < state.version:
             with guarded():
-                rows = pairs.changed_rows(self._reader, collection, state.pair, version)
-            self._cache.update(state.pair, segment, state.version, rows)
+                rows = pairs.changed_rows(self._reader, collection, state.pair, version, model)
+            self._cache.update(key, segment, state.version, rows)
         return segment
 
     def _far(self, held: tuple[Segment, int], state: pairs.PairState) -> bool:
         """So much has changed that the difference is better read in a thread."""
         return state.count - len(held[0]) > INLINE_ROWS
 
-    async def _load(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
+    async def _load(self, collection: Collection, state: pairs.PairState, model: int) -> tuple[Segment, int]:
         """A copy and its version: one that was being loaded already may be older than `state`."""
+        key = (state.pair, model)
         if state.count <= INLINE_ROWS:
             with guarded():
-                segment = pairs.whole(self._reader, collection, state.pair, self._empty(collection, state.agent))
-            self._cache.put(state.pair, segment, state.version)
+                segment = pairs.whole(self._reader, collection, state.pair, self._empty(collection, state.agent), model)
+            self._cache.put(key, segment, state.version)
             return segment, state.version
-        task = self._loads.get(state.pair)
+        task = self._loads.get(key)
         if task is None:
-            task = self._loads[state.pair] = asyncio.create_task(self._load_apart(collection, state))
-            task.add_done_callback(lambda _: self._loads.pop(state.pair, None))
+            task = self._loads[key] = asyncio.create_task(self._load_apart(collection, state, model))
+            task.add_done_callback(lambda _: self._loads.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _load_apart(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
+    async def _load_apart(self, collection: Collection, state: pairs.PairState, model: int) -> tuple[Segment, int]:
         empty = self._empty(collection, state.agent)
-        segment = await self._readers.apart(lambda connection: pairs.whole(connection, collection, state.pair, empty))
-        self._cache.put(state.pair, segment, state.version)
+        segment = await self._readers.apart(
+            lambda connection: pairs.whole(connection, collection, state.pair, empty, model)
+        )
+        self._cache.put((state.pair, model), segment, state.version)
         return segment, state.version
+
+    @property
+    def reembedding(self) -> EmbeddedReembedding:
+        return EmbeddedReembedding(self._readers.apart, self.writer.submit)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.memories.models import MEMORIES
-from app.storage.collection import CommitConflict, Unique
+from app.storage.collection import CommitConflict, Unique, Update
 from app.storage.embedded import sql
 from app.storage.embedded.schema import LAYOUT
 from app.storage.embedded.store import EmbeddedStore
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range
-from tests.contract.declared import DIM, ENTRIES, THINGS, T, ask, at, entry, thing
+from tests.contract.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 from tests.storage.embedded.conftest import COLLECTIONS, Open
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +45,21 @@ async def test_an_older_process_goes_on_beside_a_newer_schema(store: EmbeddedSto
     await open_store(collections=(WIDER,))
     await store.commit([thing("one", name="n")])
     assert await store.count(THINGS, T, Eq("name", "n")) == 1
+
+
+async def test_a_store_from_before_vectors_were_kept_opens(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
+    await store.commit([entry("tea", "one", vector=unit(1))])
+    await store.close()
+    raw("ALTER TABLE pairs DROP COLUMN model")
+    raw("DROP TABLE kept_vectors")
+    newer = await open_store()
+    (_,) = await newer.reembedding.pairs(ENTRIES, 1, 0, 10, "unlike")
+    assert await newer.reembedding.pairs(ENTRIES, 1, 0, 10, "other") == [], "it is not known of which model it is"
+    made = search_entry("tea", unit(0, 1), "model-b")
+    await newer.commit([entry("tea", "two", vector=unit(1)), Update(ENTRIES, T, "one", entry=made, keep=True)])
+    for model, seen in ((MODEL, 2), ("model-b", 1)):
+        assert (await newer.search(ENTRIES, ask(vector=unit(1), model=model))).has_vector.sum() == seen
+    assert all(finding.ok for finding in await newer.check(deep=True))
 
 
 async def test_a_newer_layout_is_refused_untouched(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
