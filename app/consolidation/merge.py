@@ -4,9 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.consolidation.shapes import LearnedExperience, LearnedMemory, LearnedProfile
+from pydantic import ValidationError
+
+from app.consolidation.shapes import LearnedExperience, LearnedFact, LearnedMemory, LearnedProfile
 from app.consolidation.transcript import Line
 from app.delimiters import strip_served
+from app.facts.schemas import FactCreate
 from app.memories.schemas import MemoryCreate
 from app.storage.collection import Doc
 
@@ -77,6 +80,41 @@ def _retired(
         else:
             retired.append(memory_id)
     return retired
+
+
+def facts(
+    learned: Sequence[LearnedFact],
+    lines: Sequence[Line],
+    said: Mapping[int, Doc],
+    owner: Mapping[str, str | None],
+    dropped: Dropped,
+) -> list[tuple[FactCreate, list[str]]]:
+    """Each fact to be asserted, and the memories of the messages that state it. What no message states is dropped. One
+    whose time is not said is true from the message that states it on."""
+    seqs = {line.seq: line for line in lines}
+    result: list[tuple[FactCreate, list[str]]] = []
+    for one in learned:
+        cited = sorted({*one.message_seqs} & seqs.keys())
+        if not cited:
+            dropped["unfounded"] += 1
+            continue
+        sources = [said[seq] for seq in cited if seq in said]
+        try:
+            body = FactCreate(
+                agent_id=owner["agent_id"],
+                user_id=owner["user_id"],
+                subject=one.subject,
+                predicate=one.predicate,
+                object=one.object,
+                cardinality=one.cardinality,
+                trust=min((float(doc["trust"]) for doc in sources), default=1.0),
+                valid_from=one.valid_from or seqs[cited[0]].at,
+            )
+        except ValidationError:
+            dropped["invalid"] += 1
+            continue
+        result.append((body, [doc["memory_id"] for doc in sources]))
+    return result
 
 
 def profile_patch(learned: LearnedProfile, profile: Doc) -> Doc:

@@ -12,6 +12,10 @@ from app.clock import Clock, rfc3339, to_ms
 from app.consolidation import merge, prompts, shapes
 from app.consolidation.transcript import Line, data
 from app.embedding.embedder import Embedder
+from app.facts.models import FACTS
+from app.facts.query import View
+from app.facts.repository import FactRepository
+from app.facts.service import FactService
 from app.idempotency.precondition import Precondition
 from app.llm.budget import Budget
 from app.llm.llm import LLM
@@ -33,9 +37,10 @@ from app.state import AgentSettings
 from app.storage.collection import Change, Doc, Store, Update
 from app.storage.filters import Eq, Not, both
 from app.storage.repository import Repository, unexpired
-from app.storage.scope import Scope
+from app.storage.scope import Pair, Scope
 
 KNOWN_MEMORIES = 20
+KNOWN_FACTS = 30
 QUERY_CHARS = 2_000
 
 Plan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
@@ -145,10 +150,8 @@ class Memories:
 
     async def _known(self, tools: Tools, talk: Talk) -> list[Doc]:
         """Memories of this user near to what was said, for the model to supersede."""
-        said = "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:]
-        pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
-        pairs = tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
-        if not said.strip() or not pairs:
+        said, pairs = _said(talk), _own_pairs(talk)
+        if not said or not pairs:
             return []
         now = tools.clock.now()
         where = both(Eq("status", "active"), Not(Eq("memory_type", "message")), unexpired(rfc3339(now)))
@@ -177,6 +180,48 @@ class Profile:
             return {"changed": sorted(patch) if outcome.changes else []}, list(outcome.changes)
 
         return plan
+
+
+class Facts:
+    name = prompt = "facts"
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        prompt = prompts.load(self.prompt)
+        profile = await _profile(tools, talk)
+        spoke = next((line.name for line in talk.lines if line.role == "user" and line.name), None)
+        user_name = profile["name"] or spoke or talk.user_id or "user"
+        known = await self._known(tools, talk)
+        asked = data(talk.lines, user_name=user_name, known_facts=known)
+        reply = await llm.reply(prompt.text, asked, shapes.LearnedFacts, budget)
+        origin = source(talk, prompt, llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            dropped: merge.Dropped = Counter()
+            pairs = merge.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
+            if not pairs:
+                return {"fact_ids": [], "dropped": dict(dropped)}, []
+            cited = list(dict.fromkeys(memory_id for _, ids in pairs for memory_id in ids))
+            service = FactService(
+                FactRepository(tools.store, talk.scope),
+                Embeddings(tools.embedder),
+                Lookup(tools.store, talk.scope, tools.embedder, FACTS),
+                tools.clock,
+            )
+            outcome = await service.assert_all([body for body, _ in pairs], ALWAYS, {**origin, "memory_ids": cited})
+            fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
+            return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
+
+        return plan
+
+    async def _known(self, tools: Tools, talk: Talk) -> list[Doc]:
+        """What is known of this user near to what was said, so that names and predicates stay the same."""
+        said, pairs = _said(talk), _own_pairs(talk)
+        if not said or not pairs:
+            return []
+        now = tools.clock.now()
+        lookup = Lookup(tools.store, talk.scope, tools.embedder, FACTS)
+        looked = await lookup.find(Wanted(said, pairs, View(rfc3339(now), None).held(), to_ms(now), KNOWN_FACTS))
+        return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in looked.hits]
 
 
 class Experience:
@@ -236,8 +281,19 @@ class Summary:
         return plan
 
 
-PARTS: tuple[Part, ...] = (Memories(), Profile(), Experience(), Summary())
+PARTS: tuple[Part, ...] = (Memories(), Profile(), Facts(), Experience(), Summary())
 """What a conversation leaves behind, in the order in which it is learned."""
+
+
+def _said(talk: Talk) -> str:
+    """What the user said, to look for what is near."""
+    return "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:].strip()
+
+
+def _own_pairs(talk: Talk) -> tuple[Pair, ...]:
+    """Of the user: not what the agent knows for all."""
+    pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
+    return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
 
 
 def _lessons(agent: Doc) -> dict[str, list[Doc]]:

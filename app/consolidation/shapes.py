@@ -26,6 +26,19 @@ class LearnedMemories(Shape):
     memories: Annotated[list[LearnedMemory], Field(max_length=50)]
 
 
+class LearnedFact(Shape):
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    object: Line
+    cardinality: Literal["one", "many"]
+    valid_from: Annotated[str, StringConstraints(max_length=40)] | None
+    message_seqs: Annotated[list[int], Field(max_length=100)]
+
+
+class LearnedFacts(Shape):
+    facts: Annotated[list[LearnedFact], Field(max_length=50)]
+
+
 class Preference(Shape):
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
     value: Line

@@ -10,7 +10,7 @@ from tests.conftest import Service
 from tests.consolidation.helpers import end, kept, learned, operation, talk, work
 from tests.embedding.scripted import Reply
 from tests.llm.model import Model
-from tests.memories.helpers import PAIR, problem, remember
+from tests.memories.helpers import PAIR, Json, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     done = await end(service)
     assert (done["status"], done["error"]) == ("succeeded", None)
     assert {name: part["status"] for name, part in done["result"]["parts"].items()} == dict.fromkeys(
-        ("memories", "profile", "experience", "summary", "interaction"), "done"
+        ("memories", "profile", "facts", "experience", "summary", "interaction"), "done"
     )
     (memory,) = await kept(service)
     assert memory["source"] | {"memory_ids": None} == {
@@ -134,6 +134,33 @@ async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm:
     assert [lesson["text"] for lesson in experience["heuristics"]] == ["Ask for the genre."]
 
 
+async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    home: Json = {"subject": "Ada", "predicate": "lives_in", "cardinality": "one"}
+    old = {**PAIR, **home, "object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
+    assert (await api.post("/v1/facts", json=old)).status_code == 201
+    await api.patch("/v1/users/u/profile", json={"name": "Ada"})
+    await talk(service, "I have lived in Boston since May.", "Noted.")
+    llm.says["LearnedFacts"] = {
+        "facts": [
+            {**home, "object": "Boston", "valid_from": "2026-05-01T00:00:00Z", "message_seqs": [1]},
+            {**home, "object": "Mars", "valid_from": None, "message_seqs": [77]},
+            {**home, "object": "Venus", "valid_from": "some day", "message_seqs": [1]},
+        ]
+    }
+    done = await end(service)
+    facts = done["result"]["parts"]["facts"]
+    assert facts["dropped"] == {"unfounded": 1, "invalid": 1}
+    (shown,) = llm.shown("LearnedFacts")
+    assert shown["user_name"] == "Ada"
+    assert shown["known_facts"] == [{"subject": "Ada", "predicate": "lives_in", "object": "New York"}]
+    for as_of, city in (("2020-01-01T00:00:00Z", "New York"), ("2026-05-02T00:00:00Z", "Boston")):
+        page = await api.get("/v1/facts", params={**PAIR, "subject": "ada", "as_of": as_of})
+        assert [fact["object"] for fact in page.json()["items"]] == [city]
+    made = (await api.get(f"/v1/facts/{facts['fact_ids'][0]}")).json()
+    assert (made["source"]["origin"], made["source"]["session_id"]) == ("extraction", "s")
+    assert made["source"]["memory_ids"]
+
+
 async def test_a_session_that_remembers_nothing_is_not_learned_from(service: Service, llm: Model) -> None:
     await talk(service, *FILMS, memorize="none")
     done = await end(service)
@@ -217,7 +244,7 @@ async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm:
     llm.says["LearnedProfile"] = {"interests": ["action films"]}
     await end(service)
     notes = await service.resources.store.find(DERIVATIONS, "default", EVERYTHING, limit=10)
-    assert len(notes) == 4  # memories, profile, summary, interaction: the agent is not registered
+    assert len(notes) == 5  # memories, profile, facts, summary, interaction: the agent is not registered
     assert {(note["session_id"], note["from_seq"], note["to_seq"]) for note in notes} == {("s", 1, 4)}
     assert {"changed": ["interests"]} in [note["result"] for note in notes]
 

@@ -21,6 +21,7 @@ NOTHING: dict[str, Json] = {
         "conversation_preferences": [],
         "preferences": [],
     },
+    "LearnedFacts": {"facts": []},
     "LearnedExperience": {
         "common_scenarios": [],
         "effective_strategies": [],
