@@ -30,8 +30,9 @@ from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
 from app.llm.llm import LLM, open_llm
 from app.memories.access import AccessRecorder
-from app.memories.models import HISTORY, MEMORIES, PENDING
-from app.memories.pending import MEMORY, PendingEmbeddings
+from app.memories.models import HISTORY, MEMORIES, MOVES, PENDING
+from app.memories.pending import MEMORY, Embeddable, PendingEmbeddings
+from app.memories.reembed import Reembed
 from app.metrics import parts
 from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
@@ -43,6 +44,7 @@ from app.state import Resources, State
 from app.storage.collection import Collection, Store
 from app.storage.opening import Where
 from app.storage.opening import open_store as open_engine
+from app.storage.packed import model_id
 from app.storage.scope import SYSTEM
 from app.storage.transfer import MovableStore
 from app.tasks.models import CHECKPOINTS, TASKS
@@ -55,6 +57,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     MEMORIES,
     HISTORY,
     PENDING,
+    MOVES,
     TASKS,
     CHECKPOINTS,
     ACTIONS,
@@ -70,6 +73,10 @@ COLLECTIONS: tuple[Collection, ...] = (
     DERIVATIONS,
 )
 
+EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
+"""All that is found by meaning."""
+
+CAUGHT_UP_AT_ONCE = 256
 WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -162,6 +169,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
         stack.push_async_callback(llm.close)
     await _refuse_open_door(settings, Keys(store, clock))
     agents = StoredAgentSettings(store)
+    await _tell_of_other_models(store, embedder)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(_running("accesses", accesses.run))
@@ -177,12 +185,14 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
     conversations = ConversationJobs(tools, llm)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION, FACT, PROCEDURE), clock)
+    pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
+    reembed = Reembed(store, embedder, EMBEDDABLE)
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):
             return Done({"pending": await store.count(PENDING, SYSTEM)})
-        return Done({"embedded": await pending.embed_all()})
+        embedded = await pending.embed_all()
+        return Done({"embedded": embedded + await reembed.catch_up(CAUGHT_UP_AT_ONCE)})
 
     handlers: dict[str, Handler] = {
         "decay": DecayJob(store, clock, WORTH_WRITING).handle,
@@ -209,6 +219,17 @@ async def _refuse_open_door(settings: Settings, keys: Keys) -> None:
             "serve a loopback address, or set RECALLD_AUTH=off on purpose."
         )
     log.warning("no API key was ever made: this machine is served as tenant default, without authentication")
+
+
+async def _tell_of_other_models(store: Store, embedder: Embedder) -> None:
+    model = model_id(embedder.name, embedder.dim)
+    for kind in EMBEDDABLE:
+        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
+            log.warning(
+                "the store has vectors of another embedding model: what has none of this one is found by its words "
+                "alone until `recalld reembed` has been run",
+                extra={"model": embedder.name, "collection": kind.collection.name},
+            )
 
 
 @asynccontextmanager
