@@ -28,8 +28,10 @@ from app.main import create_app
 from app.settings import MongodbSettings, Settings
 from app.state import Resources
 from app.wiring import RealParts
+from tests.command import data as data  # fixtures, for every folder
+from tests.command import run as run
 from tests.mongodb import Deployment, Emptied
-from tests.mongodb import mongodb as mongodb  # fixtures, for every folder
+from tests.mongodb import mongodb as mongodb
 from tests.mongodb import mongodb_database as mongodb_database
 
 property_settings.register_profile("thorough", max_examples=1_000, deadline=None)
