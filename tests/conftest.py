@@ -28,10 +28,13 @@ from app.main import create_app
 from app.settings import MongodbSettings, Settings
 from app.state import Resources
 from app.wiring import RealParts
+from tests.command import data as data  # fixtures, for every folder
+from tests.command import run as run
 from tests.mongodb import Deployment, Emptied
-from tests.mongodb import mongodb as mongodb  # fixtures, for every folder
+from tests.mongodb import mongodb as mongodb
 from tests.mongodb import mongodb_database as mongodb_database
 
+HERE = Path(__file__).parent
 property_settings.register_profile("thorough", max_examples=1_000, deadline=None)
 
 
@@ -133,12 +136,31 @@ def clock() -> TurnedClock:
 ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
 
 
+LONGEST = (
+    "faults/test_mongodb_faults.py",
+    "test_operating.py",
+    "scripts/test_race_test.py",
+    "scripts/test_crash_test.py",
+    "scripts/test_bootstrap.py",
+    "contract/test_second_store.py",
+    "http/test_bad_input.py",
+    "contract/test_fade.py",
+    "cli/test_migrate.py",
+    "test_isolation.py",
+)
+"""Run first: where files go to several processes, none is left alone with one of these in the end."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that never reach the store run on the first engine only."""
     again = [item for item in items if item.get_closest_marker("before_store") and _engine_of(item) != ENGINES[0]]
     config.hook.pytest_deselected(items=again)
     left_out = set(again)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = sorted((item for item in items if item not in left_out), key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    return LONGEST.index(path) if (path := item.path.relative_to(HERE).as_posix()) in LONGEST else len(LONGEST)
 
 
 def _engine_of(item: pytest.Item) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from scripts.export_openapi import TARGET
-from tests.server import recalld, serving
+from tests.command import Run
+from tests.server import serving
 
 NAME = "generated_recalld_client"
 
@@ -41,12 +42,12 @@ def operation(package: str, tag: str, name: str) -> ModuleType:
     return importlib.import_module(f"{package}.api.{tag}.{name}")
 
 
-def test_a_generated_client_remembers_and_recalls(package: str, tmp_path: Path) -> None:
+def test_a_generated_client_remembers_and_recalls(package: str, data: Path, run: Run) -> None:
     models: Any = importlib.import_module(f"{package}.models")
     clients: Any = importlib.import_module(f"{package}.client")
-    key = recalld(tmp_path / "data", "keys", "create", "--tenant", "t", "--name", "client").stdout.strip()
+    key = run("keys", "create", "--tenant", "t", "--name", "client").stdout.strip()
     with (
-        serving(tmp_path / "data") as server,
+        serving(data) as server,
         clients.AuthenticatedClient(base_url=str(server.client.base_url), token=key) as client,
         clients.Client(base_url=str(server.client.base_url)) as stranger,
     ):

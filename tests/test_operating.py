@@ -14,6 +14,7 @@ import pytest
 from app.embedding.embedder import Embedder
 from app.main import create_app
 from app.settings import Settings
+from tests.command import Run
 from tests.conftest import Service, TestParts, body_of
 from tests.http.contract import Contract
 from tests.server import Server, recalld, serving
@@ -62,14 +63,14 @@ def test_nothing_is_written_outside_the_data_directory(tmp_path: Path) -> None:
     assert list(home.rglob("*")) == []
 
 
-def test_it_refuses_an_open_address_without_a_key(tmp_path: Path) -> None:
+def test_it_refuses_an_open_address_without_a_key(tmp_path: Path, run: Run) -> None:
     refused = recalld(tmp_path / "data", "serve", RECALLD_HOST="0.0.0.0")
     assert refused.returncode == 1
     sentence = refused.stderr.splitlines()[-1]
     assert sentence.startswith("recalld: No API key was ever made")
     assert "recalld keys create" in sentence
     assert "Traceback" not in refused.stderr
-    made = recalld(tmp_path / "data", "keys", "create", "--tenant", "t", "--name", "first")
+    made = run("keys", "create", "--tenant", "t", "--name", "first")
     assert made.returncode == 0
     with serving(tmp_path / "data", RECALLD_HOST="0.0.0.0") as open_:
         answer = open_.client.get("/v1/memories")
@@ -156,8 +157,8 @@ def test_metrics_are_by_route_and_hold_no_ids(server: Server) -> None:
 # --- Logs -------------------------------------------------------------------------------------------------------------
 
 
-def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: Path) -> None:
-    made = recalld(tmp_path / "data", "keys", "create", "--tenant", "t", "--name", CANARY)
+def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: Path, run: Run) -> None:
+    made = run("keys", "create", "--tenant", "t", "--name", CANARY)
     key = made.stdout.strip()
     secret = key.split("_", 2)[2]  # the secret itself may hold underscores
     with serving(tmp_path / "data", RECALLD_LOG_LEVEL="debug") as server:
@@ -194,7 +195,7 @@ def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: P
 # --- Stop -------------------------------------------------------------------------------------------------------------
 
 
-def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path: Path, run: Run) -> None:
     with serving(tmp_path / "data", RECALLD_DRAIN_DELAY_SECONDS="1") as server:
         texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(24)]
         batch = {"items": [memory(text, deduplicate=False) for text in texts]}
@@ -214,7 +215,7 @@ def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path:
     with serving(tmp_path / "data") as again:
         page = again.client.get("/v1/memories", params={**OWNER, "limit": 100}).json()
         assert len(page["items"]) == len(texts)
-    doctor = recalld(tmp_path / "data", "doctor")
+    doctor = run("doctor")
     assert doctor.returncode == 0, doctor.stdout
 
 

@@ -1,6 +1,7 @@
 """`recalld decay`, `recalld forget` and `recalld worker`."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,12 +17,18 @@ from tests.server import ROOT, environment, serving
 BODY = {"agent_id": "a", "user_id": "u", "content": "tea", "importance": 0.85}
 
 
-@pytest.fixture
-def filled(data: Path) -> Path:
-    with serving(data, RECALLD_JOBS_ENABLED="false") as server:
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    filled = tmp_path_factory.mktemp("filled") / "data"
+    with serving(filled, RECALLD_JOBS_ENABLED="false") as server:
         assert server.client.post("/v1/memories", json=BODY).status_code == 201
         assert server.stop() == 0
-    return data
+    return filled
+
+
+@pytest.fixture
+def filled(filled_once: Path, data: Path) -> Path:
+    return shutil.copytree(filled_once, data)
 
 
 def test_what_would_fade_is_shown_as_a_histogram_and_as_json(filled: Path, run: Run) -> None:

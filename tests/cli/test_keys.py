@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Run
-from tests.server import recalld, serving
+from tests.server import serving
 
 CREATE = ("keys", "create", "--tenant", "acme", "--name", "ci")
 
@@ -68,19 +68,19 @@ def test_mistakes_are_sentences(run: Run, arguments: tuple[str, ...], says: str)
     assert ended.stdout == ""
 
 
-def test_keys_work_and_are_revoked_while_the_service_runs(data: Path) -> None:
+def test_keys_work_and_are_revoked_while_the_service_runs(run: Run, data: Path) -> None:
     with serving(data) as server:
         assert server.client.get("/v1/memories").status_code == 200, "no key was ever made"
-        made = json.loads(recalld(data, *CREATE, "--json").stdout)
+        made = json.loads(run(*CREATE, "--json").stdout)
         assert server.client.get("/v1/memories").status_code == 401
 
         def asked() -> httpx.Response:
             return server.client.get("/v1/memories", headers={"Authorization": f"Bearer {made['key']}"})
 
         assert asked().status_code == 200
-        assert recalld(data, "keys", "revoke", made["id"]).stdout == f"{made['id']} is revoked.\n"
+        assert run("keys", "revoke", made["id"]).stdout == f"{made['id']} is revoked.\n"
         assert asked().status_code == 401
-        assert json.loads(recalld(data, "keys", "revoke", made["id"], "--json").stdout)["revoked_at"]
+        assert json.loads(run("keys", "revoke", made["id"], "--json").stdout)["revoked_at"]
         assert server.client.get("/v1/memories").status_code == 401, "a revoked key was once made"
-        doctor = recalld(data, "doctor")
+        doctor = run("doctor")
         assert doctor.returncode == 0, doctor.stdout

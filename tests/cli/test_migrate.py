@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Run
 from tests.mongodb import Deployment
-from tests.server import recalld, serving
+from tests.server import serving
 
 
-def test_a_service_moves_to_mongodb_and_finds_what_it_knew(tmp_path: Path, mongodb: Deployment) -> None:
-    data = tmp_path / "data"
+def test_a_service_moves_to_mongodb_and_finds_what_it_knew(run: Run, data: Path, mongodb: Deployment) -> None:
     body = {"agent_id": "a", "user_id": "u", "content": "Ada prefers tea", "metadata": {"$where": 1, "a.b": None}}
     asked = {"agent_id": "a", "user_id": "u", "query": "what does she drink?"}
     with serving(data) as server:
@@ -19,7 +19,7 @@ def test_a_service_moves_to_mongodb_and_finds_what_it_knew(tmp_path: Path, mongo
         known = found(server.client.post("/v1/memories/search", json=asked).json())
         server.stop()
     with mongodb.database() as name:
-        done = recalld(data, "migrate", "--to", mongodb.uri, "--json", RECALLD_MONGODB_DATABASE=name)
+        done = run("migrate", "--to", mongodb.uri, "--json", RECALLD_MONGODB_DATABASE=name)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert report["ok"]
@@ -30,7 +30,7 @@ def test_a_service_moves_to_mongodb_and_finds_what_it_knew(tmp_path: Path, mongo
             assert found(moved.client.post("/v1/memories/search", json=asked).json()) == known
             assert moved.client.post("/v1/memories", json={**body, "content": "and coffee"}).status_code == 201
             moved.stop()
-        again = recalld(data, "migrate", "--to", mongodb.uri, RECALLD_MONGODB_DATABASE=name)
+        again = run("migrate", "--to", mongodb.uri, RECALLD_MONGODB_DATABASE=name)
         assert again.returncode == 1
         assert "other data" in again.stderr
 
@@ -48,8 +48,8 @@ def found(body: Any) -> Any:
         ("mongodb://u:s3cret@127.0.0.1:9/", "cannot be reached"),
     ],
 )
-def test_what_cannot_be_moved_to_is_a_sentence_without_a_password(tmp_path: Path, to: str, said: str) -> None:
-    done = recalld(tmp_path / "data", "migrate", "--to", to, RECALLD_MONGODB_DEADLINE_SECONDS="0.5")
+def test_what_cannot_be_moved_to_is_a_sentence_without_a_password(run: Run, to: str, said: str) -> None:
+    done = run("migrate", "--to", to, RECALLD_MONGODB_DEADLINE_SECONDS="0.5")
     assert done.returncode == 1
     assert said in done.stderr
     assert "s3cret" not in done.stderr + done.stdout
