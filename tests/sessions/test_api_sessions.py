@@ -6,7 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import TurnedClock
+from app.sessions.repository import SessionRepository
+from app.storage.collection import CommitConflict
+from app.storage.scope import Scope
+from tests.conftest import Service, TurnedClock
 from tests.memories.helpers import problem
 from tests.sessions.helpers import OWNER, append, create, memories, messages, said, seqs
 
@@ -183,3 +186,19 @@ async def test_first_messages_sent_at_once_make_one_session(api: httpx.AsyncClie
         assert {answer.status_code for answer in answers} == {201}, [a.text for a in answers if a.status_code != 201]
         held = (await api.get(f"/v1/sessions/{name}")).json()
         assert held["message_count"] == 12
+
+
+async def test_the_purge_of_an_expired_session_leaves_the_next_one_of_its_id_alone(
+    service: Service, clock: TurnedClock
+) -> None:
+    """Both are at version 1."""
+    api, store = service.client, service.resources.store
+    await create(api, expires_at="2026-06-02T00:00:00Z")
+    sessions = SessionRepository(store, Scope("default"))
+    old = await sessions.get("s")
+    clock.move(days=1)
+    await append(api, said("two"), user_id="u2")
+    with pytest.raises(CommitConflict):
+        await store.commit(sessions.remove(old))
+    assert (await api.get("/v1/sessions/s")).json()["user_id"] == "u2"
+    assert [m["content"] for m in await messages(api)] == ["two"]
