@@ -24,8 +24,9 @@ from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
 from app.memories.access import AccessRecorder
-from app.memories.models import HISTORY, MEMORIES, PENDING
-from app.memories.pending import MEMORY, PendingEmbeddings
+from app.memories.models import HISTORY, MEMORIES, MOVES, PENDING
+from app.memories.pending import MEMORY, Embeddable, PendingEmbeddings
+from app.memories.reembed import Reembed
 from app.metrics import parts
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
@@ -35,6 +36,7 @@ from app.state import Resources, State
 from app.storage.collection import Collection, Store
 from app.storage.opening import Where
 from app.storage.opening import open_store as open_engine
+from app.storage.packed import model_id
 from app.storage.scope import SYSTEM
 from app.storage.transfer import MovableStore
 from app.tasks.models import CHECKPOINTS, TASKS
@@ -47,6 +49,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     MEMORIES,
     HISTORY,
     PENDING,
+    MOVES,
     TASKS,
     CHECKPOINTS,
     ACTIONS,
@@ -57,6 +60,10 @@ COLLECTIONS: tuple[Collection, ...] = (
     OPERATIONS,
 )
 
+EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION)
+"""All that is found by meaning."""
+
+CAUGHT_UP_AT_ONCE = 256
 WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -141,6 +148,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     clock = openers.clock()
     await _refuse_open_door(settings, Keys(store, clock))
     agents = StoredAgentSettings(store)
+    await _tell_of_other_models(store, embedder)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(_running("accesses", accesses.run))
@@ -154,12 +162,16 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION))
+    pending = PendingEmbeddings(store, embedder, EMBEDDABLE)
+    reembed = Reembed(store, embedder, EMBEDDABLE)
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):
             return Done({"pending": await store.count(PENDING, SYSTEM)})
-        return Done({"embedded": await pending.embed_all()})
+        embedded = await pending.embed_all()
+        if not await store.count(PENDING, SYSTEM):
+            embedded += await reembed.catch_up(CAUGHT_UP_AT_ONCE)
+        return Done({"embedded": embedded})
 
     handlers: dict[str, Handler] = {
         "decay": DecayJob(store, clock).handle,
@@ -184,6 +196,17 @@ async def _refuse_open_door(settings: Settings, keys: Keys) -> None:
             "serve a loopback address, or set RECALLD_AUTH=off on purpose."
         )
     log.warning("no API key was ever made: this machine is served as tenant default, without authentication")
+
+
+async def _tell_of_other_models(store: Store, embedder: Embedder) -> None:
+    model = model_id(embedder.name, embedder.dim)
+    for kind in EMBEDDABLE:
+        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
+            log.warning(
+                "the store has vectors of another embedding model: what has none of this one is found by its words "
+                "alone until `recalld reembed` has been run",
+                extra={"model": embedder.name, "collection": kind.collection.name},
+            )
 
 
 @asynccontextmanager

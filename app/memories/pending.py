@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from app.embedding.embedder import Embedder
+from app.errors import EmbeddingUnavailable
 from app.ids import new_id
 from app.memories.documents import passage
 from app.memories.embeddings import Embeddings, Passage
@@ -47,7 +48,7 @@ class PendingEmbeddings:
         self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
 
     async def embed_all(self) -> int:
-        """Goes through the whole list once, in batches: one that fails does not hold up the others. How many it did."""
+        """Goes through the whole list once; one text that the model refuses does not hold up the others. How many."""
         done, place = 0, None
         while notes := await self._store.find(PENDING, SYSTEM, order="asc", after=place, limit=AT_ONCE):
             place = PENDING.after(notes[-1])
@@ -62,7 +63,11 @@ class PendingEmbeddings:
                 await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
         waiting = [(one, doc) for one, doc in found if doc is not None]
         embeddings = Embeddings(self._embedder)
-        entries = await embeddings.entries([self._kinds[one["collection"]].passage(doc) for one, doc in waiting])
+        passages = [self._kinds[one["collection"]].passage(doc) for one, doc in waiting]
+        try:
+            entries = await embeddings.entries_each(passages)
+        except EmbeddingUnavailable:
+            return 0
         ready = [
             self._changes(one, doc, embeddings.info(entry), entry)
             for (one, doc), entry in zip(waiting, entries, strict=True)

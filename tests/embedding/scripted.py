@@ -47,6 +47,7 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.script: deque[Reply] = deque()
         self.seen: list[Seen] = []
+        self.refused: str | None = None  # a word that it takes in no text
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,6 +58,8 @@ class ScriptedServer:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 outer.seen.append(Seen(time.monotonic(), self.path, headers, json.loads(raw)))
                 reply = outer.script.popleft() if outer.script else Reply()
+                if outer.refused is not None and any(outer.refused in text for text in json.loads(raw)["input"]):
+                    reply = Reply(400)
                 time.sleep(reply.delay)
                 self.close_connection = True
                 with suppress(OSError):  # the caller has gone
