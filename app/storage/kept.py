@@ -5,17 +5,16 @@ so that who still searches by the old model reads rows as they were.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from app.storage.collection import Searched
-from app.storage.packed import head_dtype
+from app.storage.packed import Packed, head_dtype
 from app.storage.segment import Row
 
 NONE = bytes(4)
-_UINT = np.dtype("<u4")
+AT_ONCE = 4096
 
 
 @cache
@@ -43,22 +42,33 @@ def overlaid(
     spec: Searched, rows: Sequence[Row], model: int, find: Callable[[list[int]], Mapping[int, bytes]]
 ) -> list[Row]:
     """The rows with the vectors of `model` that were kept, by row, as `find` finds them for rows that may have one."""
-    at, own = model_at(spec), code(model)
-    heads = [(row.id, row.packed.head[at : at + 4]) for row in rows if row.packed is not None]
-    others = [row_id for row_id, of in heads if of not in (own, NONE)]
-    found = find(others) if others else {}
-    kept = {row_id: found[row_id] for row_id in others if row_id in found}
-    return [row if row.id not in kept else restored(spec, row, model, kept[row.id]) for row in rows]
+    start, fine = model_at(spec), (code(model), NONE)
+    end = start + len(NONE)
+    others = [row.id for row in rows if row.packed is not None and row.packed.head[start:end] not in fine]
+    if not others:
+        return list(rows)
+    found = find(others)
+    kept = [row_id for row_id in others if row_id in found]
+    norms = dict(zip(kept, _norms([found[row_id] for row_id in kept]), strict=True))
+    length_at = _place(spec, "norm")
+
+    def restored(row: Row) -> Row:
+        assert row.packed is not None
+        head = bytearray(row.packed.head)
+        head[start:end], head[length_at : length_at + 4] = code(model), norms[row.id]
+        return Row(row.id, Packed(bytes(head), found[row.id], row.packed.terms, row.packed.facets))
+
+    return [restored(row) if row.id in norms else row for row in rows]
 
 
-def restored(spec: Searched, row: Row, model: int, vector: bytes) -> Row:
-    assert row.packed is not None
-    head = bytearray(row.packed.head)
-    norm = np.float32(np.linalg.norm(np.frombuffer(vector, np.int8).astype(np.float32)))
-    for name, value in (("model", code(model)), ("norm", norm.tobytes())):
-        place = _place(spec, name)
-        head[place : place + 4] = value
-    return Row(row.id, replace(row.packed, head=bytes(head), vector=vector))
+def _norms(vectors: Sequence[bytes]) -> list[bytes]:
+    """Lengths in int8 units, as a head holds them. All of one dimension."""
+    made: list[bytes] = []
+    for start in range(0, len(vectors), AT_ONCE):
+        part = vectors[start : start + AT_ONCE]
+        whole = np.frombuffer(b"".join(part), np.int8).reshape(len(part), -1).astype(np.float32)
+        made += [norm.tobytes() for norm in np.linalg.norm(whole, axis=1)]
+    return made
 
 
 @cache
