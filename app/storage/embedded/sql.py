@@ -121,11 +121,14 @@ def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: s
 
 
 def order_of(collection: Collection, tenant: str | None, part: Filter) -> str:
-    """The order's column. Where jobs look for the few that have passed a time, in every tenant, a "+" keeps SQLite from
-    walking all of the collection in its order: it sorts what the time's own index finds."""
+    """The order's column. Where few documents can match, a "+" keeps SQLite from walking all of the collection, or of a
+    user, in its order: it sorts what the index of a rare value finds. So do jobs find the few that have passed a time,
+    in every tenant."""
     parts = part.parts if isinstance(part, And) else (part,)
     rare = {one.field for one in parts if isinstance(one, Range)} & {*collection.everywhere} - {collection.order}
-    return f"+{quoted(collection.order)}" if tenant is None and rare else quoted(collection.order)
+    fields = (collection.id_field, *collection.selective)
+    selective = any(isinstance(one, Eq | In) and one.field in fields for one in parts)
+    return f"+{quoted(collection.order)}" if selective or (tenant is None and rare) else quoted(collection.order)
 
 
 def of_tenant(tenant: str | None, part: Filter) -> Filter:
