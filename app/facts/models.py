@@ -34,11 +34,12 @@ FACTS = Collection(
     indexes=(
         ("group_id", "known_until"),
         ("lineage_id",),
-        ("user_id", "subject_key"),
-        ("user_id", "object_key"),
+        ("subject_key", "user_id", "agent_id"),
+        ("object_key", "user_id", "agent_id"),
+        ("user_id", "agent_id"),
         ("user_id",),
-        ("agent_id", "user_id"),
     ),
+    selective=("group_id", "subject_key", "object_key"),
     searched=Searched(
         facets=("subject_key", "predicate_key", "object_type", "standing"),
         ranges=("valid_from", "valid_until", "known_from", "known_until", "trust"),

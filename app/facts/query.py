@@ -69,7 +69,7 @@ def about(asked: Mapping[str, Any]) -> Filter:
 
 def of_pairs(pairs: Sequence[Pair]) -> list[Filter]:
     """One filter for each user of the pairs, and one for what belongs to none: together they are the pairs, and each is
-    a range of the indexes that begin with the user."""
+    a range of an index."""
     filters: list[Filter] = []
     for user in dict.fromkeys(pair.user for pair in pairs):
         agents = [pair.agent for pair in pairs if pair.user == user]

@@ -20,16 +20,22 @@ class FactRepository(Repository):
     async def group(self, group_id: str) -> Doc | None:
         return await self.store.get(FACT_GROUPS, self.scope.tenant, group_id)
 
-    async def near(self, group_id: str, span: Span, objects: Sequence[str]) -> list[Doc]:
-        """Of the facts that we know now in a group, those that touch the span: all that the rules look at for these
-        objects."""
+    async def groups(self, group_ids: Sequence[str]) -> dict[str, Doc]:
+        """Those that are there already."""
+        wanted = In("group_id", tuple(group_ids))
+        found = await self.store.find(FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
+        return {group["group_id"]: group for group in found}
+
+    async def near(self, group_ids: Sequence[str], span: Span, objects: Sequence[str]) -> list[Doc]:
+        """Of the facts that we know now in these groups, those that touch the span: all that the rules look at for
+        these objects."""
         return await self._all(
             both(
-                Eq("group_id", group_id),
+                In("group_id", tuple(group_ids)),
                 Absent("known_until"),
                 None if span.start == OPEN_START else Or((Absent("valid_until"), Range("valid_until", ge=span.start))),
                 None if span.end == OPEN_END else Or((Absent("valid_from"), Range("valid_from", le=span.end))),
-                Or((Eq("cardinality", "one"), In("object_key", tuple(objects)))),
+                Or((Eq("cardinality", "one"), In("object_key", tuple(dict.fromkeys(objects))))),
             )
         )
 

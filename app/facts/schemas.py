@@ -116,6 +116,9 @@ class Fact(Schema):
     updated_at: str
 
 
+_SHOWN = tuple(Fact.model_fields)
+
+
 class FactBatchAsserted(Schema):
     items: list[Fact]
 
@@ -174,4 +177,4 @@ def object_type(text: str) -> ObjectType:
 
 def render(doc: Doc) -> Doc:
     """A stored fact as it is served: what stands in `Fact`, in its order."""
-    return {name: doc[name] for name in Fact.model_fields}
+    return {name: doc[name] for name in _SHOWN}

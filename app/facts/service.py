@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.errors import Conflict, invalid
+from app.errors import Conflict, NotFound, invalid
 from app.facts.book import Book
 from app.facts.models import FACTS, group_of, key_of, sentence
 from app.facts.query import View, about
@@ -57,12 +57,12 @@ class FactService:
     ) -> tuple[Outcome, bool]:
         precondition.check(None)
         source = {**SOURCE, "api_key_id": self._facts.scope.key_id, **origin}
-        drafts = [_draft(body, source) for body in bodies]
+        drafts = [draft_of(body, source) for body in bodies]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
         await self._embed(drafts)  # first, so that little time passes between reading and committing
         now = rfc3339(self._clock.now())
-        said = [_assertion(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
+        said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
         books = await self._books(drafts, said, now)
         told = [books[draft["group_id"]].tell(draft, one) for draft, one in zip(drafts, said, strict=True)]
         pairs = zip(drafts, told, strict=True)
@@ -88,7 +88,8 @@ class FactService:
         if doc["status"] != "disputed":
             raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
         span = Span(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
-        book = await self._book(doc["group_id"], span, [doc["object_key"]], rfc3339(self._clock.now()))
+        group_id, now = doc["group_id"], rfc3339(self._clock.now())
+        book = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
         _require_live(book.live.get(fact_id) or await self._facts.get(fact_id))
         if keep in (fact_id, BOTH):
             kept = book.keep(fact_id, beside=keep == BOTH)
@@ -104,27 +105,24 @@ class FactService:
         doc = await self._facts.get(fact_id)
         precondition.check(doc)
         group = await self._facts.group(doc["group_id"])
-        if group is None:
-            raise Conflict()
+        if group is None:  # it goes with the last of its facts
+            raise NotFound()
         last = await self._facts.stands_alone(doc)
         return Outcome(None, self._facts.remove(doc, group, last=last), 204)
 
     async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Book]:
         """What is known of each group that is spoken of, as far as it matters for what is said."""
-        of_group: dict[str, list[tuple[Doc, Assertion]]] = {}
-        for draft, one in zip(drafts, said, strict=True):
-            of_group.setdefault(draft["group_id"], []).append((draft, one))
-        books = {}
-        for group_id, spoken in of_group.items():
-            span = Span(min(_least_start(one, now) for _, one in spoken), max(one.end for _, one in spoken))
-            books[group_id] = await self._book(group_id, span, [draft["object_key"] for draft, _ in spoken], now)
-        return books
+        group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
+        span = Span(min(_least_start(one, now) for one in said), max(one.end for one in said))
+        return await self._open(group_ids, span, [draft["object_key"] for draft in drafts], now)
 
-    async def _book(self, group_id: str, span: Span, objects: Sequence[str], now: str) -> Book:
-        """The group is read first: what changes after that makes the commit fail."""
-        group = await self._facts.group(group_id)
-        docs = [] if group is None else await self._facts.near(group_id, span, list(dict.fromkeys(objects)))
-        return Book(group, docs, now)
+    async def _open(self, group_ids: Sequence[str], span: Span, objects: Sequence[str], now: str) -> dict[str, Book]:
+        """The groups are read first: what changes after that makes the commit fail."""
+        groups = await self._facts.groups(group_ids)
+        live: dict[str, list[Doc]] = {group_id: [] for group_id in group_ids}
+        for doc in await self._facts.near([*groups], span, objects) if groups else []:
+            live[doc["group_id"]].append(doc)
+        return {group_id: Book(groups.get(group_id), docs, now) for group_id, docs in live.items()}
 
     async def _changes(self, book: Book) -> list[Change]:
         closed, written = list(book.closed.values()), list(book.written.values())
@@ -189,7 +187,7 @@ def search_filter(body: FactSearch, now: str) -> Filter:
     )
 
 
-def _draft(body: FactCreate, source: Doc) -> Doc:
+def draft_of(body: FactCreate, source: Doc) -> Doc:
     """What an assertion brings to every fact that comes of it."""
     subject_key, predicate_key = key_of(body.subject), key_of(body.predicate)
     fields = body.model_dump(include={"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"})
@@ -205,7 +203,7 @@ def _draft(body: FactCreate, source: Doc) -> Doc:
     }
 
 
-def _assertion(body: FactCreate, draft: Doc) -> Assertion:
+def assertion_of(body: FactCreate, draft: Doc) -> Assertion:
     start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
     identity = draft["object_key"], draft["object_type"]
     end = body.valid_until or OPEN_END

@@ -1,7 +1,7 @@
 """What is asked of the graph."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from app.clock import Clock, rfc3339
 from app.errors import invalid
@@ -40,7 +40,7 @@ class GraphService:
         walk = await self._graph(sight, predicate).walk([key_of(name)], depth, max_nodes=max_nodes)
         return {
             "entity": name,
-            "nodes": [asdict(node) for node in walk.nodes.values()],
+            "nodes": [{"name": one.name, "key": one.key, "depth": one.depth} for one in walk.nodes.values()],
             "edges": [_edge(hop, fact) for hop, fact in walk.edges.values()],
             "truncated": walk.truncated,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
@@ -54,5 +54,8 @@ class GraphService:
         return Graph(self._facts, pairs, view, None if predicate is None else Eq("predicate_key", key_of(predicate)))
 
 
+_SHOWN = tuple(name for name in Edge.model_fields if name != "depth")
+
+
 def _edge(hop: int, fact: Doc) -> Doc:
-    return {name: hop if name == "depth" else fact[name] for name in Edge.model_fields}
+    return {"depth": hop, **{name: fact[name] for name in _SHOWN}}

@@ -77,6 +77,9 @@ class Collection:
     unique: tuple[Unique, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     """Equality prefixes that lists are asked by; each index ends in the order."""
+    selective: tuple[str, ...] = ()
+    """Indexed fields of which few documents share a value: where one is asked for, it is better to find these and sort
+    them than to walk an index in the order."""
     everywhere: tuple[str, ...] = ()
     """Fields by which jobs ask for every tenant's documents; each is an index without the tenant."""
     opaque: tuple[str, ...] = ()

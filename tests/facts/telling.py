@@ -1,12 +1,14 @@
-"""Tells stories to a service over HTTP, at the time of the story."""
+"""Whom stories are told to: a service over HTTP, at the time of the story, and the rules alone."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 import numpy as np
 
+from app.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.facts.book import Book
 from app.facts.models import FACTS
 from app.storage.collection import Doc
 from app.storage.filters import Eq
@@ -67,3 +69,49 @@ class Teller:
         assert made.status_code in (200, 201), made.text
         fact: Doc = made.json()
         return fact | {"answered": made.status_code}
+
+
+class Bookkeeper:
+    """Carries out what a book says on documents in memory."""
+
+    def __init__(self) -> None:
+        self.docs: dict[str, Doc] = {}
+        self.group: Doc | None = None
+
+    def _open(self, now: datetime) -> Book:
+        live = [doc for doc in self.docs.values() if doc["known_until"] is None]
+        return Book(self.group, live, rfc3339(now))
+
+    def _shut(self, book: Book) -> None:
+        if book.closed or book.written:
+            self.docs |= book.closed | book.written
+            self.group = {"known": book.now, "usual": book.usual}
+
+    async def tell(self, step: Tell, now: datetime) -> str:
+        book = self._open(now)
+        draft = {
+            "object_key": step.object,
+            "object_type": "entity",
+            "confidence": 1.0,
+            "trust": step.trust,
+        }
+        fact_id, new = book.tell(draft, step.said)
+        self._shut(book)
+        return "known" if not new else "disputed" if book.latest(fact_id)["status"] == "disputed" else "new"
+
+    async def retract(self, fact_id: str, now: datetime) -> None:
+        book = self._open(now)
+        book.retract(fact_id)
+        self._shut(book)
+
+    async def resolve(self, fact_id: str, keep: str, now: datetime) -> None:
+        book = self._open(now)
+        if keep in (fact_id, "both"):
+            book.keep(fact_id, beside=keep == "both")
+        else:
+            assert keep in book.contenders(fact_id)
+            book.retract(fact_id)
+        self._shut(book)
+
+    async def everything(self) -> list[Doc]:
+        return list(self.docs.values())

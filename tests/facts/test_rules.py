@@ -2,15 +2,12 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.clock import rfc3339
-from app.facts.book import Book
 from app.facts.rules import (
     OPEN_END,
     Assertion,
@@ -25,54 +22,8 @@ from app.facts.rules import (
     minus,
     settle,
 )
-from app.storage.collection import Doc
-from tests.facts.machine import STEPS, Step, Story, Tell
-
-
-class Bookkeeper:
-    """Carries out what a book says on documents in memory."""
-
-    def __init__(self) -> None:
-        self.docs: dict[str, Doc] = {}
-        self.group: Doc | None = None
-
-    def _open(self, now: datetime) -> Book:
-        live = [doc for doc in self.docs.values() if doc["known_until"] is None]
-        return Book(self.group, live, rfc3339(now))
-
-    def _shut(self, book: Book) -> None:
-        if book.closed or book.written:
-            self.docs |= book.closed | book.written
-            self.group = {"known": book.now, "usual": book.usual}
-
-    async def tell(self, step: Tell, now: datetime) -> str:
-        book = self._open(now)
-        draft = {
-            "object_key": step.object,
-            "object_type": "entity",
-            "confidence": 1.0,
-            "trust": step.trust,
-        }
-        fact_id, new = book.tell(draft, step.said)
-        self._shut(book)
-        return "known" if not new else "disputed" if book.latest(fact_id)["status"] == "disputed" else "new"
-
-    async def retract(self, fact_id: str, now: datetime) -> None:
-        book = self._open(now)
-        book.retract(fact_id)
-        self._shut(book)
-
-    async def resolve(self, fact_id: str, keep: str, now: datetime) -> None:
-        book = self._open(now)
-        if keep in (fact_id, "both"):
-            book.keep(fact_id, beside=keep == "both")
-        else:
-            assert keep in book.contenders(fact_id)
-            book.retract(fact_id)
-        self._shut(book)
-
-    async def everything(self) -> list[Doc]:
-        return list(self.docs.values())
+from tests.facts.machine import STEPS, Step, Story
+from tests.facts.telling import Bookkeeper
 
 
 @settings(max_examples=25, deadline=None)
@@ -192,13 +143,13 @@ def test_a_dispute_is_settled_for_either_side_or_for_both() -> None:
     assert Cut("Boston2024") in decide([HOME, weak], say("Boston", "2020"), NOW), "said by who may say so"
 
 
-spans = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(lambda two: Span(str(two[0]), str(two[0] + two[1])))
+spans = st.tuples(st.integers(0, 9), st.integers(1, 9)).map(lambda two: Span(f"{two[0]:02}", f"{sum(two):02}"))
 
 
 @given(spans, st.lists(spans, max_size=5))
 def test_what_is_left_of_a_span_is_the_rest_of_it(span: Span, cuts: list[Span]) -> None:
     left = minus(span, cuts)
-    for point in map(str, range(9)):
+    for point in (f"{number:02}" for number in range(19)):
         inside = [one for one in left if one.start <= point < one.end]
         gone = any(cut.start <= point < cut.end for cut in cuts)
         assert len(inside) == (span.start <= point < span.end and not gone)

@@ -135,14 +135,17 @@ def selection(collection: Collection, tenant: str | None, part: Filter) -> Where
 
 def order_of(collection: Collection, part: Filter) -> str:
     """The order's column. A "+" keeps SQLite from walking the collection in its order, so that it sorts what another
-    index finds: where ids are named, and where the filter looks for the few that have passed a time."""
-    another = _few(collection, part) or _named(collection, part)
+    index finds: where ids or selective fields are named, and where the filter looks for the few that have passed a
+    time."""
+    another = _few(collection, part) or _selects(collection, part)
     return f"+{quoted(collection.order)}" if another else quoted(collection.order)
 
 
-def _named(collection: Collection, part: Filter) -> bool:
+def _selects(collection: Collection, part: Filter) -> bool:
+    """Few documents can match."""
     parts = part.parts if isinstance(part, And) else (part,)
-    return any(isinstance(one, Eq | In) and one.field == collection.id_field for one in parts)
+    fields = (collection.id_field, *collection.selective)
+    return any(isinstance(one, Eq | In) and one.field in fields for one in parts)
 
 
 def _few(collection: Collection, part: Filter) -> bool:
