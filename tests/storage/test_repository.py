@@ -112,4 +112,4 @@ async def test_changes_carry_the_tenant_and_expect_the_version_that_was_read(thi
         {"version": 1},
         {"version": 1},
     )
-    assert things.delete(doc) == Delete(THINGS, T, "t0", {"version": 1})
+    assert things.delete(doc) == Delete(THINGS, T, "t0", {"version": 1, "created_at": doc["created_at"]})
