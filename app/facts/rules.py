@@ -117,7 +117,7 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[Change]
     joined = [one for one in same if one not in ended and _equal(one, claim) and one.span.touches(claim.span)]
     span = _union([claim, *joined])
     above = [one for one in same if one.trust > claim.trust]
-    pieces = minus(span, [one.span for one in (*above, *_later(rivals, span, claim, said.policy))])
+    pieces = minus(span, [one.span for one in (*above, *_later(rivals, claim, said.policy))])
     stronger = [one for one in above if _ends(replace(claim, trust=one.trust), one)]
     stronger += [one for one in rivals if one.trust > claim.trust and _meets(one, pieces)]
     if stronger:
@@ -127,7 +127,7 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[Change]
     weaker = [one for one in same if one not in (*above, *ended, *joined)]
     replaced = [one for one in rivals if _meets(one, pieces)] if said.policy == "last_write_wins" else []
     cut = [one for one in (*rivals, *weaker) if one not in replaced and _meets(one, pieces)]
-    settled = [one for one in live if one.disputed and one.object == said.object and not minus(one.span, pieces)]
+    settled = [one for one in live if one.disputed and one.object == said.object and _says(claim, pieces, one.span)]
     continues = tuple(one.id for one in (*ended, *joined))
     return [
         *(Cut(one.id) for one in (*ended, *joined, *replaced, *settled)),
@@ -220,15 +220,20 @@ def _union(statements: Sequence[Statement]) -> Span:
     return Span(min(one.span.start for one in statements), max(one.span.end for one in statements))
 
 
-def _later(rivals: Sequence[Statement], span: Span, claim: Statement, policy: Policy) -> list[Statement]:
+def _later(rivals: Sequence[Statement], claim: Statement, policy: Policy) -> list[Statement]:
     """Those that an open-ended statement leaves their time to: they begin after it. It came late, out of order."""
-    if policy != "temporal" or span.end != OPEN_END:
+    if policy != "temporal" or claim.span.end != OPEN_END:
         return []
-    return [one for one in rivals if one.span.start > span.start and one.trust >= claim.trust]
+    return [one for one in rivals if one.span.start > claim.span.start and one.trust >= claim.trust]
 
 
 def _meets(one: Statement, pieces: Iterable[Span]) -> bool:
     return any(one.span.overlaps(piece) for piece in pieces)
+
+
+def _says(claim: Statement, pieces: Sequence[Span], span: Span) -> bool:
+    """Whether it is this claim that says so of all of the span."""
+    return claim.span.covers(span) and not minus(span, pieces)
 
 
 def _disputed(claim: Statement, live: Iterable[Statement], stronger: Sequence[Statement]) -> Confirm | Dispute:

@@ -113,7 +113,7 @@ class FactService:
     async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Book]:
         """What is known of each group that is spoken of, as far as it matters for what is said."""
         group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
-        span = Span(min(_least_start(one, now) for one in said), max(one.end for one in said))
+        span = Span(min(least_start(one, now) for one in said), max(one.end for one in said))
         return await self._open(group_ids, span, [draft["object_key"] for draft in drafts], now)
 
     async def _open(self, group_ids: Sequence[str], span: Span, objects: Sequence[str], now: str) -> dict[str, Book]:
@@ -210,7 +210,8 @@ def assertion_of(body: FactCreate, draft: Doc) -> Assertion:
     return Assertion(identity, start, end, body.trust, body.cardinality, body.on_conflict)
 
 
-def _least_start(said: Assertion, now: str) -> str:
+def least_start(said: Assertion, now: str) -> str:
+    """From when on it may hold, before it is known what it meets."""
     if said.start is not None:
         return said.start
     return now if said.end == OPEN_END else OPEN_START

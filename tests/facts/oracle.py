@@ -90,9 +90,8 @@ class Oracle:
         joined = [r for r in mine if r not in ended and r[0] == entry and r[1] <= end and start <= r[2]]
         covered = self._of(joined)
         points = self.between(start, end) | covered
-        if policy == "temporal" and self.points[-1] in points:
-            first = min(points)
-            points -= self._of([r for r in against if r[1] > first and r[0][1] >= trust])
+        if policy == "temporal" and end == OPEN_END:
+            points -= self._of([r for r in against if r[1] > start and r[0][1] >= trust])
         points -= self._of([r for r in mine if r[0][1] > trust])
         stronger = [r for r in against if r[0][1] > trust and self._of([r]) & points]
         if stronger or any(r[0][1] > trust for r in would_end):
@@ -105,6 +104,8 @@ class Oracle:
             if self._of([run]) & points:
                 self._drop(run[0], self._of([run]) if policy == "last_write_wins" else points)
         self._add(entry, points)
+        told = points & self.between(start, end)
+        self.disputed = [d for d in self.disputed if d[0][0] != name or not self._of([d]) <= told]
         return "new"
 
     def _dispute(self, entry: Entry, start: str, end: str) -> str:
@@ -115,7 +116,7 @@ class Oracle:
         return "disputed"
 
     def _add(self, entry: Entry, points: set[str]) -> None:
-        """In place of what says the same with less trust; disputes about it are over."""
+        """In place of what says the same with less trust."""
         name = entry[0]
         for point in points:
             self.held[point] = {other for other in self.held[point] if other[0] != name or other[1] > entry[1]} | {

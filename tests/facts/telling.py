@@ -8,8 +8,10 @@ import numpy as np
 from app.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.facts.book import Book
+from app.facts.book import Book, statement
 from app.facts.models import FACTS
+from app.facts.rules import Assertion, Span
+from app.facts.service import least_start
 from app.storage.collection import Doc
 from app.storage.filters import Eq
 from tests.conftest import Service, TurnedClock
@@ -72,14 +74,18 @@ class Teller:
 
 
 class Bookkeeper:
-    """Carries out what a book says on documents in memory."""
+    """Carries out what a book says on documents in memory, of which it opens no more than the service does."""
 
     def __init__(self) -> None:
         self.docs: dict[str, Doc] = {}
         self.group: Doc | None = None
 
-    def _open(self, now: datetime) -> Book:
+    def _open(self, now: datetime, said: Assertion | None = None) -> Book:
         live = [doc for doc in self.docs.values() if doc["known_until"] is None]
+        if said is not None:
+            span = Span(least_start(said, rfc3339(now)), said.end)
+            near = [(doc, one) for doc in live if (one := statement(doc)).span.touches(span)]
+            live = [doc for doc, one in near if one.cardinality == "one" or one.object[0] == said.object[0]]
         return Book(self.group, live, rfc3339(now))
 
     def _shut(self, book: Book) -> None:
@@ -88,7 +94,7 @@ class Bookkeeper:
             self.group = {"known": book.now, "usual": book.usual}
 
     async def tell(self, step: Tell, now: datetime) -> str:
-        book = self._open(now)
+        book = self._open(now, step.said)
         draft = {
             "object_key": step.object,
             "object_type": "entity",
