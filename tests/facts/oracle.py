@@ -119,10 +119,8 @@ class Oracle:
         """In place of what says the same with less trust."""
         name = entry[0]
         for point in points:
-            self.held[point] = {other for other in self.held[point] if other[0] != name or other[1] > entry[1]} | {
-                entry
-            }
-        self.disputed = [d for d in self.disputed if d[0][0] != name or not self._of([d]) <= points]
+            others = {other for other in self.held[point] if other[0] != name or other[1] > entry[1]}
+            self.held[point] = others | {entry}
 
     def _of(self, runs: Iterable[Run]) -> set[str]:
         return {point for _, start, end in runs for point in self.between(start, end)}
