@@ -33,8 +33,8 @@ SEARCH = "/v1/memories/search"
 SHAPES = ("1000:100", "10000:100", "1000:1", "100000:100", "10000:1")
 READING = {("cached", 1): 300, ("cached", 16): 1000, ("live", 1): 50, ("live", 16): 160}
 NOTING = {("access", 1): 300}
-"""Kind of query and how many at once → requests a block. Accesses are written down up to a second later, so these blocks
-come when the others are done: else they would be measured in those."""
+"""Kind of query and how many at once → requests a block. Accesses are written down up to a second later, so these
+blocks come when the others are done: else they would be measured in those."""
 TEXTS = 32
 TARGETS = {100: (3.0, 4), 1_000: (4.5, 6), 10_000: (11.0, 13)}
 """Memories a user → most p50, and least share of the throughput at 16 (one in …), of the bare route's; cached."""
