@@ -27,12 +27,14 @@ from app.embedding.opening import load_model
 from app.main import create_app
 from app.settings import MongodbSettings, Settings
 from app.state import Resources
-from app.wiring import RealParts
+from app.storage.collection import Store
+from app.wiring import COLLECTIONS, RealParts
 from tests.command import data as data  # fixtures, for every folder
 from tests.command import run as run
-from tests.mongodb import Deployment, Emptied
+from tests.mongodb import Deployment, Emptied, emptied
 from tests.mongodb import mongodb as mongodb
 from tests.mongodb import mongodb_database as mongodb_database
+from tests.stores import Open, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
 property_settings.register_profile("thorough", max_examples=1_000, deadline=None)
@@ -200,15 +202,26 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="session")
 def lasting_database(mongodb: Deployment) -> Iterator[Emptied]:
-    with mongodb.database() as name, mongodb.client() as client:
-        yield Emptied(client[name])
+    with emptied(mongodb) as database:
+        yield database
 
 
 @pytest.fixture
 def emptied_database(lasting_database: Emptied) -> Iterator[str]:
-    """A database that keeps its indexes from test to test, and nothing else: making them takes longer than a test."""
     yield lasting_database.name
     lasting_database.empty()
+
+
+@pytest.fixture
+async def open_store(settings: Settings, anyio_backend: str) -> AsyncIterator[Open]:
+    """Opens the test's store, without a model."""
+    async with closed_in_the_end(opener_of(settings, COLLECTIONS, dim=1)) as opener:
+        yield opener
+
+
+@pytest.fixture
+async def store(open_store: Open) -> Store:
+    return await open_store()
 
 
 @pytest.fixture
