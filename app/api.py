@@ -3,11 +3,15 @@
 from fastapi import APIRouter
 
 from app.actions import endpoints as actions
+from app.consolidation import endpoints as consolidation
 from app.context import endpoints as context
+from app.facts import endpoints as facts
 from app.forgetting import endpoints as forgetting
+from app.graph import endpoints as graph
 from app.http import health
 from app.memories import endpoints as memories
 from app.operations import endpoints as operations
+from app.procedures import endpoints as procedures
 from app.profiles import endpoints as profiles
 from app.sessions import endpoints as sessions
 from app.tasks import endpoints as tasks
@@ -16,9 +20,14 @@ ROUTERS: tuple[APIRouter, ...] = (
     memories.router,
     context.router,
     sessions.router,
+    facts.router,
+    graph.router,
     forgetting.router,
+    consolidation.memories_router,
+    consolidation.sessions_router,
     tasks.router,
     actions.router,
+    procedures.router,
     profiles.users_router,
     profiles.agents_router,
     operations.jobs_router,

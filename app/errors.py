@@ -10,6 +10,7 @@ RecalldError
 ├── Conflict 409 conflict                      also raised by `commit`, naming the expectation that failed
 │   ├── AlreadyExists 409 already_exists
 │   ├── SessionEnded 409 session_ended
+│   ├── LLMNotConfigured 409 llm_not_configured
 │   └── IdempotencyInProgress 409 idempotency_in_progress
 ├── PreconditionFailed 412 precondition_failed
 ├── TooLarge 413 too_large
@@ -20,6 +21,9 @@ RecalldError
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
+    ├── LLMUnavailable 503 llm_unavailable
+    ├── LLMReplyInvalid 503 llm_reply_invalid
+    ├── LLMBudgetSpent 503 llm_budget_spent
     └── Draining 503 draining
 """
 
@@ -84,6 +88,10 @@ class SessionEnded(Conflict):
     code, title = "session_ended", "The session has ended"
 
 
+class LLMNotConfigured(Conflict):
+    code, title = "llm_not_configured", "No language model is configured"
+
+
 class IdempotencyInProgress(Conflict):
     code, title = "idempotency_in_progress", "A request with this idempotency key is still running"
 
@@ -125,6 +133,18 @@ class StoreUnavailable(Unavailable):
 
 class EmbeddingUnavailable(Unavailable):
     code, title = "embedding_unavailable", "The embedding model does not answer"
+
+
+class LLMUnavailable(Unavailable):
+    code, title = "llm_unavailable", "The language model does not answer"
+
+
+class LLMReplyInvalid(Unavailable):
+    code, title = "llm_reply_invalid", "The language model's answer cannot be used"
+
+
+class LLMBudgetSpent(Unavailable):
+    code, title = "llm_budget_spent", "This work has used up its calls or tokens of the language model"
 
 
 class Draining(Unavailable):

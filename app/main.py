@@ -2,14 +2,28 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from app import VERSION, error_handlers, openapi, wiring
 from app.api import ROUTERS
 from app.http.middleware import RequestLayer
 from app.settings import Settings
 from app.state import State
+
+
+class Service(FastAPI):
+    """The framework with `RequestLayer` as its outermost layer."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without what the framework puts around ours (its page for a 500, its telemetry, its limit on bodies): these
+        have nothing left to do, and each of them takes its time at each request."""
+        layer: Any = super().build_middleware_stack()
+        while not isinstance(layer, RequestLayer):
+            layer = layer.app
+        return layer
 
 
 def create_app(settings: Settings | None = None, openers: wiring.Openers | None = None) -> FastAPI:
@@ -21,7 +35,7 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
         async with wiring.lifespan(settings, openers) as state:
             yield state
 
-    app = FastAPI(
+    app = Service(
         title="Recalld",
         version=VERSION,
         lifespan=lifespan,
@@ -31,7 +45,7 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
     error_handlers.install(app)
-    for router in ROUTERS:
-        # `include_router` would compile each route a second time, at the first request that comes near it
-        app.router.routes.extend(router.routes)
+    # `include_router` would compile each route a second time, and match it twice at each request. Ours come before the
+    # framework's own pages.
+    app.router.routes[:0] = [route for router in ROUTERS for route in router.routes]
     return app

@@ -8,6 +8,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from app.clock import rfc3339
+from app.errors import invalid
 
 T = TypeVar("T")
 
@@ -56,6 +57,13 @@ NotNull = BeforeValidator(_no_nulls)
 def same(one: Any, other: Any) -> bool:
     """Equal as JSON values: to Python 1, 1.0 and true are one and the same."""
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def require_size(value: Any, most: int, name: str, pointer: str) -> None:
+    """Raises Invalid where the value has more than `most` bytes as JSON: patches add up, each within its own limits."""
+    size = len(orjson.dumps(value))
+    if size > most:
+        raise invalid(pointer, f"{name} would have {size} bytes as JSON: at most {most} are kept")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

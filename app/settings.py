@@ -18,6 +18,9 @@ class LimitSettings(_Group):
     text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
     json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
     object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
+    object_bytes: int = Field(
+        256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
+    )
     requests_per_second: float = Field(
         0, ge=0, description="Requests a second for each key, with bursts of twice that; 0: no limit."
     )
@@ -48,6 +51,23 @@ class EmbeddingSettings(_Group):
     batch_texts: int = Field(128, ge=1, le=2048, description="Most texts in one request to that server.")
 
 
+class LLMSettings(_Group):
+    base_url: str = Field(
+        "",
+        pattern=r"^(https?://[^\s@]+)?$",
+        description="OpenAI-compatible server of the language model, with its `/v1`; empty: work without one.",
+    )
+    api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
+    model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
+    reply_format: Literal["json_schema", "json_object", "none"] = Field(
+        "json_schema", description="What that server can be held to; for the last two the schema is in the prompt."
+    )
+    timeout_seconds: float = Field(60, gt=0, le=600, description="How long one call may take.")
+    answer_tokens: int = Field(4096, ge=64, description="Most tokens of one answer.")
+    max_calls: int = Field(20, ge=1, description="Most calls in one run of background work, repeated ones included.")
+    max_tokens: int = Field(200_000, ge=1000, description="Most tokens in one run, prompts included.")
+
+
 class JobSettings(_Group):
     enabled: bool = Field(True, description="Run background work in the server; off where `recalld worker` does it.")
     decay_seconds: int = Field(3600, ge=1, description="How often faded importance is written down.")
@@ -60,6 +80,9 @@ class RetentionSettings(_Group):
     action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
     message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
     archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
+    operation_days: float = Field(
+        30, gt=0, description="How long finished operations and failed jobs can be asked for."
+    )
 
 
 class MongodbSettings(_Group):
@@ -98,6 +121,7 @@ class Settings(BaseSettings):
     drain_delay_seconds: float = Field(0.5, ge=0, le=5, description="How long to be not ready before closing the door.")
     limits: LimitSettings = LimitSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
+    llm: LLMSettings = LLMSettings()
     jobs: JobSettings = JobSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()

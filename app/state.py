@@ -6,6 +6,7 @@ from typing import Protocol, TypedDict
 
 from app.clock import Clock
 from app.embedding.embedder import Embedder
+from app.llm.llm import LLM
 from app.settings import Settings
 from app.storage.collection import Store
 
@@ -44,6 +45,7 @@ class Resources:
     accesses: AccessLog
     limiter: Limiter
     agents: AgentSettings
+    llm: LLM | None = None
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 

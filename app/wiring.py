@@ -13,28 +13,38 @@ from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
+from app.consolidation.jobs import ConversationJobs
+from app.consolidation.models import DERIVATIONS
+from app.consolidation.parts import Tools
 from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
 from app.errors import RecalldError
-from app.forgetting.decay import DecayJob
+from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.service import FACT
+from app.forgetting.decay import WORTH_WRITING, DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
+from app.llm.llm import LLM, open_llm
 from app.memories.access import AccessRecorder
-from app.memories.models import HISTORY, MEMORIES, PENDING
-from app.memories.pending import MEMORY, PendingEmbeddings
+from app.memories.models import HISTORY, MEMORIES, MOVES, PENDING
+from app.memories.pending import MEMORY, Embeddable, PendingEmbeddings
+from app.memories.reembed import Reembed
 from app.metrics import parts
+from app.procedures.documents import PROCEDURE
+from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
-from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.models import MESSAGES, POST_CONVERSATION, SESSIONS, SUMMARIZE
 from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
 from app.storage.opening import Where
 from app.storage.opening import open_store as open_engine
+from app.storage.packed import model_id
 from app.storage.scope import SYSTEM
 from app.storage.transfer import MovableStore
 from app.tasks.models import CHECKPOINTS, TASKS
@@ -47,16 +57,26 @@ COLLECTIONS: tuple[Collection, ...] = (
     MEMORIES,
     HISTORY,
     PENDING,
+    MOVES,
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    FACTS,
+    FACT_GROUPS,
+    PROCEDURES,
+    PROCEDURE_HISTORY,
     USERS,
     AGENTS,
     JOBS,
     SCHEDULES,
     OPERATIONS,
+    DERIVATIONS,
 )
 
+EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
+"""All that is found by meaning."""
+
+CAUGHT_UP_AT_ONCE = 256
 WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -74,6 +94,8 @@ class Openers(Protocol):
     async def store(self, settings: Settings, dim: int) -> Store: ...
 
     async def embedder(self, settings: Settings) -> Embedder: ...
+
+    def llm(self, settings: Settings) -> LLM | None: ...
 
     def clock(self) -> Clock: ...
 
@@ -94,6 +116,9 @@ class RealParts:
             observe_batch=_observe_batch,
             options=Options.of(chosen),
         )
+
+    def llm(self, settings: Settings) -> LLM | None:
+        return open_llm(settings.llm, _observe_llm)
 
     def clock(self) -> Clock:
         return SystemClock()
@@ -142,35 +167,45 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     store = await openers.store(settings, embedder.dim)
     stack.push_async_callback(store.close)
     clock = openers.clock()
+    llm = openers.llm(settings)
+    if llm is not None:
+        stack.push_async_callback(llm.close)
     await _refuse_open_door(settings, Keys(store, clock))
     agents = StoredAgentSettings(store)
+    await _tell_of_other_models(store, embedder)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(_running("accesses", accesses.run))
     if settings.jobs.enabled:
-        await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock).run))
+        await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock, llm).run))
     return Resources(
-        settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second), agents
+        settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second), agents, llm
     )
 
 
-def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock) -> Runner:
+def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
-    pending = PendingEmbeddings(store, embedder, (MEMORY, ACTION))
+    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
+    conversations = ConversationJobs(tools, llm)
+    pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
+    reembed = Reembed(store, embedder, EMBEDDABLE)
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):
             return Done({"pending": await store.count(PENDING, SYSTEM)})
-        return Done({"embedded": await pending.embed_all()})
+        embedded = await pending.embed_all()
+        return Done({"embedded": embedded + await reembed.catch_up(CAUGHT_UP_AT_ONCE)})
 
     handlers: dict[str, Handler] = {
-        "decay": DecayJob(store, clock).handle,
+        "decay": DecayJob(store, clock, WORTH_WRITING).handle,
         "expiry": forgetting.expire,
         "retention": forgetting.retain,
         "forget": forgetting.forget,
         "undo": forgetting.undo,
         "embed_pending": embed_pending,
+        POST_CONVERSATION: conversations.learn,
+        SUMMARIZE: conversations.summarize,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
 
@@ -187,6 +222,17 @@ async def _refuse_open_door(settings: Settings, keys: Keys) -> None:
             "serve a loopback address, or set RECALLD_AUTH=off on purpose."
         )
     log.warning("no API key was ever made: this machine is served as tenant default, without authentication")
+
+
+async def _tell_of_other_models(store: Store, embedder: Embedder) -> None:
+    model = model_id(embedder.name, embedder.dim)
+    for kind in EMBEDDABLE:
+        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
+            log.warning(
+                "the store has vectors of another embedding model: what has none of this one is found by its words "
+                "alone until `recalld reembed` has been run",
+                extra={"model": embedder.name, "collection": kind.collection.name},
+            )
 
 
 @asynccontextmanager
@@ -219,3 +265,8 @@ def _observe_batch(texts: int, seconds: float) -> None:
 def _observe_commit(writes: int, seconds: float) -> None:
     parts.COMMIT_WRITES.observe(writes)
     parts.COMMIT_SECONDS.observe(seconds)
+
+
+def _observe_llm(outcome: str, seconds: float, tokens: int) -> None:
+    parts.LLM_SECONDS.labels(outcome).observe(seconds)
+    parts.LLM_TOKENS.inc(tokens)

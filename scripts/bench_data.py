@@ -46,8 +46,7 @@ class Texts:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._words = _words()
-        self._weights = list(accumulate(1 / (rank + 2) for rank in range(len(self._words))))
+        self._words, self._weights = _words(), _weights()
 
     def sentence(self, words: int) -> str:
         return " ".join(self._random.choices(self._words, cum_weights=self._weights, k=words)).capitalize() + "."
@@ -55,6 +54,10 @@ class Texts:
     def memory(self) -> str:
         """About 20 words."""
         return self.sentence(self._random.randint(12, 28))
+
+    def any(self, words: int) -> list[str]:
+        """However seldom they are."""
+        return self._random.sample(self._words, words)
 
     def query(self, subject: str, name: str | None) -> str:
         """A question about some words of `subject`, and perhaps about a speaker."""
@@ -78,6 +81,11 @@ def _words() -> list[str]:
     """Plain words of the o200k vocabulary, which stand in the order of their frequency, more or less."""
     found = (token[1:].decode() for token in vocabulary() if token[:1] == b" " and token[1:].isalpha())
     return [word for word in found if word.isascii() and word.islower() and len(word) > 1][:WORDS]
+
+
+@cache
+def _weights() -> list[float]:
+    return list(accumulate(1 / (rank + 2) for rank in range(len(_words()))))
 
 
 def inserts(shape: Shape, dim: int, model: str, seed: int = 7) -> Iterator[Insert]:

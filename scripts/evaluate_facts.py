@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from app.memories.features import bm25, features
+from app.memories.features import bm25, features, scaled_text
 from app.memories.query import analyse
 from app.storage.search import Columns
 from app.storage.text import IndexedText, content_hash, index_text, terms
@@ -137,7 +137,8 @@ def _weighted(person: Person, embed: Embedder) -> Iterator[list[str]]:
         hits = hits.reshape(len(query.terms), len(counts))
         df = np.count_nonzero(hits, axis=1).astype(np.float32)
         columns = replace(blank, cosine=vectors @ vector, hits=hits, df=df)
-        near, words = features(columns, query, bm25(columns), 0)[:2]
+        text = bm25(columns)
+        near, words = features(columns, query, text, 0)[0], scaled_text(text, float(text.max()))
         yield [names[at] for at in np.argsort(-(near + words) / 2, kind="stable").tolist()]
 
 

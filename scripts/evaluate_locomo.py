@@ -31,8 +31,9 @@ import httpx
 
 MODES = ("hybrid", "vector", "text")
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-METRICS = ("recall@5", "recall@10", "recall@20", "hit@10", "MRR")
-TOP_K = 20
+METRICS = ("recall@5", "recall@10", "recall@20", "hit@10", "session hit@5", "MRR")
+TOP_K = 100
+"""Deep enough for five sessions."""
 START_SECONDS = 120
 
 Place: TypeAlias = tuple[int, int]
@@ -97,10 +98,13 @@ def _conversation(raw: dict[str, Any]) -> Conversation:
 
 
 def figures(found: Sequence[Place], evidence: frozenset[Place]) -> tuple[float, ...]:
-    """METRICS of one question; recall is the part of its evidence that was found."""
-    ranks = [at for at, place in enumerate(found[:TOP_K]) if place in evidence]
+    """METRICS of one question; recall is the part of its evidence that was found, MRR knows the first 20."""
+    ranks = [at for at, place in enumerate(found[:20]) if place in evidence]
     recall = [sum(rank < k for rank in ranks) / len(evidence) for k in (5, 10, 20)]
-    return (*recall, float(any(rank < 10 for rank in ranks)), 1 / (ranks[0] + 1) if ranks else 0.0)
+    sessions = list(dict.fromkeys(session for session, _ in found))[:5]
+    in_session = any(session in sessions for session, _ in evidence)
+    hit = any(rank < 10 for rank in ranks)
+    return (*recall, float(hit), float(in_session), 1 / (ranks[0] + 1) if ranks else 0.0)
 
 
 def remember(client: httpx.Client, conversation: Conversation, owner: dict[str, str]) -> None:

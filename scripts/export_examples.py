@@ -19,6 +19,7 @@ from app.openapi import EXAMPLES
 from app.settings import Settings
 from tests.http.contract import Contract
 from tests.http.conversation import Talk, whole_conversation
+from tests.llm.model import scripted_model
 from tests.server import serving
 
 
@@ -41,7 +42,11 @@ def shortened(answer: Any) -> Any:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data") as server:
+    with (
+        scripted_model() as model,
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder) / "data", RECALLD_LLM_BASE_URL=model.server.url) as server,
+    ):
         found = asyncio.run(answers(str(server.client.base_url)))
     EXAMPLES.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(EXAMPLES)

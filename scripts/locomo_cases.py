@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.embedding.onnx import load_minilm
-from app.memories.features import base_score, bm25, features
+from app.memories.features import base_score, bm25, features, scaled_text
 from app.memories.query import QueryText, analyse
 from app.storage.search import Columns, Floats
 from app.storage.text import content_hash, index_text, name_id
@@ -130,7 +130,8 @@ def _case(fold: int, scope: Scope, question: Question, query: QueryText, vector:
     hits = hits.reshape(len(query.terms), len(scope.terms))
     df = np.count_nonzero(hits, axis=1).astype(np.float32)
     columns = replace(scope.blank, cosine=scope.vectors @ vector, hits=hits, df=df)
-    known = features(columns, query, bm25(columns), int(columns.time.max()))
-    base = base_score(known[0], known[1], columns)
+    text = bm25(columns)
+    known = features(columns, query, text, int(columns.time.max()))
+    base = base_score(known[0], scaled_text(text, float(text.max())), columns)
     is_evidence = np.array([turn.place in question.evidence for turn in scope.conversation.turns])
     return Case(fold, scope, question, query, columns, known, base, scope.vectors @ raw, is_evidence)

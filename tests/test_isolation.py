@@ -28,6 +28,8 @@ class Stocked:
     owner: dict[str, str]
     stranger: dict[str, str]
     memory: str
+    procedure: str
+    fact: str
 
     async def call(self, method: str, path: str, who: dict[str, str] | None = None, **sent: Any) -> httpx.Response:
         headers = {**(self.stranger if who is None else who), **sent.pop("headers", {})}
@@ -43,7 +45,12 @@ async def stocked(service: Service, request: pytest.FixtureRequest) -> Stocked:
     await api.patch(path, json={"tags": ["t"]}, headers=owner)
     said = {**OWNER, "messages": [{"role": "user", "content": "secret plan"}]}
     await api.post("/v1/sessions/s/messages", json=said, headers=owner)
-    return Stocked(api, owner, stranger, made.json()["memory_id"])
+    how = {**OWNER, "name": "secret way", "trigger": "secret", "steps": ["one"], "tags": ["t"]}
+    known = (await api.post("/v1/procedures", json=how, headers=owner)).json()["procedure_id"]
+    await api.patch(f"/v1/procedures/{known}", json={"steps": ["two"]}, headers=owner)
+    told = {**OWNER, "subject": "Ada", "predicate": "hides", "object": "secret"}
+    fact = await api.post("/v1/facts", json=told, headers=owner)
+    return Stocked(api, owner, stranger, made.json()["memory_id"], known, fact.json()["fact_id"])
 
 
 BY_ID: list[tuple[str, str, Any]] = [
@@ -51,6 +58,16 @@ BY_ID: list[tuple[str, str, Any]] = [
     ("PATCH", "/v1/memories/{memory}", {"content": "mine now"}),
     ("DELETE", "/v1/memories/{memory}", None),
     ("GET", "/v1/memories/{memory}/history", None),
+    ("GET", "/v1/procedures/{procedure}", None),
+    ("PATCH", "/v1/procedures/{procedure}", {"name": "mine now"}),
+    ("DELETE", "/v1/procedures/{procedure}", None),
+    ("GET", "/v1/procedures/{procedure}/history", None),
+    ("POST", "/v1/procedures/{procedure}/outcomes", {"success": True}),
+    ("GET", "/v1/facts/{fact}", None),
+    ("DELETE", "/v1/facts/{fact}", None),
+    ("GET", "/v1/facts/{fact}/history", None),
+    ("POST", "/v1/facts/{fact}/retract", None),
+    ("POST", "/v1/facts/{fact}/resolve", {"keep": "both"}),
     ("GET", "/v1/sessions/{session}", None),
     ("PATCH", "/v1/sessions/{session}", {"summary": "mine now"}),
     ("DELETE", "/v1/sessions/{session}", None),
@@ -58,6 +75,7 @@ BY_ID: list[tuple[str, str, Any]] = [
     ("DELETE", "/v1/sessions/{session}/messages", None),
     ("GET", "/v1/sessions/{session}/context", None),
     ("POST", "/v1/sessions/{session}/end", None),
+    ("POST", "/v1/sessions/{session}/summarize", None),
     ("GET", "/v1/sessions/{session}/stats", None),
 ]
 
@@ -68,8 +86,11 @@ async def everything(stocked: Stocked) -> list[Any]:
         f"/v1/memories/{stocked.memory}",
         f"/v1/memories/{stocked.memory}/history",
         "/v1/memories?status=any&agent_id=a&user_id=u",
+        f"/v1/facts/{stocked.fact}/history",
         "/v1/sessions/s",
         "/v1/sessions/s/messages",
+        f"/v1/procedures/{stocked.procedure}",
+        f"/v1/procedures/{stocked.procedure}/history",
     )
     return [(await stocked.call("GET", path, stocked.owner)).json() for path in paths]
 
@@ -78,8 +99,11 @@ async def everything(stocked: Stocked) -> list[Any]:
 async def test_what_is_anothers_answers_as_what_does_not_exist(stocked: Stocked, headers: dict[str, str]) -> None:
     before = await everything(stocked)
     for method, path, body in BY_ID:
-        theirs = path.format(memory=stocked.memory, session="s")
-        nowhere = path.format(memory="mem_00000000000000000000000000000000", session="nowhere")
+        theirs = path.format(memory=stocked.memory, session="s", procedure=stocked.procedure, fact=stocked.fact)
+        nothing = "0" * 32
+        nowhere = path.format(
+            memory=f"mem_{nothing}", session="nowhere", procedure=f"proc_{nothing}", fact=f"fact_{nothing}"
+        )
         answers = []
         for url in (theirs, nowhere):
             answer = problem(await stocked.call(method, url, json=body, headers=headers), 404, "not_found")
@@ -93,12 +117,27 @@ async def test_lists_and_searches_are_empty(stocked: Stocked) -> None:
         assert (await stocked.call("GET", "/v1/memories", params=params)).json()["items"] == []
     for params in ({}, {"user_id": "u"}, {"agent_id": "a"}, OWNER):
         assert (await stocked.call("GET", "/v1/sessions", params=params)).json()["items"] == []
+        for named in ({}, {"name": "secret way"}, {"tag": "t"}):
+            listed = await stocked.call("GET", "/v1/procedures", params={**params, **named})
+            assert listed.json()["items"] == []
+        for sight in ({}, {"timeline": True, "status": "any"}):
+            facts = await stocked.call("GET", "/v1/facts", params={**params, **sight, "subject": "ada"})
+            assert (facts.status_code, facts.json()["items"]) == (200, [])
     for scope in ({"user_id": "u"}, {"agent_id": "a"}, OWNER, {**OWNER, "include_shared": False}):
+        found = await stocked.call("POST", "/v1/facts/search", json={"query": "secret", **scope})
+        assert (found.status_code, found.json()["items"]) == (200, [])
+        for path in ("", "/ada/neighbors", "/secret/neighbors"):
+            graph = (await stocked.call("GET", f"/v1/graph/entities{path}", params=scope)).json()
+            assert graph.get("items", []) == graph.get("nodes", []) == graph.get("edges", []) == []
         for mode in ("hybrid", "text", "vector"):
             for more in ({}, {"session_id": "s"}, {"tags": ["t"]}):
                 body = {"query": "secret", "mode": mode, **scope, **more}
                 found = await stocked.call("POST", "/v1/memories/search", json=body)
                 assert (found.status_code, found.json()["items"]) == (200, [])
+        for narrowed in ({}, {"tags": ["t"]}):
+            asked = {"situation": "secret", **scope, **narrowed}
+            found = await stocked.call("POST", "/v1/procedures/search", json=asked)
+            assert (found.status_code, found.json()["items"]) == (200, [])
 
 
 async def test_deleting_by_filter_takes_nothing(stocked: Stocked) -> None:
@@ -118,6 +157,26 @@ async def test_anothers_memory_can_be_neither_superseded_nor_named_nor_likened(s
         assert made.json().get("similar", []) == []
         refused = await stocked.call("POST", "/v1/memories", json={**body, "supersedes": [stocked.memory]})
         assert refused.status_code in (422, 403)
+    assert await everything(stocked) == before
+
+
+async def test_the_name_of_anothers_procedure_is_free(stocked: Stocked) -> None:
+    before = await everything(stocked)
+    for agent, user in (("b", "v"), ("a", "v"), ("b", "u"), ("a", "u")):
+        body = {"agent_id": agent, "user_id": user, "name": "secret way", "trigger": "x", "steps": ["x"]}
+        made = await stocked.call("POST", "/v1/procedures", json=body)
+        assert made.status_code in (201, 403)
+    assert await everything(stocked) == before
+
+
+async def test_anothers_fact_is_neither_contradicted_nor_confirmed(stocked: Stocked) -> None:
+    before = await everything(stocked)
+    for agent, user in (("a", "u"), ("b", "v"), ("a", "v"), ("b", "u")):
+        for said in ("secret", "treasure"):
+            body = {"agent_id": agent, "user_id": user, "subject": "Ada", "predicate": "hides", "object": said}
+            made = await stocked.call("POST", "/v1/facts", json={**body, "on_conflict": "last_write_wins"})
+            assert made.status_code in (201, 403)
+            assert stocked.fact not in made.text
     assert await everything(stocked) == before
 
 
@@ -177,6 +236,9 @@ async def test_bindings_cut_what_is_seen_and_what_is_written(
         assert patched.status_code == expected, (agent, user)
         fact = {"agent_id": agent, "user_id": user, "content": "new"}
         made = await api.post("/v1/memories", json=fact, headers=bound)
+        assert made.status_code == (201 if (agent, user) in writable else 403), (agent, user)
+        told = {"agent_id": agent, "user_id": user, "subject": "Ada", "predicate": "likes", "object": "tea"}
+        made = await api.post("/v1/facts", json=told, headers=bound)
         assert made.status_code == (201 if (agent, user) in writable else 403), (agent, user)
         search = {"agent_id": agent, "user_id": user, "query": "tea", "top_k": 100}
         found = (await api.post("/v1/memories/search", json=search, headers=bound)).json()["items"]

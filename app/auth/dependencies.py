@@ -60,12 +60,20 @@ async def _identify(request: Request, held: Resources) -> Principal:
 
 
 def _given_key(request: Request) -> str | None:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    scheme, _, token = (header(request, b"authorization") or "").partition(" ")
     if scheme:
         if scheme.lower() != "bearer":
             raise Unauthorized("Use the scheme Bearer in the header Authorization.")
         return token.strip()
-    return request.headers.get("x-api-key")
+    return header(request, b"x-api-key")
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """The first of that name (in lower case), as `request.headers.get`, which builds a mapping at each request."""
+    for given, value in request.scope["headers"]:
+        if given == name:
+            return str(value, "latin-1")
+    return None
 
 
 def _from_this_machine(request: Request) -> bool:
@@ -75,7 +83,13 @@ def _from_this_machine(request: Request) -> bool:
 
 def _called(request: Request) -> str:
     """Read from the header itself: `request.url` puts the server's address where it cannot read a name."""
-    given = _HOST.fullmatch(request.headers.get("host", "localhost"))
+    host = header(request, b"host")
+    return _name("localhost" if host is None else host)
+
+
+@lru_cache(maxsize=256)
+def _name(host: str) -> str:
+    given = _HOST.fullmatch(host)
     return (given[1] or given[2]).lower() if given else ""
 
 

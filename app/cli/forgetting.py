@@ -28,7 +28,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would ha
 
 
 def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = False) -> None:
-    """Write down how memories have faded, as the hourly job does; --dry-run shows the histogram before and after."""
+    """Write down how memories have faded, to the last digit; --dry-run shows the histogram before and after."""
     result = on_store(lambda store: _decay(store, tenant, dry_run=dry_run))
     if as_json_:
         as_json(result)

@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import doctor, evaluate, forgetting, keys, migrate, serve, worker
+from app.cli import doctor, evaluate, forgetting, keys, migrate, reembed, serve, worker
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -17,6 +17,7 @@ app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
 app.command("migrate")(migrate.migrate)
+app.command("reembed")(reembed.reembed)
 app.command("decay")(forgetting.decay)
 app.command("forget")(forgetting.forget)
 app.command("eval")(evaluate.evaluate)

@@ -26,7 +26,10 @@ async def _run(settings: Settings) -> None:
         stack.push_async_callback(embedder.close)
         store = await parts.store(settings, embedder.dim)
         stack.push_async_callback(store.close)
-        runner = job_runner(settings, store, embedder, SystemClock())
+        llm = parts.llm(settings)
+        if llm is not None:
+            stack.push_async_callback(llm.close)
+        runner = job_runner(settings, store, embedder, SystemClock(), llm)
         task = asyncio.create_task(runner.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with suppress(asyncio.CancelledError):

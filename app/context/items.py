@@ -49,7 +49,8 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One section. `limits`: items by intent; an intent that is not named does without it. `share` of the budget is its
-    own while others want the rest. The best item comes first, but with `newest_first`: then the text turns them."""
+    own while others want the rest. The best item comes first; with `newest_first` the newest, and the text turns
+    them. With `turns` they are turns of the conversation: messages of their own where the format has some."""
 
     section: str
     title: str
@@ -57,3 +58,4 @@ class Arm:
     limits: Mapping[Intent, int]
     gather: Callable[[Asked], Awaitable[list[Item]]]
     newest_first: bool = False
+    turns: bool = False

@@ -59,6 +59,7 @@ class ContextRequest(Schema):
     exclude: list[SectionName] = []
     min_trust: Share | None = None
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
+    known_at: Timestamp | None = Field(None, description="Facts as they were known then; default: now.")
     now: Timestamp | None = None
 
 

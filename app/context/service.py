@@ -131,9 +131,7 @@ class ContextService:
         if body.format == "messages":
             frame += layout.MESSAGE_TOKENS
         shares = sum(one.arm.share for one in gathered) or 1
-        recent = {
-            key for one in gathered if one.arm.newest_first for item in one.items[: one.limit] for key in item.same
-        }
+        recent = {key for one in gathered if one.arm.turns for item in one.items[: one.limit] for key in item.same}
         numbers = count(1)
         room = max(0, budget - frame)
         wanted = [self._wanted(body, one, budget, room / shares, recent, numbers) for one in gathered]
@@ -146,13 +144,13 @@ class ContextService:
         most = None
         if bounds is not None:
             most = int(bounds.share * budget) if bounds.share is not None else bounds.tokens
-        turns = one.arm.newest_first and body.format == "messages"
+        turns = one.arm.turns and body.format == "messages"
 
         def priced(item: Item) -> Priced:
             citation = item.id if body.citations == "ids" else str(next(numbers))
             line = layout.line(item, citation)
             size = layout.turn_tokens(item) if turns else tokens.count(line)
-            return Priced(item, citation, line, size, yields=not one.arm.newest_first and bool(item.same & recent))
+            return Priced(item, citation, line, size, yields=not one.arm.turns and bool(item.same & recent))
 
         return Wanted(
             one.arm.section,
@@ -179,13 +177,13 @@ class ContextService:
         as_turns = [
             one.item
             for section in sections
-            if body.format == "messages" and arms[section.name].newest_first
+            if body.format == "messages" and arms[section.name].turns
             for one in section.items
         ]
         shown = [
             (arms[section.name].title, [one.line for one in section.items])
             for section in sections
-            if body.format == "markdown" or not arms[section.name].newest_first
+            if body.format == "markdown" or not arms[section.name].turns
         ]
         text = layout.block(shown)
         return {

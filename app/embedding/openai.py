@@ -1,29 +1,23 @@
 """`/embeddings` of an OpenAI-compatible server. An extra: imported only when such a model is asked for."""
 
-import re
 import time
 from collections.abc import Sequence
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from typing import Any
 
 import httpx2
 import numpy as np
 import openai
 from pydantic import BaseModel, ValidationError
 
-from app.clock import SystemClock
 from app.embedding.model import Vectors, clipped, estimated_tokens, unit
 from app.embedding.options import Options
 from app.embedding.retrying import Fault, Retrying
 from app.errors import EmbeddingUnavailable
+from app.openai_compatible import headers, passes, reason, retry_after
 
 CONNECT_SECONDS = 5.0
 SHORTEST_TRY = 0.05
 PROBE = "dimension"
 ANSWER_BYTES = 1 << 20  # for one text, and some: 16,000 numbers in full
-PASSES = frozenset({408, 409, 425, 429})  # and every 5xx
-CODE = re.compile(r"[\w.-]{1,64}")
 
 
 class _Row(BaseModel):
@@ -45,7 +39,7 @@ class OpenAIModel:
         self._model, self._server, self._chars = model, options.server, options.text_chars
         self._retrying = Retrying(self._server.timeout_seconds)
         self._client = _client(options)
-        self._headers = _headers(options)  # with each request, too: only there may a key be left out
+        self._headers = headers(options.server.api_key)  # with each request, too: only there may a key be left out
         self.dim = self._server.dimensions
         if self.dim == 0:
             try:
@@ -127,14 +121,10 @@ class OpenAIModel:
         return vectors
 
     def _refusal(self, error: openai.APIStatusError) -> Exception:
-        told = [str(part) for part in (error.code, error.type) if part]
-        said = next((part for part in told if CODE.fullmatch(part) and part != self._server.api_key), "")
-        reason = f"the embedding server answered {error.status_code}" + (f" ({said})" if said else "")
-        if error.status_code in PASSES or error.status_code >= 500:
-            return Fault(reason, _retry_after(error.response.headers.get("retry-after")))
-        if error.status_code < 400:
-            reason += ", which is not followed"
-        return EmbeddingUnavailable(reason)
+        told = f"the embedding server {reason(error, self._server.api_key)}"
+        if passes(error.status_code):
+            return Fault(told, retry_after(error.response.headers.get("retry-after")))
+        return EmbeddingUnavailable(told)
 
 
 def _client(options: Options) -> openai.OpenAI:
@@ -142,29 +132,7 @@ def _client(options: Options) -> openai.OpenAI:
     return openai.OpenAI(
         api_key=options.server.api_key or "none",
         base_url=options.server.base_url,
-        default_headers=_headers(options),
+        default_headers=headers(options.server.api_key),
         max_retries=0,  # ours end at a deadline
         http_client=httpx2.Client(follow_redirects=False),  # a redirect would take key and texts elsewhere
     )
-
-
-def _headers(options: Options) -> dict[str, Any]:
-    key = options.server.api_key
-    return {
-        "Authorization": f"Bearer {key}" if key else openai.omit,
-        "OpenAI-Organization": openai.omit,
-        "OpenAI-Project": openai.omit,
-    }
-
-
-def _retry_after(header: str | None) -> float | None:
-    """Seconds, from seconds or a date; None where there is nothing to go by."""
-    try:
-        seconds = float(header or "")
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(header or "")
-        except ValueError:
-            return None
-        seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - SystemClock().now()).total_seconds()
-    return max(0.0, seconds) if np.isfinite(seconds) else None

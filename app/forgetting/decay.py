@@ -16,6 +16,9 @@ from app.storage.scope import SYSTEM
 
 BATCH = 500
 BARS = 10
+WORTH_WRITING = 0.01
+"""Reads compute importance anyway: what is written down may lag by less than this, and is written after some 20 days
+instead of each hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,10 @@ class Share:
 
 
 class DecayJob:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    """`least`: what has moved by less is not written down."""
+
+    def __init__(self, store: Store, clock: Clock, least: float = 0.0) -> None:
+        self._store, self._clock, self._least = store, clock, least
 
     async def handle(self, run: Run) -> Done:
         tenant = None if run.tenant == SYSTEM else run.tenant
@@ -37,11 +42,11 @@ class DecayJob:
         return Done({"changed": await self.apply(tenant)})
 
     async def apply(self, tenant: str | None) -> int:
-        """How many memories have another importance now. Tenant None is every tenant."""
+        """How many memories were given another importance. Tenant None is every tenant."""
         now, changed = rfc3339(self._clock.now()), 0
         for share in await self._shares(tenant):
             decay = share.decay
-            rule = Fade(now, float(decay.factor), float(decay.grace_days), float(decay.floor))
+            rule = Fade(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
             changed += await self._store.apply(MEMORIES, tenant, rule, share.where)
         return changed
 

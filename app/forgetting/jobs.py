@@ -13,7 +13,7 @@ from app.forgetting import rollup
 from app.forgetting.service import Forgetting, owned_by, policy_of
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs import operations
-from app.jobs.models import OPERATIONS
+from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run
 from app.memories.decays import Decays
 from app.memories.documents import new_memory, passage, revision
@@ -25,7 +25,7 @@ from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
 from app.settings import RetentionSettings
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Store
-from app.storage.filters import Absent, Eq, Filter, Not, Range, both
+from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
 from app.storage.scope import SYSTEM, Scope
 from app.tasks.models import TASKS
 from app.tasks.repository import TaskRepository
@@ -45,7 +45,7 @@ class ForgettingJobs:
     async def forget(self, run: Run) -> Done:
         """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
         asked = run.payload
-        forgetting = self._forgetting(_scope(run.tenant, asked))
+        forgetting = self._forgetting(Scope.of_bindings(run.tenant, asked))
         policy, owner = policy_of(asked["policy"]), owned_by(asked["agent_id"], asked["user_id"])
         by = str(run.lease.job.operation_id)
         done = 0
@@ -129,11 +129,27 @@ class ForgettingJobs:
             return SessionRepository(self._store, scope).remove(doc)
         if collection is TASKS:
             return TaskRepository(self._store, scope).remove(doc)
-        return [Delete(collection, doc["tenant_id"], doc[collection.id_field], {"expires_at": doc["expires_at"]})]
+        expect: Doc = {name: doc[name] for name in ("expires_at", "updated_at", "status") if name in doc}
+        return [Delete(collection, doc["tenant_id"], doc[collection.id_field], expect)]
 
     async def retain(self, run: Run) -> Done:
-        """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year."""
-        return Done({"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)})
+        """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year;
+        deletes operations that ended, and jobs that failed, long ago."""
+        days = self._retention
+        ended = both(
+            In("status", operations.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
+        )
+        failed = both(Eq("status", "failed"), self._older("run_at", days.operation_days))
+        result = {
+            "rolled_up": await self._roll_up(run),
+            "archived": await self._archive_unused(run),
+            "operations": await self._sweep(run, OPERATIONS, ended),
+            "failed_jobs": await self._sweep(run, JOBS, failed),
+        }
+        return Done(result)
+
+    def _older(self, field: str, days: float) -> Range:
+        return Range(field, lt=rfc3339(self._clock.now() - timedelta(days=days)))
 
     async def _roll_up(self, run: Run) -> int:
         """Whole days only, so that a day is summed up once and not anew each hour."""
@@ -203,7 +219,8 @@ class ForgettingJobs:
             Eq("memory_type", "message"),
             Eq("status", "active"),
             Not(Eq("pinned", True)),
-            Range("anchored_at", lt=rfc3339(self._clock.now() - timedelta(days=self._retention.message_days))),
+            self._older("anchored_at", self._retention.message_days),
+            self._older("created_at", self._retention.message_days),  # implied; lists go by it, so this ends the walk
         )
         if run.payload.get("dry_run"):
             return await self._store.count(MEMORIES, tenant, unused)
@@ -218,12 +235,6 @@ class ForgettingJobs:
 
     def _forgetting(self, scope: Scope) -> Forgetting:
         return Forgetting(MemoryRepository(self._store, scope), Decays(self._agents, scope.tenant), self._clock)
-
-
-def _scope(tenant: str, asked: Doc) -> Scope:
-    """The bindings of the key that asked."""
-    agents, users = asked.get("agents"), asked.get("users")
-    return Scope(tenant, None if agents is None else frozenset(agents), None if users is None else frozenset(users))
 
 
 def _tenant(run: Run) -> str | None:

@@ -38,8 +38,7 @@ class Forgetting:
         payload: Doc = {
             "policy": body.policy.model_dump(),
             **owner,
-            "agents": None if scope.agents is None else sorted(scope.agents),
-            "users": None if scope.users is None else sorted(scope.users),
+            **scope.bindings(),
         }
         answer, changes = operations.start(scope, "forget", payload, self._clock.now(), **owner)
         return Outcome(answer, changes, 202)

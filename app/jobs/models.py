@@ -12,7 +12,7 @@ JOBS = Collection(
     indexes=(("status",),),
     opaque=("payload",),
 )
-"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good stays and says why.
+"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good says why, for a while.
 
 Of the jobs with a `slot`, one at a time waits or runs: what the clock starts never piles up behind itself."""
 SCHEDULES = Collection(name="schedules", id_field="name", fields={})
@@ -20,7 +20,15 @@ SCHEDULES = Collection(name="schedules", id_field="name", fields={})
 OPERATIONS = Collection(
     name="operations",
     id_field="operation_id",
-    fields={"agent_id": "text", "user_id": "text", "kind": "text", "status": "text", "created_at": "time"},
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "kind": "text",
+        "status": "text",
+        "created_at": "time",
+        "updated_at": "time",
+    },
+    everywhere=("updated_at",),
     opaque=("result", "undo"),
 )
 """Work that somebody asked for, in their tenant: its progress, its outcome, and what an undo needs."""

@@ -12,6 +12,7 @@ from app.storage.collection import Change, Doc, Insert, Update
 from app.storage.scope import Scope
 
 HIDDEN = ("tenant_id", "undo", "undoing")
+ENDED = ("succeeded", "partial", "failed", "undone")
 
 
 def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[Doc, Insert]:

@@ -12,6 +12,7 @@ from app.memories.models import MEMORIES
 from app.memories.strength import Decay, importance
 from app.state import AgentSettings
 from app.storage.collection import CommitConflict, Doc, Store, Update
+from app.storage.filters import In
 
 FLUSH_SECONDS = 0.4
 MAX_WAITING = 100_000
@@ -63,25 +64,33 @@ class AccessRecorder:
         for (tenant, memory_id), (count, at) in taken.items():
             by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
         pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
-        await asyncio.gather(*(self._write(piece) for piece in pieces))
+        while pieces:  # one after another: searches, which share the thread, come between
+            if not await self._write(pieces.pop()):
+                break
+        for piece in pieces:
+            self._keep(piece)
 
-    async def _write(self, accesses: list[Access]) -> None:
+    async def _write(self, accesses: list[Access]) -> bool:
         """In one commit, which is one version of each scope, or one by one where others changed some of the memories
-        meanwhile. What could not be written waits again."""
+        meanwhile. What could not be written waits again. False: the store cannot be written at all."""
         try:
             if await self._record(accesses):
-                return
+                return True
         except StoreUnavailable:
             self._keep(accesses)
-            return
-        for access in accesses:
+            return False
+        except Exception:
+            log.exception("accesses not recorded together")
+        for at, access in enumerate(accesses):
             try:
                 if not await self._record_alone(access):
                     self._keep([access])
             except StoreUnavailable:
-                self._keep([access])
+                self._keep(accesses[at:])
+                return False
             except Exception:
                 log.exception("access not recorded")
+        return True
 
     def _keep(self, accesses: list[Access]) -> None:
         for access in accesses:
@@ -97,7 +106,11 @@ class AccessRecorder:
 
     async def _record(self, accesses: list[Access]) -> bool:
         """A conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH."""
-        changes = [change for access in accesses if (change := await self._change(access)) is not None]
+        tenant = accesses[0].tenant
+        noted = {access.memory_id: access for access in accesses}
+        docs = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
+        decays = Decays(self._agents, tenant)
+        changes = [_change(doc, noted[doc["memory_id"]], await decays.of(doc["agent_id"])) for doc in docs]
         try:
             if changes:
                 await self._store.commit(changes)
@@ -105,18 +118,16 @@ class AccessRecorder:
             return False
         return True
 
-    async def _change(self, access: Access) -> Update | None:
-        doc = await self._store.get(MEMORIES, access.tenant, access.memory_id)
-        if doc is None:
-            return None
-        return Update(
-            MEMORIES,
-            access.tenant,
-            access.memory_id,
-            set=_touched(doc, access.at, await Decays(self._agents, access.tenant).of(doc["agent_id"])),
-            inc={"access_count": access.count},
-            expect={name: doc[name] for name in ("anchored_at", "base_importance", "last_accessed", "version")},
-        )
+
+def _change(doc: Doc, access: Access, decay: Decay) -> Update:
+    return Update(
+        MEMORIES,
+        access.tenant,
+        access.memory_id,
+        set=_touched(doc, access.at, decay),
+        inc={"access_count": access.count},
+        expect={name: doc[name] for name in ("anchored_at", "base_importance", "last_accessed", "version")},
+    )
 
 
 def _touched(doc: Doc, at: datetime, decay: Decay) -> Doc:

@@ -14,6 +14,8 @@ from app.storage.text import index_text
 
 log = logging.getLogger(__name__)
 
+HARMLESS = "word"
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -35,6 +37,17 @@ class Embeddings:
         """What search keeps of each passage; without a vector where the embedder failed."""
         vectors = await self._vectors(passages)
         return await off_loop(sum(len(passage.content) for passage in passages), self._entries, passages, vectors)
+
+    async def entries_each(self, passages: Sequence[Passage]) -> list[SearchEntry]:
+        """As `entries`, for texts of many callers: one that the model refuses costs the others nothing.
+
+        Raises EmbeddingUnavailable where it takes none at all.
+        """
+        entries = await self.entries(passages)
+        if not passages or any(entry.vector is not None for entry in entries):
+            return entries
+        await self._embedder.embed_texts([HARMLESS])
+        return [(await self.entries([passage]))[0] for passage in passages]
 
     def _entries(self, passages: Sequence[Passage], vectors: Sequence[Vectors | None]) -> list[SearchEntry]:
         return [

@@ -3,6 +3,8 @@
 Nothing is a matrix product: BLAS rounds by position, and equal documents must get equal numbers wherever they stand.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ FEATURES = (
     "question",
     "speaker",
     "session",
+    "neighbour",
     "importance",
     "recency",
 )
@@ -39,21 +42,35 @@ BLOCK = 1 << 15
 """Numbers worked on at once, so that they stay in the processor's cache."""
 
 
-def features(columns: Columns, query: QueryText, text: Floats, now_ms: int, decay: Decay = DEFAULT_DECAY) -> Floats:
-    """(FEATURES, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them."""
+def features(
+    columns: Columns,
+    query: QueryText,
+    text: Floats,
+    now_ms: int,
+    decay: Decay = DEFAULT_DECAY,
+    *,
+    least_spread: float = 0.0,
+) -> Floats:
+    """(FEATURES, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
+    that lie within `least_spread` are not drawn apart to the whole scale."""
     rows = np.empty((len(FEATURES), len(text)), np.float32)
-    near, words, by_rank, number, question, spoken, session, strength, recent = rows
+    near, words, by_rank, number, question, spoken, session, neighbour, strength, recent = rows
     seen = columns.matched & columns.has_vector
-    pool = columns.cosine[seen]
-    _scaled(columns.cosine, pool, out=near)
-    near *= columns.has_vector
-    best = float(text.max(where=columns.matched, initial=0))
-    np.multiply(text, np.float32(1 / max(best, TINY)), out=words)
-    np.minimum(words, 1, out=words)
+    if np.logical_and.reduce(seen):  # as usual: the same, without gathering what is everything
+        pool, best = columns.cosine, float(np.maximum.reduce(text, initial=0))
+        _scaled(columns.cosine, pool, least_spread, out=near)
+    else:
+        pool, best = columns.cosine[seen], float(text.max(where=columns.matched, initial=0))
+        _scaled(columns.cosine, pool, least_spread, out=near)
+        near *= columns.has_vector
+    relative = scaled_text(text, best)
+    np.multiply(relative, np.float32(math.sqrt(best / max(most_text(columns), TINY))), out=words)
     by_rank[:] = _reciprocal_rank(columns.cosine, seen, pool)
     number[:], question[:] = columns.derived.get("flags", (columns.flags,), lambda: _flags(columns))
     np.equal(columns.speaker, query.speaker or -1, out=spoken)
-    session[:] = _best_of_session(base_score(near, words, columns), columns)
+    base = base_score(near, relative, columns)
+    session[:] = _best_of_session(base, columns)
+    neighbour[:] = _better_neighbour(base, columns)
     strength[:] = importance_at(columns, now_ms, decay)
     recent[:] = columns.derived.get("recency", (columns.time,), lambda: _Recency(columns.time)).at(now_ms)
     return rows
@@ -64,8 +81,15 @@ def _flags(columns: Columns) -> tuple[Floats, Floats]:
     return (number != 0).astype(np.float32), (question != 0).astype(np.float32)
 
 
+def scaled_text(text: Floats, best: float) -> Floats:
+    """BM25 as a part of the best that matched, 0..1."""
+    scaled: Floats = np.multiply(text, np.float32(1 / max(best, TINY)))
+    np.minimum(scaled, 1, out=scaled)
+    return scaled
+
+
 def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
-    """0..1: scaled cosine, with a part of the neighbours', and scaled BM25 in equal parts."""
+    """0..1: scaled cosine, with a part of the neighbours', and BM25 as a part of the best, in equal parts."""
     around = _neighbours(near, columns)
     around *= np.float32(NEIGHBOUR_VECTOR)
     around += near
@@ -77,8 +101,7 @@ def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
 
 def bm25(columns: Columns) -> Floats:
     """BM25 (Robertson & Zaragoza 2009, with Lucene's idf) within the scope; half of the neighbours' terms count too."""
-    idf = np.log1p((columns.count - columns.df + 0.5) / (columns.df + 0.5)) * (BM25_K1 + 1)
-    weight = idf[:, np.newaxis].astype(np.float32)
+    weight = _term_weights(columns)[:, np.newaxis]
     sources = columns.length, columns.previous, columns.following, columns.mean_length
     norm = columns.derived.get("norm", sources, lambda: _norm(columns))
     score = np.zeros(len(norm), np.float32)
@@ -89,6 +112,17 @@ def bm25(columns: Columns) -> Floats:
         occurs *= weight[start : start + step]
         score += np.add.reduce(occurs, axis=0)
     return score
+
+
+def most_text(columns: Columns) -> float:
+    """What BM25 cannot exceed: every term of the query, without end."""
+    return float(np.add.reduce(_term_weights(columns)))
+
+
+def _term_weights(columns: Columns) -> Floats:
+    """(terms,)"""
+    idf = np.log1p((columns.count - columns.df + 0.5) / (columns.df + 0.5))
+    return (idf * (BM25_K1 + 1)).astype(np.float32)
 
 
 def _norm(columns: Columns) -> Floats:
@@ -125,11 +159,26 @@ class _Recency:
 
 def _neighbours(values: Floats, columns: Columns) -> Floats:
     """Sum of both neighbours' values along the last axis. The index -1, for none, wraps to a zero put at the end."""
-    padded = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.float32)
-    padded[..., :-1] = values
+    padded = _with_zero(values)
     total: Floats = padded.take(columns.previous, axis=-1, mode="wrap")
     total += padded.take(columns.following, axis=-1, mode="wrap")
     return total
+
+
+def _with_zero(values: Floats) -> Floats:
+    """One more at the end of the last axis."""
+    padded = np.empty((*values.shape[:-1], values.shape[-1] + 1), np.float32)
+    padded[..., :-1] = values
+    padded[..., -1] = 0
+    return padded
+
+
+def _better_neighbour(values: Floats, columns: Columns) -> Floats:
+    """The larger of both neighbours' values, which are not negative; 0 without any."""
+    padded = _with_zero(values)
+    better: Floats = padded.take(columns.previous, mode="wrap")
+    np.maximum(better, padded.take(columns.following, mode="wrap"), out=better)
+    return better
 
 
 def _with_neighbours(values: Floats, columns: Columns) -> Floats:
@@ -139,9 +188,11 @@ def _with_neighbours(values: Floats, columns: Columns) -> Floats:
     return total
 
 
-def _scaled(values: Floats, pool: Floats, out: Floats) -> None:
+def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> None:
     """Clipped to 0..1 between the least and the largest of `pool`; 1 for one value alone."""
     low, high = (float(pool.min()), float(pool.max())) if len(pool) else (np.inf, -np.inf)
+    if len(pool):
+        low = min(low, high - least_spread)
     if high - low < TINY:
         np.greater_equal(values, np.float32(low), out=out)
         return
@@ -153,7 +204,9 @@ def _scaled(values: Floats, pool: Floats, out: Floats) -> None:
 
 def _reciprocal_rank(values: Floats, among: Bools, pool: Floats) -> Floats:
     """1 / (offset + how many of `among` are larger) for the first ones, else 0: equal values have equal ranks.
-    `pool` is `values[among]`."""
+    `pool` is `values[among]`, or `values` themselves where that is all of them."""
+    if pool is values and len(pool) <= RANK_DEPTH:
+        return (1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))).astype(np.float32)
     result = np.zeros_like(values)
     if len(pool) <= RANK_DEPTH:
         result[among] = 1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import NamedTuple
 
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
@@ -37,10 +36,11 @@ class Wanted:
     decays: Decays | None = None
     explain: bool = False
     needs_vector: bool = True
+    least_spread: float = 0.0
+    """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     doc: Doc
     derived: Derived
     score: float
@@ -81,23 +81,26 @@ class Lookup:
         if wanted.mask is not None:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
         first = 8 * wanted.k
-        ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, first=first)
+        ranked = rank(
+            columns, query, wanted.mode, wanted.now_ms, decay=decay, first=first, least_spread=wanted.least_spread
+        )
         best = top(ranked, columns, wanted.k)
         if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
-            ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay)
+            ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
             best = top(ranked, columns, wanted.k)
         found = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
+        scores: list[float] = ranked.score[best].tolist()
         return [
-            Hit(one.doc, one.derived, _short(ranked.score[index]), _parts(ranked, index) if wanted.explain else {})
-            for index, one in zip(best, found, strict=True)
+            Hit(one.doc, one.derived, _short(score), _parts(ranked, index) if wanted.explain else {})
+            for index, score, one in zip(best, scores, found, strict=True)
             if one is not None and self._scope.sees(one.doc)
         ]
 
 
 def _parts(ranked: Ranked, index: int) -> dict[str, float]:
-    return {name: _short(values[index]) for name, values in ranked.parts.items()}
+    return {name: _short(float(values[index])) for name, values in ranked.parts.items()}
 
 
-def _short(value: np.float32) -> float:
+def _short(value: float) -> float:
     """As many digits as a float32 has: scores of poor matches are small, and still differ."""
     return float(f"{value:.7g}")

@@ -60,6 +60,9 @@ HISTORY = Collection(
 PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={})
 """Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`."""
 
+MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, asked_always=True)
+"""The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""
+
 INTERNAL = frozenset(
     {"tenant_id", "content_hash", "dedupe_key", "metadata_terms", "anchored_at", "archived_by", "archived_at"}
 )

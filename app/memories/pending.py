@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
+from app.clock import Clock, SystemClock, rfc3339
 from app.embedding.embedder import Embedder
+from app.errors import EmbeddingUnavailable
 from app.ids import new_id
 from app.memories.documents import passage
 from app.memories.embeddings import Embeddings, Passage
@@ -14,6 +17,10 @@ from app.storage.collection import Change, Collection, CommitConflict, Delete, D
 from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
+HARMLESS = "word"
+"""What every model takes that is there at all."""
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
+"""Of a text that the model refuses; twice as long each time."""
 
 
 def note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
@@ -42,16 +49,24 @@ MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding
 
 
 class PendingEmbeddings:
-    def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable] = (MEMORY,)) -> None:
-        self._store, self._embedder = store, embedder
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        kinds: Sequence[Embeddable] = (MEMORY,),
+        clock: Clock | None = None,
+    ) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock or SystemClock()
         self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
 
     async def embed_all(self) -> int:
-        """Goes through the whole list once, in batches: one that fails does not hold up the others. How many it did."""
+        """Goes through the whole list once, in batches, as long as the model is there. How many it did."""
         done, place = 0, None
-        while notes := await self._store.find(PENDING, SYSTEM, order="asc", after=place, limit=AT_ONCE):
-            place = PENDING.after(notes[-1])
-            done += await self._embed(notes)
+        with suppress(EmbeddingUnavailable):
+            while notes := await self._store.find(PENDING, SYSTEM, order="asc", after=place, limit=AT_ONCE):
+                place = PENDING.after(notes[-1])
+                now = rfc3339(self._clock.now())
+                done += await self._embed([one for one in notes if one.get("not_before", now) <= now])
         WAITING.set(await self._store.count(PENDING, SYSTEM))
         return done
 
@@ -62,13 +77,35 @@ class PendingEmbeddings:
                 await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
         waiting = [(one, doc) for one, doc in found if doc is not None]
         embeddings = Embeddings(self._embedder)
-        entries = await embeddings.entries([self._kinds[one["collection"]].passage(doc) for one, doc in waiting])
-        ready = [
-            self._changes(one, doc, embeddings.info(entry), entry)
-            for (one, doc), entry in zip(waiting, entries, strict=True)
-            if entry.vector is not None
-        ]
-        return sum([await self._try(changes) for changes in ready])
+        passages = [self._kinds[one["collection"]].passage(doc) for one, doc in waiting]
+        done = 0
+        for (one, doc), entry in zip(waiting, await self._entries(embeddings, passages), strict=True):
+            if entry.vector is None:
+                await self._try([self._put_off(one)])
+            else:
+                done += await self._try(self._changes(one, doc, embeddings.info(entry), entry))
+        return done
+
+    async def _entries(self, embeddings: Embeddings, passages: Sequence[Passage]) -> list[SearchEntry]:
+        """Without a vector where the model refuses a text. Raises EmbeddingUnavailable where it takes none at all."""
+        if not passages:
+            return []
+        entries = await embeddings.entries(passages)
+        if all(entry.vector is not None for entry in entries):
+            return entries
+        await self._embedder.embed_texts([HARMLESS])
+        if len(passages) == 1:
+            return entries
+        middle = len(passages) // 2  # one text fails its whole batch: which?
+        halves = passages[:middle], passages[middle:]
+        return [entry for half in halves for entry in await self._entries(embeddings, half)]
+
+    def _put_off(self, one: Doc) -> Update:
+        """A text that is refused is asked for ever more seldom: until it is changed, or another model comes."""
+        refused = one.get("refused", 0)
+        wait = min(FIRST_WAIT * 2 ** min(refused, 20), LONGEST_WAIT)
+        fields = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
+        return Update(PENDING, SYSTEM, one["note_id"], set=fields)
 
     async def _document(self, one: Doc) -> Doc | None:
         """None where it is gone, or has its vector already."""
@@ -90,7 +127,7 @@ class PendingEmbeddings:
         )
         return [done, Delete(PENDING, SYSTEM, one["note_id"])]
 
-    async def _try(self, changes: list[Change]) -> bool:
+    async def _try(self, changes: Sequence[Change]) -> bool:
         """What has changed meanwhile is left for the next time."""
         with suppress(CommitConflict):
             await self._store.commit(changes)

@@ -37,9 +37,10 @@ class Blend:
     question: float = 0.0
     speaker: float = 0.0
     session: float = 0.0
+    neighbour: float = 0.0
 
 
-_FITTED = attrgetter(*FEATURES[:7])
+_FITTED = attrgetter(*FEATURES[:8])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,17 @@ class Weights:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_WEIGHTS = Weights(
     turn=Blend(
-        intercept=-11.04,
-        vector_scaled=0.56,
-        text_scaled=3.35,
-        vector_rank=19.27,
-        number=0.79,
-        question=-0.88,
-        speaker=1.82,
-        session=4.11,
+        intercept=-11.19,
+        vector_scaled=0.7,
+        text_scaled=4.18,
+        vector_rank=18.49,
+        number=0.87,
+        question=-0.92,
+        speaker=1.85,
+        session=2.87,
+        neighbour=2.46,
     ),
-    plain=Blend(intercept=-7.91, vector_scaled=1.89, text_scaled=3.78, vector_rank=22.37),
+    plain=Blend(intercept=-7.84, vector_scaled=2.08, text_scaled=6.26, vector_rank=21.56),
 )
 """A number makes a chatty turn likely to inform, a question makes it unlikely; a plain fact informs anyway."""
 
@@ -87,8 +89,10 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     decay: Decay = DEFAULT_DECAY,
     *,
     first: int | None = None,
+    least_spread: float = 0.0,
 ) -> Ranked:
-    """Rank what matched, or at least the `first` of it. Equal scores: the newer first, then by engine handle.
+    """Rank what matched, or at least the `first` of it; `least_spread` as in `features`. Equal scores: the newer
+    first, then by engine handle.
 
     Scores: `vector` the cosine (what has no vector is left out), `text` BM25 (what has none of the terms is left
     out), `hybrid` 0..1, like a probability (nothing is left out).
@@ -100,7 +104,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
-    known = features(columns, query, text, now_ms, decay)
+    known = features(columns, query, text, now_ms, decay, least_spread=least_spread)
     odds = _log_odds(columns, known, weights)
     score: Floats = np.reciprocal(1 + np.exp(-odds))
     parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, known, strict=True))}
@@ -140,15 +144,14 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats]:
 
 
 def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:
-    """Indices of `found` by score, then time, both descending, then engine handle. Only ties pay for the other keys."""
-    order = np.flatnonzero(found)
-    if first is not None and len(order) > 4 * first:
-        values = score[order]
-        order = order[values >= np.partition(values, -first)[-first]]
-    order = order[np.argsort(-score[order])]
-    equal = score[order[1:]] == score[order[:-1]]
-    if equal.any():
-        at = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
-        tied = order[at]
-        order[at] = tied[np.lexsort((columns.rows[tied], -columns.time[tied], -score[tied]))]
-    return order
+    """Indices of `found` by score, then time, both descending, then engine handle."""
+    if first is not None and len(score) > 4 * first:
+        order = np.flatnonzero(found)
+        if len(order) > 4 * first:
+            values = score[order]
+            order = order[values >= np.partition(values, -first)[-first]]
+        return order[np.lexsort((columns.rows[order], -columns.time[order], -score[order]))]
+    rows, time = columns.rows, columns.time
+    newest = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
+    order = newest[found[newest]]  # poor matches are equal by the dozen: a stable sort leaves these as they are
+    return order[np.argsort(-score[order], kind="stable")]

@@ -1,5 +1,6 @@
 """Search of memories: what a request filters by, and what it is answered."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -26,12 +27,13 @@ class Recall:
     async def search(self, body: SearchRequest) -> Doc:
         """Items best first, and where the time went; memories as JSON that orjson takes over as it is."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
+        now_ms = to_ms(now)
         looked = await self._lookup.find(
             Wanted(
                 query=body.query,
                 pairs=self._scope.pairs(body.agent_id, body.user_id, body.include_shared),
                 where=search_filter(body, rfc3339(now)),
-                now_ms=to_ms(now),
+                now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
                 mask=partial(_mask, body) if body.min_importance > 0 or body.min_similarity is not None else None,
@@ -42,15 +44,19 @@ class Recall:
         )
         if body.record_access and looked.hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
-        now_ms = to_ms(now)
-        items = [await self._item(hit, now_ms) for hit in looked.hits]
-        return {"items": items, "took_ms": looked.took_ms}
+        return {"items": await self._items(looked.hits, now_ms), "took_ms": looked.took_ms}
 
-    async def _item(self, hit: Hit, now_ms: int) -> Doc:
-        shown = hit.derived.get("shown", (), lambda: Shown(hit.doc))
-        decay = await self._decays.of(shown.agent_id)
-        item = {"memory": shown.json(shown.importance_at(now_ms, decay)), "score": hit.score}
-        return item | {"scores": hit.parts} if hit.parts else item
+    async def _items(self, hits: Sequence[Hit], now_ms: int) -> list[Doc]:
+        shown = [hit.derived.get("shown", (), partial(Shown, hit.doc)) for hit in hits]
+        decays = {agent: await self._decays.of(agent) for agent in {one.agent_id for one in shown}}
+        items: list[Doc] = []
+        for hit, one in zip(hits, shown, strict=True):
+            memory = one.json(one.importance_at(now_ms, decays[one.agent_id]))
+            item: Doc = {"memory": memory, "score": hit.score}
+            if hit.parts:
+                item["scores"] = hit.parts
+            items.append(item)
+        return items
 
 
 def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:

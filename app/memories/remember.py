@@ -48,15 +48,19 @@ class Remember:
         self._equal: dict[tuple[Any, ...], Doc] = {}
         self._latest: dict[str, Doc] = {}  # memories as earlier items leave them
 
-    async def plan(self, bodies: Sequence[MemoryCreate], at: str) -> tuple[list[Doc], list[Change], list[bool]]:
-        """Answers, changes, and which were created. `at` is where the bodies stand, for pointers."""
+    async def plan(
+        self, bodies: Sequence[MemoryCreate], at: str, sources: Sequence[Doc] | None = None
+    ) -> tuple[list[Doc], list[Change], list[bool]]:
+        """Answers, changes, and which were created. `at` is where the bodies stand, for pointers; `sources` what the
+        sources of new ones say beside the key, for memories that the service derives."""
         for body in bodies:
             self._memories.scope.require_write(body.agent_id, body.user_id)
         _check_names(bodies, at)
         known = [await self._known(body) for body in bodies]
         if self._precondition.header is not None:
             self._precondition.check(known[0] if len(known) == 1 else None)
-        fresh = [self._draft(body, old) for body, old in zip(bodies, known, strict=True)]
+        derived = sources or [{}] * len(bodies)
+        fresh = [self._draft(body, old, source) for body, old, source in zip(bodies, known, derived, strict=True)]
         entries = iter(await self._embeddings.entries([passage(doc) for doc in fresh if doc is not None]))
         answers, created = [], []
         for index, (body, old, draft) in enumerate(zip(bodies, known, fresh, strict=True)):
@@ -81,10 +85,10 @@ class Remember:
             self._changes += self._memories.remove(gone)
         return next((doc for doc in found if not expired(doc, self._now)), None)
 
-    def _draft(self, body: MemoryCreate, old: Doc | None) -> Doc | None:
+    def _draft(self, body: MemoryCreate, old: Doc | None, source: Doc) -> Doc | None:
         """A new document, or None where an old one is answered or updated without a new text."""
         if old is None:
-            source = {"api_key_id": self._memories.scope.key_id}
+            source = {**source, "api_key_id": self._memories.scope.key_id}
             return new_memory(body.model_dump(), source, self._now, unique=body.deduplicate and body.key is None)
         changed = self._revision(body, old)
         return old | changed if needs_new_entry(changed) else None

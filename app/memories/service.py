@@ -1,7 +1,7 @@
 """The rules of long-term memory. Methods that write return an `Outcome` and commit nothing."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,10 +47,14 @@ class MemoryService:
         return {"items": [await self._decays.shown(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: Precondition) -> Outcome:
+        return await self.change(memory_id, lambda _: body, precondition)
+
+    async def change(self, memory_id: str, patch: Callable[[Doc], MemoryPatch], precondition: Precondition) -> Outcome:
+        """A patch made from the very version that it will replace."""
         now = self._clock.now()
         doc = await self._live(memory_id, rfc3339(now))
+        fields = patch(doc).model_dump(exclude_unset=True)
         precondition.check(doc)
-        fields = body.model_dump(exclude_unset=True)
         if "status" in fields and doc["status"] == "superseded":
             raise Conflict("A superseded memory stays so: the memory that replaced it can be changed or deleted.")
         changed = revision(doc, fields, rfc3339(now))

@@ -15,3 +15,10 @@ COMMIT_WRITES = Histogram(
 )
 PENDING = Gauge("recalld_pending_embeddings", "Records whose embedding is still to be made, as last counted")
 RECORDS = Counter("recalld_records_written", "Records written, by type", ["collection"])
+LLM_SECONDS = Histogram(
+    "recalld_llm_call_seconds",
+    "Time of one call of the language model, by outcome",
+    ["outcome"],
+    buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+)
+LLM_TOKENS = Counter("recalld_llm_tokens", "Tokens of the language model's calls, prompts included")

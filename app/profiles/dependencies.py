@@ -15,7 +15,7 @@ from app.storage.repository import Repository
 
 async def user_service(request: Request, memories: Memories) -> UserService:
     held, caller = calling(request)
-    return UserService(Repository(held.store, caller.scope, USERS), memories, held.clock)
+    return UserService(Repository(held.store, caller.scope, USERS), memories, held.settings.limits, held.clock)
 
 
 async def agent_service(request: Request) -> AgentService:

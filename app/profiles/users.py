@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import orjson
+
 from app.clock import Clock, rfc3339
 from app.errors import NotFound
 from app.idempotency.precondition import Precondition, etag
@@ -21,7 +23,8 @@ from app.profiles.schemas import (
     render_profile,
     render_solution,
 )
-from app.schemas import same
+from app.schemas import require_size, same
+from app.settings import LimitSettings
 from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING
 from app.storage.repository import Listing, Repository
@@ -30,8 +33,8 @@ ISSUE_IMPORTANCE = 0.6
 
 
 class UserService:
-    def __init__(self, users: Repository, memories: MemoryService, clock: Clock) -> None:
-        self._users, self._memories, self._clock = users, memories, clock
+    def __init__(self, users: Repository, memories: MemoryService, limits: LimitSettings, clock: Clock) -> None:
+        self._users, self._memories, self._limits, self._clock = users, memories, limits, clock
 
     async def page(self, listing: Listing) -> Doc:
         docs, cursor = await self._users.page(EVERYTHING, listing, mark=USERS.name)
@@ -42,13 +45,19 @@ class UserService:
 
     async def put_profile(self, user_id: str, body: Profile, precondition: Precondition) -> Outcome:
         """Replaces the whole profile."""
-        return await self._change(user_id, precondition, lambda _: {"profile": body.model_dump()})
+        return await self._change(user_id, precondition, lambda _: {"profile": self._bounded(body.model_dump())})
 
     async def patch_profile(self, user_id: str, body: ProfilePatch, precondition: Precondition) -> Outcome:
         patch = body.model_dump(exclude_unset=True)
         return await self._change(
-            user_id, precondition, lambda doc: {"profile": merge.merge_profile(doc["profile"], patch)}
+            user_id, precondition, lambda doc: {"profile": self._bounded(merge.merge_profile(doc["profile"], patch))}
         )
+
+    def _bounded(self, profile: Doc) -> Doc:
+        """The profile. Raises Invalid, naming its largest part."""
+        largest = max(profile, key=lambda name: len(orjson.dumps(profile[name])))
+        require_size(profile, self._limits.object_bytes, "the profile", f"/{largest}")
+        return profile
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: Precondition) -> Outcome:
         """Only the last ones are kept."""
@@ -113,11 +122,12 @@ class UserService:
         return _as(await self._memories.create(memory, precondition), render_solution)
 
     async def set_issue(self, user_id: str, issue_id: str, status: str, precondition: Precondition) -> Outcome:
-        memory = await self._memories.get(issue_id)
-        if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
-            raise NotFound()
-        patch = MemoryPatch(metadata=memory["metadata"] | {"status": status})
-        return _as(await self._memories.patch(issue_id, patch, precondition), render_issue)
+        def moved(memory: Doc) -> MemoryPatch:
+            if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
+                raise NotFound()
+            return MemoryPatch(metadata=memory["metadata"] | {"status": status})
+
+        return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
     async def issues(self, user_id: str, listing: Listing) -> Doc:
         return await self._page(user_id, "issue", render_issue, listing)

@@ -16,7 +16,8 @@ async def session_service(request: Request) -> SessionService:
     held, caller = calling(request)
     sessions = SessionRepository(held.store, caller.scope)
     memories = MemoryRepository(held.store, caller.scope)
-    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock)
+    learns = held.llm is not None
+    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, learns=learns)
 
 
 async def windows(request: Request) -> Windows:

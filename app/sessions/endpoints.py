@@ -9,6 +9,7 @@ from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.precondition import etag
+from app.jobs.schemas import Operation
 from app.memories.schemas import Deleted
 from app.schemas import Identifier, Page
 from app.sessions import schemas
@@ -113,9 +114,10 @@ async def get_session_context(
     return answer(await windows.context(session_id, max_messages, max_tokens))
 
 
-@router.post("/{session_id}/end", response_model=schemas.Session, responses=problems(404, 409, 412))
+@router.post("/{session_id}/end", status_code=202, response_model=Operation, responses=problems(404, 409, 412))
 async def end_session(session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition) -> Response:
-    """End the conversation: it takes no more messages. Ending it twice is fine."""
+    """End the conversation: it takes no more messages. The answer is the operation that learns from it: with a language
+    model memories, profile, experience and a summary; without one what can be done without. Ending it twice is fine."""
     return await write(lambda: sessions.end(session_id, if_match))
 
 

@@ -21,9 +21,15 @@ MESSAGES = Collection(
 )
 """`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts."""
 
-SESSION_INTERNAL = frozenset({"tenant_id"})
+SESSION_INTERNAL = frozenset({"tenant_id", "learned_seq"})
 MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
-"""Fields that never leave the service. `text` is what a message says, its content parts joined."""
+"""Fields that never leave the service. `learned_seq`: messages up to here were learned from. `text`: what a message
+says, its content parts joined."""
+
+
+POST_CONVERSATION = "post_conversation"
+SUMMARIZE = "summarize"
+"""Jobs that the layer above runs; sessions know their names alone."""
 
 
 def counter(session_id: str) -> str:

@@ -1,33 +1,49 @@
 """The rules of sessions. Methods that write return an `Outcome` and commit nothing."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from app.clock import Clock, rfc3339
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
+from app.jobs import operations
+from app.jobs.queue import Job
 from app.memories.documents import passage
 from app.memories.embeddings import Embeddings
 from app.memories.repository import MemoryRepository
 from app.offload import off_loop
 from app.schemas import same
 from app.sessions import documents
-from app.sessions.models import counter
+from app.sessions.models import POST_CONVERSATION, SUMMARIZE, counter
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
 from app.storage.collection import Allocate, Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
 
+LEARN_EVERY = 20
+"""Messages."""
+SUMMARY_TOKENS = 8_000
+QUIET = timedelta(seconds=30)
+
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class SessionService:
     def __init__(
-        self, sessions: SessionRepository, memories: MemoryRepository, embeddings: Embeddings, clock: Clock
+        self,
+        sessions: SessionRepository,
+        memories: MemoryRepository,
+        embeddings: Embeddings,
+        clock: Clock,
+        *,
+        learns: bool = False,
     ) -> None:
+        """`learns`: there is a language model that reads conversations."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
+        self._learns = learns
 
     async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
         now = self._now()
@@ -57,10 +73,34 @@ class SessionService:
         return self._changed(doc, fields)
 
     async def end(self, session_id: str, precondition: Precondition) -> Outcome:
-        """Ending an ended session changes nothing."""
+        """202 with the operation that learns from the conversation. Ending an ended session asks for it once more: what
+        was learned is not learned twice."""
         doc = await self._live(session_id)
         precondition.check(doc)
-        return self._changed(doc, {} if doc["status"] == "ended" else {"status": "ended", "ended_at": self._now()})
+        fields = {} if doc["status"] == "ended" else {"status": "ended", "ended_at": self._now()}
+        ended = self._changed(doc, fields)
+        owner = {name: doc[name] for name in ("agent_id", "user_id")}
+        payload = self._to_learn(session_id) | {"ended": True}
+        scope = self._sessions.scope
+        scope.require_write(doc["agent_id"], doc["user_id"])
+        operation, queued = operations.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
+        return Outcome(operation, [*ended.changes, *queued], 202, ended.headers)
+
+    def _to_learn(self, session_id: str) -> Doc:
+        return {"session_id": session_id, **self._sessions.scope.bindings()}
+
+    def _learn_on_the_way(self, session: Doc, added: list[Doc]) -> list[Change]:
+        """Every so many messages, and once it has gone quiet; a summary each time that so many tokens came."""
+        if not self._learns or session["memorize"] == "none":
+            return []
+        count, size = session["message_count"], session["token_count"]
+        due = [
+            (POST_CONVERSATION, count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY),
+            (SUMMARIZE, size // SUMMARY_TOKENS != (size + sum(doc["tokens"] for doc in added)) // SUMMARY_TOKENS),
+        ]
+        quiet, scope = self._clock.now() + QUIET, self._sessions.scope
+        payload = self._to_learn(session["session_id"])
+        return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
 
     def _changed(self, doc: Doc, fields: Doc) -> Outcome:
         if not fields:
@@ -95,6 +135,7 @@ class SessionService:
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(doc) for doc in messages]
         changes.append(self._sessions.count_in(session, messages))
+        changes += self._learn_on_the_way(session, messages)
         memories = await self._memorize(session, messages, now)
         for memory, entry in memories:
             changes += self._memories.add(memory, entry)

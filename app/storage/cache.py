@@ -1,20 +1,20 @@
 """Segments of the pairs in use, in memory, bounded in bytes, brought up to date by difference at each search."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from app.storage.segment import Row, Segment
 
 
 class SegmentCache:
-    """Pair → (segment, version). Used from the event loop's thread only."""
+    """(pair, model) → (segment, version). Used from the event loop's thread only."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held: OrderedDict[int, tuple[Segment, int, int]] = OrderedDict()
+        self._held: OrderedDict[Hashable, tuple[Segment, int, int]] = OrderedDict()
         self.nbytes = 0
 
-    def get(self, pair: int, floor: int) -> tuple[Segment, int] | None:
+    def get(self, pair: Hashable, floor: int) -> tuple[Segment, int] | None:
         """The copy of a pair and its version, unless there is none that the difference could bring up to date."""
         held = self._held.get(pair)
         if held is None or held[0].worn or held[1] < floor:
@@ -22,7 +22,7 @@ class SegmentCache:
         self._held.move_to_end(pair)
         return held[0], held[1]
 
-    def put(self, pair: int, segment: Segment, version: int) -> None:
+    def put(self, pair: Hashable, segment: Segment, version: int) -> None:
         old = self._held.pop(pair, None)
         size = segment.nbytes
         self.nbytes += size - (old[2] if old else 0)
@@ -31,10 +31,10 @@ class SegmentCache:
             _, (_, _, freed) = self._held.popitem(last=False)
             self.nbytes -= freed
 
-    def update(self, pair: int, segment: Segment, version: int, rows: Sequence[Row]) -> None:
+    def update(self, pair: Hashable, segment: Segment, version: int, rows: Sequence[Row]) -> None:
         segment.apply(rows)
         self.put(pair, segment, version)
 
-    def drop(self, pair: int) -> None:
+    def drop(self, pair: Hashable) -> None:
         _, _, freed = self._held.pop(pair, (None, 0, 0))
         self.nbytes -= freed

@@ -77,6 +77,9 @@ class Collection:
     unique: tuple[Unique, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
     """Equality prefixes that lists are asked by; each index ends in the order."""
+    selective: tuple[str, ...] = ()
+    """Indexed fields of which few documents share a value: where one is asked for, it is better to find these and sort
+    them than to walk an index in the order."""
     everywhere: tuple[str, ...] = ()
     """Fields by which jobs ask for every tenant's documents; each is an index without the tenant."""
     opaque: tuple[str, ...] = ()
@@ -133,6 +136,8 @@ class Update:
     expect: Mapping[str, Any] = field(default_factory=dict)
     entry: SearchEntry | None = None
     """None: text and vector stay as they are."""
+    keep: bool = False
+    """The vector that `entry` replaces stays beside it, for those who search by its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +218,63 @@ class Finding:
     detail: str
 
 
+Which: TypeAlias = Literal["every", "unlike", "other"]
+"""Pairs with documents: all; those not known to be of a model throughout; those known to be of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A document that has no vector of the model asked for, or only beside another; `row` is where a page goes on."""
+
+    row: int
+    doc: Doc
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCounts:
+    """Of a collection: `records` = `of_model` + `without` any vector + `others`; `kept`: vectors beside those."""
+
+    records: int
+    of_model: int
+    without: int
+    others: int
+    kept: int
+
+
+class Reembedding(Protocol):
+    """What moving to another embedding model needs of an engine, for every tenant; a model by its code (`model_id`).
+
+    Pairs, by their numbers, know whether all of their vectors are of one model: a write of another one clears that.
+    """
+
+    async def pairs(self, collection: Collection, model: int, after: int, limit: int, which: Which) -> list[int]:
+        """In the order of their numbers."""
+        ...
+
+    async def lacking(
+        self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
+    ) -> list[Lacking]: ...
+
+    async def settle(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+        """Notes which of the pairs have vectors of the model throughout."""
+        ...
+
+    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
+        """By looking at every row."""
+        ...
+
+    async def drop_kept(self, collection: Collection) -> int:
+        """Forgets what `Update.keep` kept; how many vectors."""
+        ...
+
+
 class Store(Protocol):
     """One engine. Every method raises StoreUnavailable when the store cannot be read or written."""
 
     name: str
+
+    @property
+    def reembedding(self) -> Reembedding: ...
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None: ...
 

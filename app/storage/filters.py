@@ -78,10 +78,17 @@ def both(*parts: Filter | None) -> Filter:
 
 def value_at(doc: Mapping[str, Any], field: str) -> Any:
     """The value of a field, `source.session_id` included; None where there is none."""
+    if "." not in field:
+        return doc.get(field)
     value: Any = doc
     for name in field.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
+
+
+def top_of(field: str) -> str:
+    """The top-level field that a field lies in."""
+    return field.partition(".")[0]
 
 
 def matches(doc: Mapping[str, Any], where: Filter) -> bool:

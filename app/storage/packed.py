@@ -4,7 +4,7 @@ int8 with one scale a vector finds what float32 finds at a quarter of the size; 
 that only the vector's length in int8 units is kept. A cold scope is read with `np.frombuffer`, without a loop.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from app.clock import to_ms
 from app.storage.collection import Searched, SearchEntry
-from app.storage.filters import value_at
+from app.storage.filters import top_of, value_at
 from app.storage.search import Floats
 from app.storage.text import name_id
 
@@ -63,6 +63,7 @@ def quantise(vector: Floats) -> NDArray[np.int8]:
     return whole
 
 
+@cache
 def model_id(name: str, dim: int) -> int:
     """Code of a model and its dimension in a record; 0 is kept for no vector."""
     return crc32(f"{name}:{dim}".encode()) or 1
@@ -90,28 +91,51 @@ def pack(spec: Searched, doc: Mapping[str, Any], entry: SearchEntry, rev: int) -
     )
 
 
-def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int) -> Packed:
-    """The record of a changed document whose text and vector stayed."""
-    head = np.frombuffer(old.head, head_dtype(len(spec.ranges)))[0].copy()
-    place = head["session"], head["ordinal"]
-    _describe(head, spec, doc)
-    facets = _facets(spec, doc).tobytes()
+def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int, changed: Set[str] | None = None) -> Packed:
+    """The record of a changed document whose text and vector stayed; `changed`: its new top-level fields, None: any."""
+    record = bytearray(old.head)  # written through `head`: copying a record of numpy costs more than all the rest
+    head = np.frombuffer(record, head_dtype(len(spec.ranges)))[0]
+    place = int(head["session"]), int(head["ordinal"])
+    _describe(head, spec, doc, changed)
+    facets = old.facets
+    if changed is None or not changed.isdisjoint(_facet_sources(spec)):
+        facets = _facets(spec, doc).tobytes()
     if facets != old.facets or place != (head["session"], head["ordinal"]):
         head["rev"] = rev
-    return replace(old, head=head.tobytes(), facets=facets)
+    return replace(old, head=bytes(record), facets=facets)
 
 
-def _describe(head: Any, spec: Searched, doc: Mapping[str, Any]) -> None:
+def _describe(head: Any, spec: Searched, doc: Mapping[str, Any], changed: Set[str] | None = None) -> None:
+    for name, sources, read in _parts(spec):
+        if changed is None or not changed.isdisjoint(sources):
+            head[name] = read(doc)
+
+
+@cache
+def _parts(spec: Searched) -> tuple[tuple[str, frozenset[str], Callable[[Mapping[str, Any]], Any]], ...]:
+    """Of the record: the field, the top-level fields of the document that it is read from, how it is read."""
+
+    def one(field: str, read: Callable[[Any], Any]) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
+        return (field,), lambda doc: read(value_at(doc, field))
+
+    parts = {
+        "time": (spec.time, lambda doc: to_ms(_first(doc, spec.time))),
+        "anchor": (spec.anchor, lambda doc: to_ms(_first(doc, spec.anchor))),
+        "content": one(spec.content, lambda value: int(value or 0)),
+        "session": ((spec.session, spec.ordinal), lambda doc: _session(spec, doc)),
+        "ordinal": one(spec.ordinal, lambda value: value or 0),
+        "importance": one(spec.importance, lambda value: value or 0.0),
+        "pinned": one(spec.pinned, bool),
+        "speaker": one(spec.speaker, lambda value: name_id(value or "")),
+        "ranges": (spec.ranges, lambda doc: [range_value(value_at(doc, field)) for field in spec.ranges]),
+    }
+    return tuple((name, frozenset(map(top_of, fields)), read) for name, (fields, read) in parts.items())
+
+
+def _session(spec: Searched, doc: Mapping[str, Any]) -> int:
+    """What was made of a session was not said in it, and has no place there."""
     session = value_at(doc, spec.session)
-    head["time"] = to_ms(_first(doc, spec.time))
-    head["anchor"] = to_ms(_first(doc, spec.anchor))
-    head["content"] = int(value_at(doc, spec.content) or 0)
-    head["session"] = 0 if session is None else facet_id(spec.session, session)
-    head["ordinal"] = value_at(doc, spec.ordinal) or 0
-    head["importance"] = value_at(doc, spec.importance) or 0.0
-    head["pinned"] = bool(value_at(doc, spec.pinned))
-    head["speaker"] = name_id(value_at(doc, spec.speaker) or "")
-    head["ranges"] = [range_value(value_at(doc, field)) for field in spec.ranges]
+    return 0 if session is None or value_at(doc, spec.ordinal) is None else facet_id(spec.session, session)
 
 
 def range_value(value: str | float | None) -> float:
@@ -123,6 +147,11 @@ def range_value(value: str | float | None) -> float:
 
 def _first(doc: Mapping[str, Any], fields: tuple[str, ...]) -> str:
     return str(next(value for field in fields if (value := value_at(doc, field)) is not None))
+
+
+@cache
+def _facet_sources(spec: Searched) -> frozenset[str]:
+    return frozenset(map(top_of, spec.facets))
 
 
 def _facets(spec: Searched, doc: Mapping[str, Any]) -> NDArray[np.uint64]:

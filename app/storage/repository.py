@@ -101,7 +101,7 @@ class Repository:
 
     def delete(self, doc: Doc) -> Delete:
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
-        expect = {"version": doc["version"]}
+        expect = {name: doc[name] for name in ("version", "created_at")}  # an id that was freed may be another's now
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect)
 
 

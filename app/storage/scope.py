@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.errors import Forbidden
 from app.storage.filters import Absent, Filter, In, Or, both
@@ -19,8 +19,7 @@ SYSTEM: Final = ""
 """Tenant of what belongs to the service itself; no key can name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """Owner of a record. `agent=ANY` stands for every pair of the user, in searches only."""
 
     agent: str | None | _Any
@@ -36,7 +35,27 @@ class Scope:
     users: frozenset[str] | None = None
     key_id: str | None = None
 
+    def bindings(self) -> dict[str, Any]:
+        """What a job that works for this caller is given, to be read by `of_bindings`."""
+        return {
+            "agents": None if self.agents is None else sorted(self.agents),
+            "users": None if self.users is None else sorted(self.users),
+            "key_id": self.key_id,
+        }
+
+    @classmethod
+    def of_bindings(cls, tenant: str, bindings: Mapping[str, Any]) -> "Scope":
+        agents, users = bindings.get("agents"), bindings.get("users")
+        return cls(
+            tenant,
+            None if agents is None else frozenset(agents),
+            None if users is None else frozenset(users),
+            bindings.get("key_id"),
+        )
+
     def sees(self, doc: Mapping[str, Any]) -> bool:
+        if self.agents is None and self.users is None:
+            return True
         agent, user = doc.get("agent_id"), doc.get("user_id")
         return self._sees_agent(agent) and self._sees_user(user)
 

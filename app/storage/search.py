@@ -92,10 +92,12 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     """Columns of several pairs, at least one, as one scope: codes and neighbours are shifted, statistics are added."""
     if len(parts) == 1:
         return parts[0]
-    sources = tuple(getattr(part, name) for part in parts for name in _FIXED)
-    fixed = parts[0].derived.get("joined", sources, lambda: _joined(parts))
+    kept = parts[0].derived
+    fixed = kept.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
+    fading = kept.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
     return Columns(
         **fixed,
+        **fading,
         matched=np.concatenate([p.matched for p in parts]),
         cosine=np.concatenate([p.cosine for p in parts]),
         has_vector=np.concatenate([p.has_vector for p in parts]),
@@ -104,8 +106,18 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     )
 
 
-_PLAIN = ("rows", "length", "speaker", "time", "flags", "base_importance", "anchor", "pinned", "agent", "content")
+_PLAIN = ("rows", "length", "speaker", "time", "flags", "agent", "content")
 _FIXED = (*_PLAIN, "count", "mean_length", "previous", "following", "session")
+_FADING = ("base_importance", "anchor", "pinned")
+"""Apart from the others, which an access leaves alone."""
+
+
+def _sources(parts: Sequence[Columns], names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(getattr(part, name) for part in parts for name in names)
+
+
+def _in_a_row(parts: Sequence[Columns], names: Sequence[str]) -> dict[str, Any]:
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
 
 
 def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
@@ -114,7 +126,7 @@ def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
     codes = np.cumsum([0, *(int(p.session.max(initial=-1)) + 1 for p in parts)])
     count = sum(p.count for p in parts)
     return {
-        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in _PLAIN},
+        **_in_a_row(parts, _PLAIN),
         "count": count,
         "mean_length": sum(p.mean_length * p.count for p in parts) / max(1, count),
         "previous": np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),

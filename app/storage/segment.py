@@ -6,7 +6,7 @@ is appended anew; a deleted one dies. Dead entries are left out of every answer;
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,15 @@ from app.storage.search import Bools, Columns, Floats, Ints, SearchQuery
 from app.storage.text import name_id
 
 MIN_DEAD = 32
+OWN_BYTES, ENTRY_BYTES = 8_192, 284
+"""What Python keeps for a segment and for an entry (its place, and what searches reckon once), as tracemalloc measured
+it with segments of 100 and of 20,000 entries."""
 SLACK = 8
 """A segment just read has room for an eighth more, so that the next write does not copy all of it."""
+
+
+_FADING = ("importance", "anchor", "pinned")
+"""Fields of a record that an access may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,21 @@ class Row:
 
     id: int
     packed: Packed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many documents: their handles, and each part of their packed records joined, with the length in bytes of each.
+    A document without a vector has one of no length."""
+
+    ids: Sequence[int]
+    heads: bytes
+    vectors: bytes
+    terms: bytes
+    facets: bytes
+    vector_lengths: Sequence[int]
+    term_lengths: Sequence[int]
+    facet_lengths: Sequence[int]
 
 
 class Segment:
@@ -60,15 +82,29 @@ class Segment:
     @property
     def nbytes(self) -> int:
         own = (self._heads, self._vectors, self._ids, self._alive, self._links, self._sessions)
-        return sum(a.nbytes for a in own) + self._terms.nbytes + self._facets.nbytes + 200 * len(self._index)
+        return (
+            sum(a.nbytes for a in own)
+            + self._terms.nbytes
+            + self._facets.nbytes
+            + OWN_BYTES
+            + ENTRY_BYTES * len(self._index)
+        )
 
     # --- Keeping up ---------------------------------------------------------------------------------------------------
 
     def apply(self, rows: Sequence[Row]) -> None:
         """Brings changed rows up to date; applying a row twice changes nothing."""
-        fresh = [row for row in rows if not self._settle(row)]
+        others = self._amend(rows)
+        if not others:
+            return
+        fresh = [row for row in others if not self._settle(row)]
         if fresh:
             self._append(fresh)
+        self._fixed = None
+
+    def fill(self, block: Block) -> None:
+        """All documents of a segment that has none yet, at once: a fraction of what as many rows cost."""
+        self._take(block)
         self._fixed = None
 
     @property
@@ -76,20 +112,33 @@ class Segment:
         """So many entries are dead that it is better loaded anew."""
         return self._dead > max(MIN_DEAD, self._size // 4)
 
+    def _amend(self, rows: Sequence[Row]) -> list[Row]:
+        """Overwrites the records whose text, vector, facets and session stayed; the rows for which that is not so."""
+        known = [(row, at) for row in rows if row.packed is not None and (at := self._index.get(row.id)) is not None]
+        if not known:
+            return list(rows)
+        heads = np.frombuffer(b"".join(row.packed.head for row, _ in known if row.packed), self._heads.dtype)
+        places = np.array([at for _, at in known], np.int64)
+        stayed = heads["rev"] == self._heads["rev"][places]
+        heads, places = heads[stayed], places[stayed]
+        before = self._heads[places]
+        self._heads[places] = heads
+        self._note_ranges(heads["ranges"])
+        if self._fixed is not None:
+            for name in _FADING:
+                before[name] = heads[name]
+            # an access changes nothing else, and happens after each search; bytes, for NaN is not equal to itself
+            kept = before.tobytes() == heads.tobytes()
+            self._fixed = self._fixed.with_columns(self._fading(self._fixed.live)) if kept else None
+        settled = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
+        return [row for row in rows if row.id not in settled]
+
     def _settle(self, row: Row) -> bool:
-        """True when the row needs no new entry."""
+        """Ends what was the row's entry; True when it needs no new one."""
         at = self._index.get(row.id)
-        if row.packed is None or at is None:
-            if at is not None:
-                self._kill(row.id, at)
-            return row.packed is None
-        head = np.frombuffer(row.packed.head, self._heads.dtype)[0]
-        if head["rev"] == self._heads[at]["rev"]:
-            self._heads[at] = head
-            self._fill(at, at + 1)
-            return True
-        self._kill(row.id, at)
-        return False
+        if at is not None:
+            self._kill(row.id, at)
+        return row.packed is None
 
     def _kill(self, row_id: int, at: int) -> None:
         self._alive[at] = False
@@ -106,21 +155,35 @@ class Segment:
 
     def _append(self, rows: Sequence[Row]) -> None:
         packed = [row.packed for row in rows if row.packed is not None]
-        start, stop = self._size, self._size + len(packed)
+        vectors = [p.vector or b"" for p in packed]
+        block = Block(
+            ids=[row.id for row in rows],
+            heads=b"".join([p.head for p in packed]),
+            vectors=b"".join(vectors),
+            terms=b"".join([p.terms for p in packed]),
+            facets=b"".join([p.facets for p in packed]),
+            vector_lengths=[len(vector) for vector in vectors],
+            term_lengths=[len(p.terms) for p in packed],
+            facet_lengths=[len(p.facets) for p in packed],
+        )
+        self._take(block)
+
+    def _take(self, block: Block) -> None:
+        start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
         self._size = stop
-        self._heads[start:stop] = np.frombuffer(b"".join(p.head for p in packed), self._heads.dtype)
-        self._fill(start, stop)
-        self._vectors[start:stop] = self._int8(packed)
-        self._ids[start:stop] = [row.id for row in rows]
+        self._heads[start:stop] = np.frombuffer(block.heads, self._heads.dtype)
+        self._note_ranges(self._heads["ranges"][start:stop])
+        self._take_vectors(block, start, stop)
+        self._ids[start:stop] = block.ids
         self._alive[start:stop] = True
-        self._index.update((row.id, start + i) for i, row in enumerate(rows))
-        self._post(packed, start)
+        self._index.update(zip(block.ids, range(start, stop), strict=True))
+        self._post(block, start)
         self._link(start, stop)
 
-    def _fill(self, start: int, stop: int) -> None:
+    def _note_ranges(self, ranges: NDArray[np.float64]) -> None:
         """A range that some entry once had counts as not empty, for good: that is slower, never wrong."""
-        missing = np.isnan(self._heads["ranges"][start:stop]).all(axis=0).tolist()
+        missing: list[bool] = np.logical_and.reduce(np.isnan(ranges), axis=0).tolist()
         self._empty = [was and now for was, now in zip(self._empty, missing, strict=True)]
 
     def _grow(self, needed: int) -> None:
@@ -133,23 +196,32 @@ class Segment:
             setattr(self, name, np.concatenate((old, np.empty((more, *old.shape[1:]), old.dtype))))
         self._links = np.concatenate((self._links, np.empty((2, more), np.int64)), axis=1)
 
-    def _int8(self, packed: Sequence[Packed]) -> NDArray[np.int8]:
-        """(n, dim); vectors of another length (another model's) are zeros, which no query of ours matches."""
-        blank = bytes(self._dim)
-        joined = b"".join(p.vector if p.vector and len(p.vector) == self._dim else blank for p in packed)
-        return np.frombuffer(joined, np.int8).reshape(-1, self._dim)
+    def _take_vectors(self, block: Block, start: int, stop: int) -> None:
+        """Vectors of another length (another model's) are zeros, which no query of ours matches."""
+        lengths = np.asarray(block.vector_lengths, np.int64)
+        ours = lengths == self._dim
+        whole = np.frombuffer(block.vectors, np.int8)
+        if ours.all():
+            self._vectors[start:stop] = whole.reshape(-1, self._dim)
+            return
+        self._vectors[start:stop] = 0
+        ends = np.cumsum(lengths)
+        for at in np.flatnonzero(ours).tolist():
+            self._vectors[start + at] = whole[ends[at] - self._dim : ends[at]]
 
-    def _post(self, packed: Sequence[Packed], start: int) -> None:
-        terms = np.frombuffer(b"".join(p.terms for p in packed), TERM)
-        facets = np.frombuffer(b"".join(p.facets for p in packed), FACET)
-        rows = np.arange(start, start + len(packed), dtype=np.int32)
-        held = np.repeat(rows, [len(p.terms) // TERM.itemsize for p in packed])
-        self._terms.append(np.ascontiguousarray(terms["id"]), held, np.ascontiguousarray(terms["count"]))
-        held = np.repeat(rows, [len(p.facets) // FACET.itemsize for p in packed])
-        self._facets.append(facets, held, np.ones(len(facets), np.uint8))
+    def _post(self, block: Block, start: int) -> None:
+        rows = np.arange(start, start + len(block.ids), dtype=np.int32)
+        words, values = np.frombuffer(block.terms, TERM), np.frombuffer(block.facets, FACET)
+        held = np.repeat(rows, np.asarray(block.term_lengths, np.int64) // TERM.itemsize)
+        self._terms.append(np.ascontiguousarray(words["id"]), held, np.ascontiguousarray(words["count"]))
+        held = np.repeat(rows, np.asarray(block.facet_lengths, np.int64) // FACET.itemsize)
+        self._facets.append(values, held, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:
         """Neighbours in the session, by ordinal: at the end where it continues, else all anew."""
+        if not start:
+            self._link_first()
+            return
         self._links[:, start:stop] = -1
         in_order = True
         for at in range(start, stop):
@@ -165,6 +237,14 @@ class Segment:
                 in_order &= self._place(last) < self._place(at)
         if not in_order:
             self._relink()
+
+    def _link_first(self) -> None:
+        """The same for a segment that was empty, without a loop."""
+        keys, codes = np.unique(self._heads["session"][: self._size], return_inverse=True)
+        none = int(keys[:1].tolist() == [0])  # 0 sorts first, and stands for no session
+        self._sessions[: self._size] = codes - none
+        self._session_codes = {key: code for code, key in enumerate(keys[none:].tolist())}
+        self._relink()
 
     def _place(self, at: int) -> tuple[int, int]:
         """In its session: by ordinal, then in the order of insertion."""
@@ -225,29 +305,53 @@ class Segment:
                 "speaker": heads["speaker"][at].astype(np.int64),
                 "time": heads["time"][at].copy(),
                 "flags": heads["flags"][at].astype(np.int64),
-                "base_importance": heads["importance"][at].copy(),
-                "anchor": heads["anchor"][at].copy(),
-                "pinned": heads["pinned"][at].astype(np.bool_),
+                **self._fading(live),
                 "agent": np.full(len(length), self._agent, np.int64),
                 "content": heads["content"][at].copy(),
                 "derived": Derived(),
             },
         )
 
+    def _fading(self, live: Ints | None) -> dict[str, Any]:
+        """The columns that say how documents fade, of the entries `live`."""
+        at = slice(None) if live is None else live
+        heads = self._heads[: self._size]
+        return {
+            "base_importance": heads["importance"][at].copy(),
+            "anchor": heads["anchor"][at].copy(),
+            "pinned": heads["pinned"][at].astype(np.bool_),
+        }
+
     def _cosine(self, query: SearchQuery, fixed: "_Fixed") -> tuple[Floats, Bools]:
         n = self._size
         if query.vector is None or len(query.vector) != self._dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        wanted = quantise(query.vector)
+        wanted, scale = _quantised(query.vector)
         has_vector, per_norm = fixed.of_model(model_id(query.model, self._dim))
         # a product of int8 vectors is a whole number that float32 holds exactly
-        dots = simsimd.cdist(wanted[np.newaxis], self._vectors[:n], metric="dot", out_dtype="float32")
+        dots = simsimd.cdist(wanted, self._vectors[:n], metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
+        cosine *= scale
+        return cosine.clip(-1, 1, out=cosine), has_vector
+
+
+_QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}
+"""By identity of a query's vector, which is held here, so that no other can have it."""
+MAX_QUERIES = 512
+
+
+def _quantised(vector: Floats) -> tuple[NDArray[np.int8], np.float32]:
+    """(1, dim) and 1 / its length; kept where nobody can write into the vector, as with those the embedder keeps."""
+    held = _QUERIES.get(id(vector))
+    if held is None:
+        wanted = quantise(vector)
         whole = wanted.astype(np.float32)
-        cosine *= np.float32(1 / math.sqrt(whole.dot(whole)))
-        np.minimum(cosine, 1, out=cosine)
-        np.maximum(cosine, -1, out=cosine)
-        return cosine, has_vector
+        held = vector, wanted[np.newaxis], np.float32(1 / math.sqrt(whole.dot(whole)))
+        if not vector.flags.writeable:
+            if len(_QUERIES) >= MAX_QUERIES:
+                _QUERIES.clear()
+            _QUERIES[id(vector)] = held
+    return held[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +366,10 @@ class _Fixed:
     columns: dict[str, Any]
     """Fields of `Columns`."""
     _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
+
+    def with_columns(self, columns: dict[str, Any]) -> "_Fixed":
+        """The same but for these; what was derived from the others stays."""
+        return replace(self, columns=self.columns | columns)
 
     def of_model(self, model: int) -> tuple[Bools, Floats]:
         """Which entries have a vector of the model, and 1 / its norm, 0 for the others."""

@@ -11,7 +11,7 @@ from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
 from app.offload import off_loop
-from app.schemas import merge_patch, same
+from app.schemas import merge_patch, require_size, same
 from app.settings import LimitSettings
 from app.storage.collection import Change, Doc
 from app.storage.filters import Eq, both
@@ -31,6 +31,7 @@ class TaskService:
 
     async def create(self, body: TaskCreate, precondition: Precondition) -> Outcome:
         precondition.check(None)
+        require_size(body.context, self._limits.object_bytes, "context", "/context")
         now = self._now()
         fields = body.model_dump()
         doc = {
@@ -96,6 +97,7 @@ class TaskService:
         merged = merge_patch(task["context"], patch)
         if state.most_keys(merged) > self._limits.object_keys:
             raise invalid("", f"the context would have an object of more than {self._limits.object_keys} keys")
+        require_size(merged, self._limits.object_bytes, "context", "")
         return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> Outcome:

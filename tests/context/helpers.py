@@ -12,6 +12,8 @@ from tests.memories.helpers import PAIR, Json
 FRAME = tokens.count(layout.OPENING) + tokens.count(layout.CLOSING)
 TITLES = {
     "profile": "Profile",
+    "facts": "Facts",
+    "procedures": "Procedures",
     "memories": "Memories",
     "episodes": "Past actions",
     "working": "Task in hand",

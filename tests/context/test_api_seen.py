@@ -152,7 +152,9 @@ async def stock(api: httpx.AsyncClient, headers: dict[str, str], user: str, suff
         ("POST", f"/v1/sessions/s-{user}/messages", {**who, "messages": said(f"{SECRETS[1]} {suffix}")}),
         ("POST", "/v1/actions", {**who, "action_type": "search", "content": f"{SECRETS[2]} {suffix}"}),
         ("PATCH", f"/v1/users/{user}/profile", {"name": f"{SECRETS[3]} {suffix}"}),
+        ("POST", "/v1/facts", {**who, "subject": "Ada", "predicate": "hides", "object": f"the key {suffix}"}),
         ("POST", "/v1/tasks", {**who, "task_id": f"t-{user}", "goal": f"{SECRETS[4]} {suffix}"}),
+        ("POST", "/v1/procedures", {**who, "name": "Hide", "trigger": "Ada asks", "steps": [f"in Boston {suffix}"]}),
     ]
     for method, path, body in bodies:
         answered = await api.request(method, path, json=body, headers=headers)
@@ -163,7 +165,7 @@ async def asked(api: httpx.AsyncClient, headers: dict[str, str], user: str | Non
     body = {"agent_id": "a", "query": "Where is Ada?", "session_id": f"s-{of}", "task_id": f"t-{of}"}
     answered = await api.post(
         "/v1/context",
-        json={**body, **({} if user is None else {"user_id": user}), "intent": "recall"},
+        json={**body, **({} if user is None else {"user_id": user}), "intent": "recall", "include": ["procedures"]},
         headers=headers,
     )
     assert answered.status_code == 200, answered.text
@@ -180,7 +182,7 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
 
     own = await asked(api, owner, "u", "u")
     assert names(own) == list(TITLES)
-    assert own["text"].count("of-u") == 5
+    assert own["text"].count("of-u") == 7
     assert "of-v" not in own["text"]
 
     stranger = await asked(api, other_tenant, "u", "u")
@@ -190,7 +192,7 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
     for user, of in (("u", "u"), ("v", "u"), ("u", "v"), (None, "u")):
         cut = await asked(api, bound, user, of)
         assert "of-u" not in str(cut)
-    assert (await asked(api, bound, "v", "v"))["text"].count("of-v") == 5
+    assert (await asked(api, bound, "v", "v"))["text"].count("of-v") == 7
 
     nobody = await asked(api, owner, None, "nobody")
     assert nobody["text"] == ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -97,6 +98,26 @@ async def test_only_what_matches_in_the_tenant_named_is_touched(store: Store) ->
     assert others.isdisjoint(mine)
     assert {final[one]["tenant_id"] for one in others} == {T, OTHER}
     assert {final[one]["agent_id"] for one in others} == {"a", None}
+
+
+async def test_what_has_moved_by_less_than_asked_is_not_written_and_lags_by_less_whatever_the_schedule(
+    store: Store,
+) -> None:
+    seed, decay, least = random.Random(5), Decay(0.5, 10.0, 0.05), 0.01
+    await store.commit([memory(seed) for _ in range(60)])
+    moments = sorted(NOW + timedelta(hours=seed.uniform(0, 4_000)) for _ in range(5))
+    for moment in moments:
+        before = await everything(store)
+        changed = await store.apply(MEMORIES, None, replace(rule(decay, moment), least=least))
+        after = await everything(store)
+        lag = {one: abs(doc["importance"] - expected(doc, decay, moment)) for one, doc in before.items()}
+        for one, doc in after.items():
+            written = doc["importance"] != before[one]["importance"]
+            assert written is (lag[one] >= least)
+            assert doc["importance"] == (
+                pytest.approx(expected(doc, decay, moment)) if written else before[one]["importance"]
+            )
+        assert changed == sum(value >= least for value in lag.values())
 
 
 async def test_more_than_one_step_leaves_nobody_out_and_two_at_once_agree(

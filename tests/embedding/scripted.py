@@ -1,11 +1,11 @@
-"""An OpenAI-compatible server of `/embeddings` on loopback that does, request by request, what a test told it to."""
+"""An OpenAI-compatible server on loopback that does, request by request, what a test told it to."""
 
 import json
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +16,7 @@ DIM = 4
 
 @dataclass
 class Reply:
-    """What one request gets. `body` as it is; without one, the vectors that were asked for, passed through `change`."""
+    """What one request gets. `body` as it is; without one, what the server gives of itself (vectors, say)."""
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -44,9 +44,10 @@ def vector(text: str, dim: int = DIM) -> list[float]:
 class ScriptedServer:
     """Answers as it should once the script is at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[Reply, dict[str, Any]], bytes]) -> None:
         self.script: deque[Reply] = deque()
         self.seen: list[Seen] = []
+        self.refused: str | None = None  # a word that it takes in no text
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,13 +58,15 @@ class ScriptedServer:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 outer.seen.append(Seen(time.monotonic(), self.path, headers, json.loads(raw)))
                 reply = outer.script.popleft() if outer.script else Reply()
+                if outer.refused is not None and any(outer.refused in text for text in json.loads(raw)["input"]):
+                    reply = Reply(400)
                 time.sleep(reply.delay)
                 self.close_connection = True
                 with suppress(OSError):  # the caller has gone
-                    self._answer(reply, json.loads(raw)["input"])
+                    self._answer(reply, json.loads(raw))
 
-            def _answer(self, reply: Reply, texts: list[str]) -> None:
-                body = reply.body if reply.body is not None else _embeddings(reply, texts)
+            def _answer(self, reply: Reply, asked: dict[str, Any]) -> None:
+                body = reply.body if reply.body is not None else answer(reply, asked)
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():
                     self.send_header(name, value)
@@ -97,7 +100,8 @@ class ScriptedServer:
         self._http.server_close()
 
 
-def _embeddings(reply: Reply, texts: list[str]) -> bytes:
+def _embeddings(reply: Reply, asked: dict[str, Any]) -> bytes:
+    texts = asked["input"]
     vectors = reply.rows if reply.rows is not None else [vector(text, reply.dim) for text in texts]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(vectors)]
     data.reverse()  # the order is in the index alone
@@ -105,8 +109,10 @@ def _embeddings(reply: Reply, texts: list[str]) -> bytes:
 
 
 @contextmanager
-def scripted_server() -> Iterator[ScriptedServer]:
-    server = ScriptedServer()
+def scripted_server(
+    answer: Callable[[Reply, dict[str, Any]], bytes] = _embeddings,
+) -> Iterator[ScriptedServer]:
+    server = ScriptedServer(answer)
     try:
         yield server
     finally:

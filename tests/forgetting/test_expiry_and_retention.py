@@ -9,15 +9,17 @@ import pytest
 
 from app.actions.models import ACTIONS
 from app.clock import rfc3339
+from app.jobs import operations
+from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
 from app.memories.models import MEMORIES, PENDING
 from app.settings import JobSettings, Settings
-from app.storage.collection import Doc, Store
-from app.storage.scope import SYSTEM
+from app.storage.collection import Doc, Insert, Store
+from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.forgetting.test_api_forget import rows_of, run
 from tests.memories.helpers import PAIR, Faulty, Json, found, history, remember
-from tests.operations.test_api_operations import work
+from tests.operations.test_api_operations import forget, work
 
 pytestmark = pytest.mark.anyio
 
@@ -231,3 +233,32 @@ async def test_message_memories_unused_for_a_year_are_archived_then_purged(
     await by_clock(service, "expiry")
     assert {doc["content"] for doc in await rows_of(service, "agent_memories")} == {"my bicycle is red", "a fact"}
     assert len(await rows_of(service, "messages")) == 2, "short-term memory is another matter"
+
+
+# --- Operations and jobs that are over --------------------------------------------------------------------------------
+
+
+async def test_operations_that_ended_and_jobs_that_failed_long_ago_are_deleted(
+    service: Service, clock: TurnedClock
+) -> None:
+    store, born = service.resources.store, clock.now()
+    waiting, _ = operations.begin(Scope("other"), "forget", born)
+    ended = operations.begin(Scope("other"), "forget", born)[0] | {"status": "succeeded"}
+    await store.commit([Insert(OPERATIONS, doc) for doc in (waiting, ended)])
+    await forget(service)
+    await store.commit([Job("unknown", SYSTEM).enqueue(born)])
+    for _ in range(6):
+        await work(service)
+        clock.move(days=1)
+    assert [doc["status"] for doc in await rows_of(service, "jobs")] == ["failed"]
+    clock.move(days=24)
+    young = await forget(service)
+    await by_clock(service, "retention")
+    assert len(await rows_of(service, "operations")) == 4, "a day longer than it can be undone"
+    clock.move(days=7)
+    await by_clock(service, "retention")
+    left = {doc["operation_id"] for doc in await rows_of(service, "operations")}
+    assert left == {waiting["operation_id"], young["operation_id"]}, "what is not over stays, however old"
+    assert await rows_of(service, "jobs") == []
+    clock.move(days=32)
+    assert (await run(service, "retention"))["operations"] == 1

@@ -49,6 +49,8 @@ async def whole_conversation(talk: Talk) -> None:
     for part in (
         more_talk.tasks,
         more_talk.actions,
+        more_talk.procedures,
+        more_talk.facts,
         more_talk.contexts,
         more_talk.people,
         more_talk.agents,
@@ -86,7 +88,10 @@ async def _session(talk: Talk) -> None:
     await talk("update_session", session_id="chat-1", body={"summary": "Ada moved to Boston."})
     await talk("update_session", 412, session_id="chat-1", body={"summary": None}, headers={"If-Match": '"99"'})
     await talk("list_sessions", **OWNER)
-    await talk("end_session", session_id="chat-1")
+    await talk("summarize_session", 202, session_id="chat-1")
+    await talk("summarize_session", 404, session_id="none")
+    await talk("end_session", 202, session_id="chat-1")
+    await talk("extract_memories", 201, body={**OWNER, "messages": [{"role": "user", "content": "I prefer tea."}]})
     await talk("append_messages", 409, session_id="chat-1", body=words)
     await talk("clear_messages", session_id="chat-1")
 

@@ -53,6 +53,57 @@ async def actions(talk: Talk) -> None:
     await talk("get_action_stats", 422, agent_id="support", tz="Nowhere/Land")
 
 
+async def facts(talk: Talk) -> None:
+    home = {**OWNER, "subject": "Ada", "predicate": "lives_in"}
+    since = {"object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
+    await talk("assert_fact", 201, body={**home, **since})
+    await talk("assert_fact", 200, body={**home, **since})
+    made = await talk("assert_fact", 201, body={**home, "object": "Boston", "valid_from": "2026-05-01T00:00:00Z"})
+    weak = await talk("assert_fact", 201, body={**home, "object": "Paris", "trust": 0.3})
+    knows = {**OWNER, "subject": "Ada", "predicate": "knows", "cardinality": "many"}
+    await talk("assert_facts", 201, body={"items": [{**knows, "object": name} for name in ("Ben", "Cleo")]})
+    await talk("list_facts", **OWNER, subject="ada", as_of="2020-01-01T00:00:00Z")
+    await talk("list_facts", **OWNER, status="any", timeline=True, limit=1)
+    await talk("list_facts", 422, timeline=True, as_of="2020-01-01T00:00:00Z")
+    await talk("list_entities", **OWNER, prefix="a")
+    await talk("get_neighbors", **OWNER, name="Ada", depth=2)
+    await talk("get_neighbors", 422, name="Ada")
+    await talk("search_facts", body={**OWNER, "query": "Where does she live?", "top_k": 2})
+    await talk("resolve_fact", 422, fact_id=weak["fact_id"], body={"keep": "nonsense"})
+    await talk("resolve_fact", fact_id=weak["fact_id"], body={"keep": made["fact_id"]})
+    await talk("resolve_fact", 409, fact_id=weak["fact_id"], body={"keep": "both"})
+    named: dict[str, Any] = {"fact_id": made["fact_id"]}
+    await talk("get_fact", **named)
+    await talk("get_fact_history", **named)
+    await talk("retract_fact", 412, **named, headers={"If-Match": '"9"'})
+    await talk("retract_fact", **named)
+    await talk("delete_fact", 204, **named)
+    await talk("get_fact", 404, **named)
+
+
+async def procedures(talk: Talk) -> None:
+    steps = ["Look up the tracking number", "Ask the carrier", "Refund the order"]
+    refund = {**OWNER, "name": "Refund a lost parcel", "trigger": "A parcel never arrived", "steps": steps}
+    made = await talk("create_procedure", 201, body={**refund, "preconditions": ["The order was paid"]})
+    await talk("create_procedure", 409, body=refund)
+    named: dict[str, Any] = {"procedure_id": made["procedure_id"]}
+    await talk("record_outcome", 201, **named, body={"success": True})
+    failed = {"success": False, "note": "The carrier answers after 9 only", "task_id": "compare"}
+    await talk("record_outcome", 201, **named, body=failed, headers={"Idempotency-Key": "outcome-1"})
+    await talk("record_outcome", 201, **named, body=failed, headers={"Idempotency-Key": "outcome-1"})
+    await talk("update_procedure", **named, body={"steps": [*steps, "Tell the customer"]})
+    await talk("update_procedure", 412, **named, body={"tags": []}, headers={"If-Match": '"1"'})
+    await talk("get_procedure_history", **named, limit=1)
+    await talk("get_procedure", **named)
+    await talk("list_procedures", **OWNER, limit=1)
+    await talk("record_outcome", 201, **named, body=failed)
+    await talk("search_procedures", body={**OWNER, "situation": "lost parcel", "explain": True})
+    await talk("search_procedures", body={**OWNER, "situation": "lost parcel", "min_success_rate": 0.9})
+    await talk("search_procedures", 422, body={"situation": "of whom?"})
+    await talk("delete_procedure", 204, **named)
+    await talk("get_procedure", 404, **named)
+
+
 async def contexts(talk: Talk) -> None:
     asked = {**OWNER, "query": "Where does she live?", "system_prompt": "You are kind."}
     await talk("assemble_context", body=asked)

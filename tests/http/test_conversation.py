@@ -1,12 +1,23 @@
 """Every operation answers as it declares to."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from app.settings import LLMSettings, Settings
 from tests.conftest import Service
 from tests.http.contract import Contract
 from tests.http.conversation import Talk, whole_conversation
+from tests.llm.model import scripted_model
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Iterator[Settings]:
+    """With a language model, without which two operations can only say that there is none."""
+    with scripted_model() as model:
+        yield settings.model_copy(update={"llm": LLMSettings(base_url=model.server.url)})
 
 
 async def test_every_operation_answers_what_it_declares(service: Service) -> None:

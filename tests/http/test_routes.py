@@ -19,7 +19,7 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 @pytest.mark.before_store
 async def test_the_document_names_every_route(service: Service) -> None:
     routes = {
-        (method, getattr(route, "path", ""))
+        (method, getattr(route, "path_format", ""))
         for router in ROUTERS
         for route in router.routes
         for method in getattr(route, "methods", ())

@@ -98,11 +98,12 @@ async def eventually(check: Any, seconds: float = 3.0) -> Any:
 
 
 class Faulty:
-    """An embedder that fails while it is told to, and counts."""
+    """An embedder that fails while it is told to, refuses a text (and whatever batch it is in), and counts."""
 
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
         self.failing = False
+        self.refused: str | None = None
         self.calls: list[list[str]] = []
 
     @property
@@ -124,6 +125,8 @@ class Faulty:
     async def embed_texts(self, texts: Any) -> Vectors:
         self._check()
         self.calls.append(list(texts))
+        if self.refused in texts:
+            raise EmbeddingUnavailable("The model refuses a text.")
         return await self._inner.embed_texts(texts)
 
     async def close(self) -> None:

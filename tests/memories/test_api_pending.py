@@ -36,7 +36,7 @@ async def service(faulty: list[Faulty], start: Starter, settings: Settings) -> A
 
 
 def worker(service: Service) -> PendingEmbeddings:
-    return PendingEmbeddings(service.resources.store, service.resources.embedder)
+    return PendingEmbeddings(service.resources.store, service.resources.embedder, clock=service.clock)
 
 
 async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service, faulty: list[Faulty]) -> None:
@@ -84,6 +84,42 @@ async def test_what_is_deleted_meanwhile_is_forgotten(service: Service, faulty: 
     await service.client.delete(f"/v1/memories/{made['memory_id']}")
     assert await worker(service).embed_all() == 0
     assert await service.resources.store.count(PENDING, SYSTEM) == 0
+
+
+async def test_a_text_that_the_model_refuses_holds_up_no_other(service: Service, faulty: list[Faulty]) -> None:
+    api, embedder = service.client, faulty[0]
+    embedder.failing = True
+    texts = [f"plays the violin, take {at}" for at in range(12)]
+    await batch(api, *({"content": text} for text in texts))
+    embedder.failing, embedder.refused = False, texts[7]
+    assert await worker(service).embed_all() == 11
+    left = [one for one in (await api.get("/v1/memories")).json()["items"] if one["embedding"]["status"] == "pending"]
+    assert [one["content"] for one in left] == [texts[7]]
+
+    tried = len(embedder.calls)
+    service.clock.move(seconds=50)
+    assert await worker(service).embed_all() == 0
+    assert len(embedder.calls) == tried  # not again so soon
+    for wait in (15, 125, 245):
+        service.clock.move(seconds=wait)
+        assert await worker(service).embed_all() == 0
+        assert len(embedder.calls) > tried
+        tried = len(embedder.calls)
+        assert await worker(service).embed_all() == 0
+        assert len(embedder.calls) == tried
+    embedder.refused = None
+    service.clock.move(seconds=485)
+    assert await worker(service).embed_all() == 1
+    assert await service.resources.store.count(PENDING, SYSTEM) == 0
+
+
+async def test_while_the_model_is_away_nothing_is_put_off(service: Service, faulty: list[Faulty]) -> None:
+    faulty[0].failing = True
+    await batch(service.client, *({"content": f"plays the violin, take {at}"} for at in range(5)))
+    for _ in range(3):
+        assert await worker(service).embed_all() == 0
+    faulty[0].failing = False
+    assert await worker(service).embed_all() == 5
 
 
 async def test_batches_and_messages_are_kept_too(service: Service, faulty: list[Faulty]) -> None:

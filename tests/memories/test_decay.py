@@ -12,7 +12,7 @@ import pytest
 from app.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.forgetting.decay import DecayJob, histogram
-from app.memories.access import AccessRecorder
+from app.memories.access import TOGETHER, AccessRecorder
 from app.memories.documents import new_memory
 from app.memories.models import MEMORIES
 from app.memories.strength import DEFAULT_DECAY, Decay, importance
@@ -318,6 +318,27 @@ async def test_accesses_wait_for_a_store_that_is_away(
     await accesses.flush()
     await accesses.flush()
     assert (await get(store))["access_count"] == 1
+
+
+async def test_a_store_that_is_away_is_asked_once_a_flush(
+    store: Store, accesses: AccessRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"m{number}" for number in range(TOGETHER + 1)]
+    for memory_id in ids:
+        await put(store, memory_id)
+    accesses.note("acme", ids)
+    commit, asked = store.commit, []
+
+    async def away(changes: Any) -> Any:
+        asked.append(changes)
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(store, "commit", away)
+    await accesses.flush()
+    assert len(asked) == 1, "each waits for as long as the store may take to answer"
+    monkeypatch.setattr(store, "commit", commit)
+    await accesses.flush()
+    assert [(await get(store, memory_id))["access_count"] for memory_id in ids] == [1] * len(ids)
 
 
 async def test_a_stop_in_the_middle_of_a_flush_loses_nothing(

@@ -180,6 +180,25 @@ def test_a_turn_is_helped_by_its_neighbours_its_session_and_its_speaker() -> Non
     assert rank(spoken, SPOKEN, "hybrid", NOW).order[0] == 4
 
 
+def test_the_better_neighbour_counts_and_none_beyond_the_session() -> None:
+    columns = columns_of(6, np.array([0, 0, 0, 1, 1, 1]))
+    columns = replace(columns, cosine=np.array([0.0, 0.2, 1.0, 0.0, 0.0, 0.4], np.float32))
+    base = np.array([0.0, 0.2, 1.0, 0.0, 0.0, 0.4]) / 1.6 / 2
+    base += np.array([0.2, 1.0, 0.2, 0.0, 0.4, 0.0]) * 0.3 / 1.6 / 2
+    neighbour = rank(columns, NOBODY, "hybrid", NOW).parts["neighbour"]
+    assert neighbour == pytest.approx([base[1], base[2], base[1], base[4], base[5], base[4]], abs=1e-6)
+
+
+def test_a_best_text_match_that_holds_little_of_the_query_is_no_full_match() -> None:
+    """Both hold one term, once: of a query of two terms, and of a query of eight that are found nowhere else."""
+    weak, strong = (columns_of(20, terms=terms) for terms in (8, 2))
+    for columns in (weak, strong):
+        columns.hits[0, 0] = columns.df[0] = 1
+    text = [rank(columns, NOBODY, "hybrid", NOW).parts["text_scaled"] for columns in (weak, strong)]
+    assert 0 < text[0][0] < text[1][0] < 1
+    assert text[0][1:].max() == 0
+
+
 def test_priors_break_a_draw_and_never_outweigh_an_answer() -> None:
     columns = replace(columns_of(3, terms=0), base_importance=np.array([0.1, 1.0, 0.1], np.float32))
     assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 1
@@ -256,3 +275,14 @@ def test_large_scopes_are_in_order(seed: int) -> None:
     )
     ranked = rank(columns, SPOKEN, "vector", NOW)
     assert ranked.order.tolist() == sorted(range(n), key=lambda i: (-columns.cosine[i], i))
+
+
+def test_cosines_within_the_least_spread_are_not_drawn_apart() -> None:
+    columns = replace(columns_of(3), cosine=np.array([0.5, 0.4, 0.45], np.float32))
+    wide, narrow = (rank(columns, NOBODY, "hybrid", NOW, least_spread=spread) for spread in (0.05, 0.4))
+    assert wide.parts["vector_scaled"].tolist() == pytest.approx([1, 0, 0.5], abs=1e-5)
+    assert narrow.parts["vector_scaled"].tolist() == pytest.approx([1, 0.75, 0.875], abs=1e-5)
+    assert wide.score.tolist() == rank(columns, NOBODY, "hybrid", NOW).score.tolist()
+    alone = rank(replace(columns_of(1), cosine=np.array([0.5], np.float32)), NOBODY, "hybrid", NOW, least_spread=0.4)
+    assert alone.parts["vector_scaled"].tolist() == [1]
+    rank(columns_of(0), NOBODY, "hybrid", NOW, least_spread=0.4)

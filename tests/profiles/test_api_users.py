@@ -1,11 +1,23 @@
 """People: profile, interactions, issues and solutions."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from app.idempotency.precondition import Precondition
+from app.idempotency.write import write
+from app.memories.decays import Decays
+from app.memories.embeddings import Embeddings
+from app.memories.repository import MemoryRepository
+from app.memories.service import MemoryService
+from app.profiles.models import USERS
+from app.profiles.users import UserService
+from app.storage.collection import Collection, Doc, Store
+from app.storage.repository import Repository
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.memories.helpers import Json, found, problem
 from tests.profiles.helpers import USER, know, send
@@ -99,6 +111,20 @@ async def test_a_profile_is_changed_on_condition(api: httpx.AsyncClient) -> None
     assert sorted(answer.status_code for answer in answers) == [200] + [412] * 9
 
 
+async def test_a_profile_has_a_limit_across_patches(api: httpx.AsyncClient) -> None:
+    """Each patch is small; what they add up to is not."""
+    for at in range(8):
+        await know(api, custom={f"k{at}": "x" * 32_000})
+    refused = problem(
+        await api.patch(f"{USER}/profile", json={"preferences": {"more": "x" * 32_000}}), 422, "invalid", "/custom"
+    )
+    assert "at most 262144 are kept" in refused["detail"]
+    assert (await send(api, "GET", f"{USER}/profile"))["preferences"] == {}
+    await know(api, preferences={"more": "x" * 32_000}, custom={"k0": None})
+    large = {"custom": {f"k{at}": "x" * 32_000 for at in range(9)}}
+    problem(await api.put(f"{USER}/profile", json=large), 422, "invalid", "/custom")
+
+
 async def test_the_last_fifty_interactions_are_kept(api: httpx.AsyncClient) -> None:
     problem(await api.get(f"{USER}/interactions"), 404, "not_found")
     for at in range(53):
@@ -164,6 +190,41 @@ async def test_the_status_of_an_issue_is_no_write_over_other_metadata(api: httpx
     await send(api, "PATCH", f"{USER}/issues/{issue['issue_id']}", {"status": "closed"})
     memory = await send(api, "GET", f"/v1/memories/{issue['issue_id']}")
     assert memory["metadata"] == {"status": "closed", "ticket": 7}
+
+
+async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writes(service: Service) -> None:
+    api, held = service.client, service.resources
+    issue = await send(api, "POST", f"{USER}/issues", {"description": "It is slow"}, 201)
+    path = f"/v1/memories/{issue['issue_id']}"
+    meddled = Meddled(held.store, lambda: api.patch(path, json={"metadata": {"status": "open", "ticket": 7}}))
+    scope = Scope("default")
+    memories = MemoryService(
+        MemoryRepository(meddled, scope), Embeddings(held.embedder), Decays(held.agents, "default"), held.clock
+    )
+    users = UserService(Repository(meddled, scope, USERS), memories, held.settings.limits, held.clock)
+    answer = await write(
+        held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", Precondition(None))
+    )
+    assert answer.body["status"] == "closed"
+    assert (await send(api, "GET", path))["metadata"] == {"status": "closed", "ticket": 7}
+
+
+class Meddled:
+    """A store where, as soon as somebody has read a document, another changes it; once."""
+
+    def __init__(self, inner: Store, meddle: Callable[[], Awaitable[object]]) -> None:
+        self._inner = inner
+        self._meddle: Callable[[], Awaitable[object]] | None = meddle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+        found = await self._inner.get(collection, tenant, doc_id)
+        meddle, self._meddle = self._meddle, None
+        if meddle is not None:
+            await meddle()
+        return found
 
 
 async def test_a_problem_that_comes_back_is_an_issue_of_its_own(api: httpx.AsyncClient) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import TurnedClock
+from app.sessions.repository import SessionRepository
+from app.storage.collection import CommitConflict
+from app.storage.scope import Scope
+from tests.conftest import Service, TurnedClock
 from tests.memories.helpers import problem
 from tests.sessions.helpers import OWNER, append, create, memories, messages, said, seqs
 
@@ -107,10 +110,13 @@ async def test_if_match_guards_every_write(api: httpx.AsyncClient) -> None:
 
 async def test_an_ended_session_takes_no_more_messages_and_can_be_ended_again(api: httpx.AsyncClient) -> None:
     await append(api, said("hi"))
-    ended = await api.post("/v1/sessions/s/end")
-    assert (ended.status_code, ended.json()["status"]) == (200, "ended")
-    assert ended.json()["ended_at"] is not None
-    assert (await api.post("/v1/sessions/s/end")).json() == ended.json()
+    operation = await api.post("/v1/sessions/s/end")
+    assert (operation.status_code, operation.json()["kind"]) == (202, "post_conversation")
+    ended = (await api.get("/v1/sessions/s")).json()
+    assert ended["status"] == "ended"
+    assert ended["ended_at"] is not None
+    assert (await api.post("/v1/sessions/s/end")).status_code == 202
+    assert (await api.get("/v1/sessions/s")).json() == ended
     refused = await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said("more")})
     problem(refused, 409, "session_ended")
     assert [m["content"] for m in await messages(api)] == ["hi"]
@@ -180,3 +186,19 @@ async def test_first_messages_sent_at_once_make_one_session(api: httpx.AsyncClie
         assert {answer.status_code for answer in answers} == {201}, [a.text for a in answers if a.status_code != 201]
         held = (await api.get(f"/v1/sessions/{name}")).json()
         assert held["message_count"] == 12
+
+
+async def test_the_purge_of_an_expired_session_leaves_the_next_one_of_its_id_alone(
+    service: Service, clock: TurnedClock
+) -> None:
+    """Both are at version 1."""
+    api, store = service.client, service.resources.store
+    await create(api, expires_at="2026-06-02T00:00:00Z")
+    sessions = SessionRepository(store, Scope("default"))
+    old = await sessions.get("s")
+    clock.move(days=1)
+    await append(api, said("two"), user_id="u2")
+    with pytest.raises(CommitConflict):
+        await store.commit(sessions.remove(old))
+    assert (await api.get("/v1/sessions/s")).json()["user_id"] == "u2"
+    assert [m["content"] for m in await messages(api)] == ["two"]

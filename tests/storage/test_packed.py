@@ -54,6 +54,22 @@ def test_the_revision_moves_with_facets_and_place_and_stays_with_the_rest() -> N
     assert revision(source={"session_id": "s", "message_seq": 2}) == 2
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"base_importance": 1.0, "anchored_at": at(3)},
+        {"kind": "b"},
+        {"weight": 4, "pinned": True, "other": 1},
+        {"event_at": at(9)},
+        {"source": {"session_id": "s", "message_seq": 2, "speaker": "Ada"}},
+    ],
+)
+def test_a_record_read_from_what_changed_is_that_read_from_all(changed: dict[str, object]) -> None:
+    doc = entry_doc("tea", kind="a", tags=["t"], source={"session_id": "s", "message_seq": 1})
+    old = pack(SEARCHED, doc, search_entry("tea", random_vector(1)), 1)
+    assert repack(SEARCHED, doc | changed, old, 2, changed.keys()) == repack(SEARCHED, doc | changed, old, 2)
+
+
 @pytest.mark.parametrize(("value", "number"), [(at(0), to_ms(at(0))), (0.5, 0.5), (3, 3.0), (0, 0.0)])
 def test_ranges_hold_numbers_and_milliseconds(value: str | float, number: float) -> None:
     assert range_value(value) == number

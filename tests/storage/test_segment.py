@@ -3,11 +3,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.clock import to_ms
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Range
 from app.storage.packed import pack
 from app.storage.search import Columns, concatenate
 from app.storage.segment import MIN_DEAD, Row, Segment
-from tests.contract.declared import DIM, SEARCHED, ask, entry_doc, random_vector, search_entry
+from tests.contract.declared import DIM, SEARCHED, ask, at, entry_doc, random_vector, search_entry
 
 
 def row(number: int, text: str = "tea", rev: int = 1, **fields: Any) -> Row:
@@ -50,6 +51,27 @@ def test_applying_twice_changes_nothing() -> None:
     assert len(segment) == 2
 
 
+def test_filling_at_once_is_applying_one_by_one() -> None:
+    rows = [turn(number, number * 7 % 12, session="st"[number % 2]) for number in range(20)] + [
+        row(30),
+        row(31, "mate"),
+    ]
+    filled = made(*rows)
+    slowly = Segment(SEARCHED, DIM)
+    for one in rows:
+        slowly.apply([one])
+    assert previous(filled) == previous(slowly)
+    changed = [turn(40, 3, session="s"), turn(5, 50, session="t", rev=2), Row(31, None)]
+    for segment in (filled, slowly):
+        segment.apply(changed)
+    assert previous(filled) == previous(slowly)
+    mine, theirs = columns(filled), columns(slowly)
+    for name in ("rows", "hits", "df", "cosine", "has_vector", "length", "time", "content"):
+        assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
+    together = [found.session[:, np.newaxis] == found.session for found in (mine, theirs)]
+    assert np.array_equal(*together)
+
+
 def test_the_dead_are_left_out_of_every_column() -> None:
     segment = made(*(row(i, "tea roses" if i % 2 else "tea") for i in range(6)))
     segment.apply([Row(1, None), Row(4, None)])
@@ -65,6 +87,23 @@ def test_a_changed_record_is_overwritten_where_it_stands() -> None:
     segment.apply([row(1, base_importance=0.125)])
     assert columns(segment).rows.tolist() == [1, 2]
     assert columns(segment).base_importance.tolist() == [0.125, 0.5]
+
+
+def test_an_access_keeps_what_was_derived_from_everything_else() -> None:
+    segment = made(*(row(i) for i in range(4)))
+    segment.apply([Row(0, None)])
+    before = columns(segment)
+    segment.apply([row(2, base_importance=0.125, anchored_at=at(9)), row(3, pinned=True)])
+    after = columns(segment)
+    assert after.derived is before.derived
+    assert after.length is before.length
+    assert (after.base_importance.tolist(), after.pinned.tolist()) == ([0.5, 0.125, 0.5], [False, False, True])
+    assert after.anchor.tolist() == [before.anchor[0], to_ms(at(9)), before.anchor[2]]
+    assert (before.base_importance.tolist(), before.pinned.tolist()) == ([0.5] * 3, [False] * 3)
+    segment.apply([row(2, weight=3)])
+    assert columns(segment).derived is not after.derived
+    assert columns(segment, Eq("kind", "x")).matched.tolist() == [False] * 3
+    assert columns(segment, Range("weight", ge=3)).matched.tolist() == [False, True, False]
 
 
 def test_a_changed_text_makes_a_new_entry() -> None:

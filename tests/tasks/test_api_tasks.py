@@ -206,6 +206,20 @@ async def test_every_write_answers_the_version_that_can_be_sent_back(api: httpx.
         assert (await task(api))["version"] == at
 
 
+async def test_a_context_has_a_limit_across_patches(api: httpx.AsyncClient) -> None:
+    """Each patch is small; what they add up to is not."""
+    await begin(api)
+    for at in range(8):
+        assert (await api.patch(f"{TASK}/context", json={f"k{at}": "x" * 32_000})).status_code == 200
+    refused = problem(await api.patch(f"{TASK}/context", json={"more": "x" * 32_000}), 422, "invalid", "")
+    assert refused["detail"] == "context would have 288075 bytes as JSON: at most 262144 are kept"
+    assert "more" not in (await task(api))["context"]
+    assert (await api.patch(f"{TASK}/context", json={"k0": None, "more": "x" * 32_000})).status_code == 200
+    large = {f"k{at}": "x" * 32_000 for at in range(9)}
+    made = await api.post("/v1/tasks", json={"task_id": "large", "goal": "g", **OWNER, "context": large})
+    problem(made, 422, "invalid", "/context")
+
+
 async def test_of_concurrent_conditional_writes_exactly_one_wins(api: httpx.AsyncClient) -> None:
     await begin(api)
     answers = await asyncio.gather(

@@ -37,5 +37,11 @@ def _item(session: Doc, doc: Doc, text: str) -> Item:
 
 
 MESSAGES_ARM = Arm(
-    "messages", "Recent messages", 0.3, {"general": 10, "recall": 10, "execute": 10}, gather, newest_first=True
+    "messages",
+    "Recent messages",
+    0.3,
+    {"general": 10, "recall": 10, "execute": 10},
+    gather,
+    newest_first=True,
+    turns=True,
 )

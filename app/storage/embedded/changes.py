@@ -22,6 +22,7 @@ from app.storage.collection import (
     stale,
 )
 from app.storage.embedded import pairs, sql
+from app.storage.filters import top_of
 
 
 def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
@@ -39,6 +40,7 @@ class _Work:
         self.allocated: dict[str, int] = {}
         self.deleted = 0
         self.pairs = pairs.Writing(connection)
+        self._assignments: dict[tuple[str, frozenset[str]], tuple[list[str], str]] = {}
 
     def do(self, change: Change) -> None:
         match change:
@@ -90,17 +92,27 @@ class _Work:
         doc |= self._resolved(change.set)
         for name, by in change.inc.items():
             doc[name] = (doc.get(name) or 0) + by
-        assignments = ", ".join(f"{sql.quoted(name)} = ?" for name in sql.columns(collection))
-        statement = f"UPDATE {sql.quoted(collection.name)} SET {assignments}, doc = ? WHERE row = ?"
-        _run(
-            self._connection,
-            collection,
-            change.id,
-            statement,
-            (*sql.row_values(collection, doc), orjson.dumps(doc).decode(), row),
-        )
-        if collection.searched:
-            self.pairs.put(collection, doc, row, change.entry)
+        changed = frozenset({*change.set, *change.inc})
+        columns, statement = self._assigning(collection, changed)
+        values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
+        _run(self._connection, collection, change.id, statement, values)
+        if not collection.searched:
+            return
+        if change.entry is not None:
+            self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
+        else:
+            self.pairs.amend(collection, doc, row, changed)
+
+    def _assigning(self, collection: Collection, changed: frozenset[str]) -> tuple[list[str], str]:
+        """The columns of the fields `changed`, and the statement that sets these and no others: SQLite writes each
+        index anew that holds a column it is told to set."""
+        made = self._assignments.get((collection.name, changed))
+        if made is None:
+            columns = [name for name in sql.columns(collection) if top_of(name) in changed]
+            listed = "".join(f"{sql.quoted(name)} = ?, " for name in columns)
+            made = columns, f"UPDATE {sql.quoted(collection.name)} SET {listed}doc = ? WHERE row = ?"
+            self._assignments[collection.name, changed] = made
+        return made
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))

@@ -7,6 +7,7 @@ import orjson
 
 from app.storage.collection import Collection, Doc, Finding
 from app.storage.embedded import sql
+from app.storage.kept import code, model_at
 from app.storage.packed import TERM, head_dtype
 
 MAX_NAMED = 5
@@ -69,6 +70,10 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
             "ON s.pair = p.pair AND s.row = d.row WHERE s.head IS NOT NULL AND p.tenant = d.tenant "
             "AND p.collection = ? AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, ''))"
         ),
+        "kept vectors without a search row": lambda: (
+            f"SELECT k.row FROM kept_vectors k JOIN pairs p ON p.pair = k.pair LEFT JOIN {table} s "
+            "ON s.pair = k.pair AND s.row = k.row WHERE p.collection = ? AND s.head IS NULL"
+        ),
         "search rows of a wrong size": lambda: (
             f"SELECT row FROM {table} WHERE head IS NOT NULL AND "
             f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
@@ -91,3 +96,17 @@ def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[
             yield f"pair {pair} counts {count} rows and has {there}"
         if newest > version:
             yield f"pair {pair} is at version {version} and holds a row of {newest}"
+    yield from _mixed_pairs(connection, collection)
+
+
+def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+    """Pairs that take their vectors for those of one model, and are wrong."""
+    assert collection.searched is not None
+    statement = (
+        f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.searched) + 1}, 4) FROM pairs p "
+        f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
+        "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
+    )
+    for pair, model, found in connection.execute(statement, (collection.name,)):
+        if found != code(model):
+            yield f"pair {pair} holds a row of another embedding model than it says"

@@ -4,7 +4,7 @@ Each list of changes moves the version of the pairs that it touches by one; a ro
 in, and a deleted one leaves a tombstone, so that any process brings its copy of a pair up to date by the difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,16 @@ import orjson
 from app.storage.collection import Collection, Doc, SearchEntry
 from app.storage.embedded import sql
 from app.storage.filters import value_at
+from app.storage.kept import code, model_at, model_of, model_of_pair, overlaid
 from app.storage.packed import Packed, pack, repack
 from app.storage.scope import ANY, Pair
-from app.storage.segment import Row
+from app.storage.segment import Block, Row, Segment
 from app.storage.transfer import at_version
 
 MAX_SPEAKERS = 64
 MIN_TOMBSTONES = 64
+AT_ONCE = 500
+"""Most values in one `IN`."""
 
 
 @dataclass(slots=True)
@@ -32,6 +35,8 @@ class PairState:
     tombstones: int
     speakers: list[str]
     agent: str | None
+    model: int = 0
+    """Of all its vectors; 0: they may differ, or some document has none."""
 
 
 def read(connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[PairState]:
@@ -40,28 +45,71 @@ def read(connection: apsw.Connection, collection: Collection, tenant: str, wante
     for pair in wanted:
         of_agent, values = ("", (pair.user,)) if pair.agent is ANY else (" AND agent = ?", (pair.user, pair.agent))
         statement = (
-            "SELECT pair, version, floor, count, tombstones, speakers, agent FROM pairs "
+            "SELECT pair, version, floor, count, tombstones, speakers, agent, model FROM pairs "
             f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
         )
         bound = (collection.name, tenant, *(value or "" for value in values))
         found: list[Any] = connection.execute(statement, bound).fetchall()
-        for number, version, floor, count, tombstones, speakers, agent in found:
+        for number, version, floor, count, tombstones, speakers, agent, model in found:
             names = orjson.loads(speakers)
-            states[number] = PairState(number, version, floor, count, tombstones, names, agent or None)
+            states[number] = PairState(number, version, floor, count, tombstones, names, agent or None, model)
     return [states[number] for number in sorted(states)]
 
 
-def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int) -> list[Row]:
-    """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
-    newer, values = ("rev > ?", (pair, since)) if since else ("head IS NOT NULL", (pair,))
+def whole(connection: apsw.Connection, collection: Collection, pair: int, segment: Segment, model: int) -> Segment:
+    """Fills `segment` with everything of the pair that lives, with its vectors of `model` where they have one. SQLite
+    joins the rows, so that a large pair does not become a hundred thousand Python objects first."""
+    kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
+    if connection.execute(kept_ones, (pair, code(model))).fetchone() is not None:
+        segment.apply(_rows(connection, collection, pair, "head IS NOT NULL", (), model))
+        return segment
+    joined = ", ".join(f"CAST(group_concat({part}, '') AS BLOB)" for part in ("head", "vector", "terms", "facets"))
+    lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
+    statement = (
+        f"SELECT json_group_array(row), {joined}, {lengths} FROM (SELECT row, head, vector, terms, facets "
+        f"FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NOT NULL ORDER BY row)"
+    )
+    found: Any = connection.execute(statement, (pair,)).fetchone()
+    ids, *sizes = (orjson.loads(one) for one in (found[0], *found[5:]))
+    heads, *parts = (part or b"" for part in found[1:5])
+    if [len(part) for part in parts] != [sum(each) for each in sizes]:
+        raise RuntimeError("SQLite did not join the rows as they are")
+    if ids:
+        segment.fill(Block(ids, heads, *parts, *sizes))
+    return segment
+
+
+def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int) -> list[Row]:
+    """Rows written after version `since`, tombstones included, with their vectors of `model` where they have one."""
+    return _rows(connection, collection, pair, "rev > ?", (since,), model)
+
+
+def _rows(
+    connection: apsw.Connection, collection: Collection, pair: int, which: str, values: tuple[int, ...], model: int
+) -> list[Row]:
+    assert collection.searched is not None
     statement = (
         f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
-        f"WHERE pair = ? AND {newer} ORDER BY row"
+        f"WHERE pair = ? AND {which} ORDER BY row"
     )
-    return [
+    rows = [
         Row(row, None if head is None else Packed(head, vector, terms, facets))
-        for row, head, vector, terms, facets in connection.execute(statement, values)
+        for row, head, vector, terms, facets in connection.execute(statement, (pair, *values))
     ]
+    return overlaid(collection.searched, rows, model, lambda others: kept(connection, pair, model, others))
+
+
+def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
+    """Row → the vector of `model` that stands beside another."""
+    found: dict[int, bytes] = {}
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        statement = (
+            "SELECT row, vector FROM kept_vectors "
+            f"WHERE pair = ? AND model = ? AND row IN ({', '.join('?' * len(part))})"
+        )
+        found.update(connection.execute(statement, (pair, code(model), *part)))
+    return found
 
 
 class Writing:
@@ -72,20 +120,47 @@ class Writing:
         self._open: dict[tuple[str, str, str, str], PairState] = {}
         self._collections: dict[int, Collection] = {}
 
-    def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry | None) -> None:
-        """Writes or overwrites a document's row; without `entry` its text and vector stay."""
+    def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry, *, keep: bool = False) -> None:
+        """Writes or overwrites a document's row. `keep`: the vector that is replaced stays beside the new one."""
         assert collection.searched is not None
         state = self._state(collection, doc)
-        old = self._packed(collection, state.pair, row)
-        if entry is not None:
-            packed = pack(collection.searched, doc, entry, state.version)
-        elif old is not None:
-            packed = repack(collection.searched, doc, old, state.version)
-        else:
-            return
-        if old is None:
+        packed = pack(collection.searched, doc, entry, state.version)
+        if not self._there(collection, state.pair, row):
             state.count += 1
+        else:
+            self._replace_vector(collection, state, row, code(model_of(collection.searched, packed.head)), keep=keep)
         self._write(collection, state, doc, row, packed)
+
+    def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
+        """The row, if there is one, of a document of which the fields `changed` are new: its text and vector stay."""
+        assert collection.searched is not None
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        if found is None:
+            return
+        old = Packed(found[0], None, b"", found[1])
+        packed = repack(collection.searched, doc, old, state.version, changed)
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
+            (state.version, packed.head, packed.facets, state.pair, row),
+        )
+
+    def _replace_vector(self, collection: Collection, state: PairState, row: int, model: bytes, *, keep: bool) -> None:
+        """`model`: the new one's. What is kept is of the same text, so a new text ends it."""
+        assert collection.searched is not None
+        if not keep:
+            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
+            return
+        of = f"substr(head, {model_at(collection.searched) + 1}, 4)"
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector FROM {sql.search_table(collection)} "
+            f"WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
+            (state.pair, row, model),
+        )
+        statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
+        self._connection.execute(statement, (state.pair, row, model))
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: Packed) -> None:
         """A new document's row, as another store had it."""
@@ -95,6 +170,8 @@ class Writing:
         self._write(collection, state, doc, row, at_version(collection.searched, packed, state.version))
 
     def _write(self, collection: Collection, state: PairState, doc: Doc, row: int, packed: Packed) -> None:
+        assert collection.searched is not None
+        state.model = model_of_pair(state.model, model_of(collection.searched, packed.head), state.count)
         self._note_speaker(collection, state, doc)
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -103,7 +180,7 @@ class Writing:
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
         state = self._state(collection, doc)
-        if self._packed(collection, state.pair, row) is None:
+        if not self._there(collection, state.pair, row):
             return
         state.count -= 1
         state.tombstones += 1
@@ -113,19 +190,22 @@ class Writing:
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
             (state.pair, row, state.version),
         )
+        self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
 
     def close(self) -> None:
         for state in self._open.values():
             if state.tombstones > max(MIN_TOMBSTONES, state.count):
                 self._bury(self._collections[state.pair], state)
             self._connection.execute(
-                "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ? WHERE pair = ?",
+                "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
+                "WHERE pair = ?",
                 (
                     state.version,
                     state.floor,
                     state.count,
                     state.tombstones,
                     orjson.dumps(state.speakers).decode(),
+                    state.model,
                     state.pair,
                 ),
             )
@@ -152,10 +232,10 @@ class Writing:
         self._connection.execute(statement, key)
         return PairState(self._connection.last_insert_rowid(), 0, 0, 0, 0, [], key[3] or None)
 
-    def _packed(self, collection: Collection, pair: int, row: int) -> Packed | None:
-        statement = f"SELECT head, vector, terms, facets FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
-        found = self._connection.execute(statement, (pair, row)).fetchone()
-        return None if found is None or found[0] is None else Packed(*found)
+    def _there(self, collection: Collection, pair: int, row: int) -> bool:
+        statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
+        found: Any = self._connection.execute(statement, (pair, row)).fetchone()
+        return found is not None and bool(found[0])
 
     def _note_speaker(self, collection: Collection, state: PairState, doc: Doc) -> None:
         assert collection.searched is not None

@@ -30,10 +30,13 @@ _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS pairs (pair INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, "
     "tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL, version INTEGER NOT NULL, "
     "floor INTEGER NOT NULL DEFAULT 0, count INTEGER NOT NULL, tombstones INTEGER NOT NULL DEFAULT 0, "
-    "speakers TEXT NOT NULL DEFAULT '[]', UNIQUE (collection, tenant, user, agent))",
+    "speakers TEXT NOT NULL DEFAULT '[]', model INTEGER NOT NULL DEFAULT 0, UNIQUE (collection, tenant, user, agent))",
+    "CREATE TABLE IF NOT EXISTS kept_vectors (pair INTEGER, row INTEGER, model BLOB, vector BLOB NOT NULL, "
+    "PRIMARY KEY (pair, row, model)) WITHOUT ROWID",
 )
 """`pairs` holds each (agent, user) of a searched collection, the empty string standing for none; a reader whose copy
-is older than `floor` reads the pair anew, for the tombstones that it would need are gone."""
+is older than `floor` reads the pair anew, for the tombstones that it would need are gone. `kept_vectors` holds those
+that stand beside another model's, by that model's code as a head holds it."""
 
 
 def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
@@ -86,6 +89,8 @@ def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> N
                 raise StoreUnavailable(f"The store was written by a newer version (layout {found}, known: {LAYOUT}).")
             for statement in _OWN_TABLES:
                 connection.execute(statement)
+            if "model" not in _columns(connection, "pairs"):
+                connection.execute("ALTER TABLE pairs ADD COLUMN model INTEGER NOT NULL DEFAULT 0")
             for collection in collections:
                 _reconcile(connection, collection)
             connection.pragma("user_version", LAYOUT)
@@ -100,7 +105,7 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     for statement in sql.tables(collection):
         connection.execute(statement)
     name = sql.quoted(collection.name)
-    there = {str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")}
+    there = _columns(connection, name)
     missing = [field for field in sql.columns(collection) if field not in there]
     for field in missing:
         connection.execute(f"ALTER TABLE {name} ADD COLUMN {sql.quoted(field)}")
@@ -111,6 +116,10 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     for index, statement in wanted.items():
         if index not in made:
             connection.execute(statement)
+
+
+def _columns(connection: apsw.Connection, table: str) -> set[str]:
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _refill(connection: apsw.Connection, collection: Collection) -> None:

@@ -7,7 +7,7 @@ import apsw
 import orjson
 
 from app.storage.collection import Collection, Unique
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, both, value_at
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, value_at
 
 Value: TypeAlias = str | int | float | bytes | None
 Where: TypeAlias = tuple[str, list[Value]]
@@ -77,7 +77,11 @@ def _unique(collection: Collection, unique: Unique) -> str:
 
 def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
     """Values of `columns`, in their order."""
-    return [_stored(value_at(doc, name)) for name in columns(collection)]
+    return values_of(doc, columns(collection))
+
+
+def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+    return [_stored(value_at(doc, name)) for name in names]
 
 
 def _stored(value: Any) -> Value:
@@ -120,17 +124,34 @@ def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: s
     return f"({word.join(sql for sql, _ in made) or empty})", [value for _, values in made for value in values]
 
 
-def order_of(collection: Collection, tenant: str | None, part: Filter) -> str:
-    """The order's column. Where jobs look for the few that have passed a time, in every tenant, a "+" keeps SQLite from
-    walking all of the collection in its order: it sorts what the time's own index finds."""
+def selection(collection: Collection, tenant: str | None, part: Filter) -> Where:
+    """The filter, of one tenant; None is every tenant. Where it looks for the few that have passed a time, a "+" keeps
+    SQLite from walking all of the tenant: their index finds them."""
+    condition, values = where(collection, part)
+    if tenant is None:
+        return condition, values
+    return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
+
+
+def order_of(collection: Collection, part: Filter) -> str:
+    """The order's column. A "+" keeps SQLite from walking the collection in its order, so that it sorts what another
+    index finds: where ids or selective fields are named, and where the filter looks for the few that have passed a
+    time."""
+    another = _few(collection, part) or _selects(collection, part)
+    return f"+{quoted(collection.order)}" if another else quoted(collection.order)
+
+
+def _selects(collection: Collection, part: Filter) -> bool:
+    """Few documents can match."""
     parts = part.parts if isinstance(part, And) else (part,)
-    rare = {one.field for one in parts if isinstance(one, Range)} & {*collection.everywhere} - {collection.order}
-    return f"+{quoted(collection.order)}" if tenant is None and rare else quoted(collection.order)
+    fields = (collection.id_field, *collection.selective)
+    return any(isinstance(one, Eq | In) and one.field in fields for one in parts)
 
 
-def of_tenant(tenant: str | None, part: Filter) -> Filter:
-    """The filter, of one tenant; None is every tenant."""
-    return part if tenant is None else both(Eq("tenant_id", tenant), part)
+def _few(collection: Collection, part: Filter) -> bool:
+    parts = part.parts if isinstance(part, And) else (part,)
+    times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
+    return bool(times & {*collection.everywhere} - {collection.order})
 
 
 def _column(collection: Collection, field: str) -> str:

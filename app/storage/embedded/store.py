@@ -1,13 +1,12 @@
 """The embedded engine: one SQLite database in a directory, through apsw. Any number of processes may open it.
 
-Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs and checks
-run in a reader thread on a connection of their own; writes go to the one writer of the process.
+Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs, reads that
+turn out to be long, those of jobs and checks run in a reader thread on a connection of its own; writes go to the one
+writer of the process.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,9 +18,13 @@ from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.embedded import check, fade, pairs, sql, transfer
 from app.storage.embedded.changes import execute
+from app.storage.embedded.readers import Readers
+from app.storage.embedded.reads import Reads
+from app.storage.embedded.reembedding import EmbeddedReembedding
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.packed import model_id
 from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
@@ -31,7 +34,6 @@ from app.storage.transfer import Counter, Record
 T = TypeVar("T")
 
 INLINE_ROWS = 2_000
-MAX_READS = 10_000
 KEPT_DOCUMENTS = 4_096
 MAX_KEPT_CHARS = 4_000
 FILE_NAME = "recalld.db"
@@ -55,13 +57,10 @@ class EmbeddedStore:
         self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
         self._collections = tuple(collections)
         self._cache = SegmentCache(cache_bytes)
-        self._reader = connect(path, busy_timeout_ms)
-        self._threads = ThreadPoolExecutor(2, "recalld-reader")
-        self._local = threading.local()
-        self._loads: dict[int, asyncio.Task[tuple[Segment, int]]] = {}
-        self._reads: dict[Hashable, Any] = {}
-        self._read_version: Any = None
-        self._version_known = False
+        self._readers = Readers(path, busy_timeout_ms)
+        self._reader = self._readers.inline
+        self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
+        self._reads = Reads(self._reader)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
         self._observe_commit = observe_commit
         self.writer = self._start_writer()
@@ -98,14 +97,13 @@ class EmbeddedStore:
         await self.writer.close()
         for load in self._loads.values():
             load.cancel()
-        self._threads.shutdown(wait=True)
-        self._reader.close()
+        self._readers.close()
 
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         if collection.asked_always:
-            found = self._until_commit((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
+            found = self._reads.get((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
         else:
             found = self._get(collection, tenant, doc_id)
         return None if found is None else orjson.loads(found)
@@ -126,40 +124,35 @@ class EmbeddedStore:
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
+        def read(connection: apsw.Connection) -> list[Doc]:
+            return _found(connection, collection, tenant, where, order, after, limit)
+
+        if tenant is None:
+            return await self._readers.apart(read)
         if collection.asked_always and after is None:
             key = (collection.name, tenant, where, order, limit)
-            return [*self._until_commit(key, lambda: self._find(collection, tenant, where, order, after, limit))]
-        return self._find(collection, tenant, where, order, after, limit)
-
-    def _find(
-        self, collection: Collection, tenant: str | None, where: Filter, order: Order, after: After | None, limit: int
-    ) -> list[Doc]:
-        condition, values = sql.where(collection, sql.of_tenant(tenant, where))
-        by, sign = sql.order_of(collection, tenant, where), "<" if order == "desc" else ">"
-        if after is not None:
-            condition += f" AND ({by}, id) {sign} (?, ?)"
-            values += [after.value, after.id]
-        statement = (
-            f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} LIMIT ?"
-        )
-        with guarded():
-            return [orjson.loads(doc) for (doc,) in self._reader.execute(statement, (*values, limit))]
+            return [*self._reads.get(key, lambda: read(self._reader))]
+        return await self._readers.bounded(read)
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        condition, values = sql.where(collection, sql.of_tenant(tenant, where))
+        condition, values = sql.selection(collection, tenant, where)
         statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE {condition}"
-        with guarded():
+
+        def read(connection: apsw.Connection) -> int:
             number: Any
-            ((number,),) = self._reader.execute(statement, values).fetchall()
-        return int(number)
+            ((number,),) = connection.execute(statement, values).fetchall()
+            return int(number)
+
+        return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         return await self.writer.commit(changes)
 
     async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
-        step, changed = fade.Step(collection, tenant, rule, where, 0), 0
-        while step.last is not None:
-            changed += (await self.writer.submit(step.run)).deleted
+        steps, changed = fade.Steps(collection, tenant, rule, where), 0
+        while (rows := await self._readers.apart(steps.look)) is not None:
+            if rows:
+                changed += (await self.writer.submit(partial(steps.write, rows))).deleted
         return changed
 
     # --- Search -------------------------------------------------------------------------------------------------------
@@ -172,17 +165,26 @@ class EmbeddedStore:
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.pairs)
-        segments = [await self._segment(collection, state) for state in states if state.count]
+        model = model_id(query.model, self._dim)
+        segments = [await self._segment(collection, state, model) for state in states if state.count]
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
-        wanted = rows.tolist()
-        marks = ", ".join("?" * len(wanted))
+        held, wanted = self._reads.held(), rows.tolist()
+        documents = {row: held.get((collection.name, tenant, row)) for row in wanted}
+        missing = [row for row, document in documents.items() if document is None]
+        for row, text in self._texts(collection, tenant, missing) if missing else ():
+            documents[row] = self._fetched(text)
+            if len(text) <= MAX_KEPT_CHARS:
+                held[collection.name, tenant, row] = documents[row]
+        return [documents[row] for row in wanted]
+
+    def _texts(self, collection: Collection, tenant: str, rows: Sequence[int]) -> list[tuple[int, str]]:
+        marks = ", ".join("?" * len(rows))
         # "+" keeps SQLite from walking all of the tenant in one of its indexes
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
         with guarded():
-            found: dict[Any, Any] = dict(cast(Any, self._reader.execute(statement, (*wanted, tenant))))
-        return [self._fetched(found[row]) if row in found else None for row in wanted]
+            return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
 
     def _fetched(self, text: str) -> Fetched:
         """Kept by the text that was read this moment, so what is handed out is always what is stored."""
@@ -191,101 +193,69 @@ class EmbeddedStore:
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> list[pairs.PairState]:
         """The pairs as of now."""
         key = (collection.name, tenant, tuple(wanted))
-        return self._until_commit(key, lambda: pairs.read(self._reader, collection, tenant, wanted))
-
-    def _until_commit(self, key: Hashable, read: Callable[[], T]) -> T:
-        """What was read before holds until any connection, of any process, commits."""
-        if not self._version_known:
-            self._look_at_version()
-        if key not in self._reads:
-            with guarded():
-                self._reads[key] = read()
-        found: T = self._reads[key]
-        return found
-
-    def _look_at_version(self) -> None:
-        """Once in each round of the event loop. Who was told of a commit after this look was told in a later callback,
-        and callbacks run in the order in which they were scheduled: after the one that ends the round."""
-        with guarded():
-            version = self._reader.pragma("data_version")
-        if version != self._read_version or len(self._reads) > MAX_READS:
-            self._reads.clear()
-            self._read_version = version
-        self._version_known = True
-        asyncio.get_running_loop().call_soon(self._end_round)
-
-    def _end_round(self) -> None:
-        self._version_known = False
+        return self._reads.get(key, lambda: pairs.read(self._reader, collection, tenant, wanted))
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         if collection.searched is None:
             raise TypeError(f"{collection.name} is not searched")
         return Segment(collection.searched, self._dim, agent)
 
-    async def _segment(self, collection: Collection, state: pairs.PairState) -> Segment:
-        """The pair's copy, at least as new as `state`."""
-        held = self._cache.get(state.pair, state.floor)
+    async def _segment(self, collection: Collection, state: pairs.PairState, model: int) -> Segment:
+        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        key = (state.pair, model)
+        held = self._cache.get(key, state.floor)
         if held is not None and self._far(held, state):
             held = None
         while held is None or held[1] < state.floor:
-            held = await self._load(collection, state)
+            held = await self._load(collection, state, model)
         segment, version = held
         if version < state.version:
             with guarded():
-                rows = pairs.changed_rows(self._reader, collection, state.pair, version)
-            self._cache.update(state.pair, segment, state.version, rows)
+                rows = pairs.changed_rows(self._reader, collection, state.pair, version, model)
+            self._cache.update(key, segment, state.version, rows)
         return segment
 
     def _far(self, held: tuple[Segment, int], state: pairs.PairState) -> bool:
         """So much has changed that the difference is better read in a thread."""
         return state.count - len(held[0]) > INLINE_ROWS
 
-    async def _load(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
+    async def _load(self, collection: Collection, state: pairs.PairState, model: int) -> tuple[Segment, int]:
         """A copy and its version: one that was being loaded already may be older than `state`."""
+        key = (state.pair, model)
         if state.count <= INLINE_ROWS:
             with guarded():
-                rows = pairs.changed_rows(self._reader, collection, state.pair, 0)
-            segment = self._empty(collection, state.agent)
-            self._cache.update(state.pair, segment, state.version, rows)
+                segment = pairs.whole(self._reader, collection, state.pair, self._empty(collection, state.agent), model)
+            self._cache.put(key, segment, state.version)
             return segment, state.version
-        task = self._loads.get(state.pair)
+        task = self._loads.get(key)
         if task is None:
-            task = self._loads[state.pair] = asyncio.create_task(self._load_apart(collection, state))
-            task.add_done_callback(lambda _: self._loads.pop(state.pair, None))
+            task = self._loads[key] = asyncio.create_task(self._load_apart(collection, state, model))
+            task.add_done_callback(lambda _: self._loads.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _load_apart(self, collection: Collection, state: pairs.PairState) -> tuple[Segment, int]:
-        def load(connection: apsw.Connection) -> Segment:
-            segment = self._empty(collection, state.agent)
-            segment.apply(pairs.changed_rows(connection, collection, state.pair, 0))
-            return segment
-
-        segment = await self._apart(load)
-        self._cache.put(state.pair, segment, state.version)
+    async def _load_apart(self, collection: Collection, state: pairs.PairState, model: int) -> tuple[Segment, int]:
+        empty = self._empty(collection, state.agent)
+        segment = await self._readers.apart(
+            lambda connection: pairs.whole(connection, collection, state.pair, empty, model)
+        )
+        self._cache.put((state.pair, model), segment, state.version)
         return segment, state.version
 
-    async def _apart(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Runs a long read in a reader thread, on that thread's own connection."""
-
-        def run() -> T:
-            if not hasattr(self._local, "connection"):
-                self._local.connection = connect(self._path, self._busy_timeout_ms)
-            with guarded():
-                return work(self._local.connection)
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+    @property
+    def reembedding(self) -> EmbeddedReembedding:
+        return EmbeddedReembedding(self._readers.apart, self.writer.submit)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._apart(lambda connection: transfer.export(connection, collection, after, limit))
+        return await self._readers.apart(lambda connection: transfer.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         work = partial(transfer.load, collection=collection, records=records)
         return (await self.writer.submit(work)).deleted
 
     async def counters(self) -> list[Counter]:
-        return await self._apart(transfer.counters)
+        return await self._readers.apart(transfer.counters)
 
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         await self.writer.submit(partial(transfer.load_counters, given=counters))
@@ -294,10 +264,30 @@ class EmbeddedStore:
 
     async def check(self, *, deep: bool = False) -> list[Finding]:
         if deep:
-            return await self._apart(lambda connection: check.deep(connection, self._collections))
+            return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
         with guarded():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
         return [Finding("store", True, "readable"), Finding("search", True, "exact")]
+
+
+def _found(  # noqa: PLR0913 (what `find` takes)
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str | None,
+    where: Filter,
+    order: Order,
+    after: After | None,
+    limit: int,
+) -> list[Doc]:
+    condition, values = sql.selection(collection, tenant, where)
+    by, sign = sql.order_of(collection, where), "<" if order == "desc" else ">"
+    if after is not None:
+        condition += f" AND ({by}, id) {sign} (?, ?)"
+        values += [after.value, after.id]
+    statement = (
+        f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} LIMIT ?"
+    )
+    return [orjson.loads(doc) for (doc,) in connection.execute(statement, (*values, limit))]
 
 
 def _fetched(text: str) -> Fetched:

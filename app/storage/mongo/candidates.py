@@ -14,10 +14,10 @@ import numpy as np
 from app.storage.collection import Collection
 from app.storage.derived import Derived
 from app.storage.filters import value_at
-from app.storage.mongo.documents import OWN, PACKED, PAIR, REV, ROW, Stored, term_text, vector_of
+from app.storage.mongo.documents import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
 from app.storage.mongo.pairs import Database, PairState, row_of
 from app.storage.mongo.search_filters import text_filter, vector_filter
-from app.storage.mongo.search_indexes import MODEL, VECTOR, WORDS, text_index, vector_index
+from app.storage.mongo.search_indexes import WORDS, text_index, vector_index
 from app.storage.packed import head_dtype, model_id, quantise
 from app.storage.search import Columns, SearchQuery, concatenate
 from app.storage.segment import Row, Segment

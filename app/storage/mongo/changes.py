@@ -114,8 +114,16 @@ class Work:
         for collection, ids in wanted.values():
             for part in parts(ids):
                 await self._fetch(collection, part)
-        docs = [(c.collection, c.doc) for c in changes if isinstance(c, Insert) and c.collection.searched and c.entry]
-        await self._pairs.prefetch(docs)
+        await self._pairs.prefetch([owned for change in changes if (owned := self._owned(change)) is not None])
+
+    def _owned(self, change: Change) -> tuple[Collection, Doc] | None:
+        """A document, or as much of it as tells its pair, whose row the change writes."""
+        if not isinstance(change, Insert | Update) or not change.collection.searched or change.entry is None:
+            return None
+        if isinstance(change, Insert):
+            return change.collection, change.doc
+        stored = self._read.get((change.collection.name, key(change.tenant, change.id)))
+        return None if stored is None else (change.collection, stored)
 
     async def _fetch(self, collection: Collection, ids: Sequence[str]) -> None:
         self._read.update({(collection.name, one): None for one in ids})
@@ -188,7 +196,7 @@ class Work:
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
         update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
         if collection.searched:
-            update.own("", await self._pairs.put(collection, doc, stored.get(OWN, {}), change.entry))
+            update.own("", await self._pairs.put(collection, doc, stored.get(OWN, {}), change.entry, keep=change.keep))
         self._add(collection, stored["_id"], UpdateOne({"_id": stored["_id"]}, update.statement()))
 
     async def _take(

@@ -67,15 +67,24 @@ async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterato
     grouped = await database[collection.name].aggregate(
         [
             {"$match": {f"{OWN}.pair": {"$exists": True}}},
-            {"$group": {"_id": f"${OWN}.pair", "there": {"$sum": 1}, "newest": {"$max": f"${OWN}.rev"}}},
+            {
+                "$group": {
+                    "_id": f"${OWN}.pair",
+                    "there": {"$sum": 1},
+                    "newest": {"$max": f"${OWN}.rev"},
+                    "models": {"$addToSet": f"${OWN}.model"},
+                }
+            },
         ]
     )
     there = {int(group["_id"]): group async for group in grouped}
     async for pair in database[PAIRS].find({"collection": collection.name}):
-        found = there.pop(int(pair["pair"]), {"there": 0, "newest": 0})
+        found = there.pop(int(pair["pair"]), {"there": 0, "newest": 0, "models": []})
         if pair["count"] != found["there"]:
             yield f"pair {pair['pair']} counts {pair['count']} rows and has {found['there']}"
         if found["newest"] > pair["version"]:
             yield f"pair {pair['pair']} is at version {pair['version']} and holds a row of {found['newest']}"
+        if pair.get("model") and {*found["models"]} - {pair["model"]}:
+            yield f"pair {pair['pair']} holds a row of another embedding model than it says"
     for number in there:
         yield f"pair {number} is not known"

@@ -22,22 +22,22 @@ class Copies:
             raise TypeError(f"{collection.name} is not searched")
         return Segment(collection.searched, self._dim, agent)
 
-    async def of(self, collection: Collection, state: PairState) -> Segment:
-        """The pair's copy, at least as new as `state`."""
-        held = self._cache.get(state.pair, state.floor)
+    async def of(self, collection: Collection, state: PairState, model: int) -> Segment:
+        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        held = self._cache.get((state.pair, model), state.floor)
         if held is not None and held[1] >= state.version:
             return held[0]
         async with self._one_at_a_time(state.pair):
-            return await self._refreshed(collection, state)
+            return await self._refreshed(collection, state, model)
 
-    async def _refreshed(self, collection: Collection, state: PairState) -> Segment:
-        wanted = state.version
+    async def _refreshed(self, collection: Collection, state: PairState, model: int) -> Segment:
+        wanted, key = state.version, (state.pair, model)
         while True:
-            held = self._cache.get(state.pair, state.floor)
+            held = self._cache.get(key, state.floor)
             if held is not None and held[1] >= wanted:
                 return held[0]
             segment, since = held or (self.empty(collection, state.agent), 0)
-            rows = await changed_rows(self._database, collection, state, since)
+            rows = await changed_rows(self._database, collection, state, since, model)
             if len(rows) > INLINE_ROWS and not since:
                 await asyncio.to_thread(segment.apply, rows)
             else:
@@ -45,10 +45,10 @@ class Copies:
             if since and len(segment) != state.count:
                 now = await self._now(state)
                 if since < now.floor or now.version == state.version:
-                    self._cache.drop(state.pair)  # tombstones that were needed went while the difference was read
+                    self._cache.drop(key)  # tombstones that were needed went while the difference was read
                     state = now
                     continue
-            self._cache.put(state.pair, segment, state.version)
+            self._cache.put(key, segment, state.version)
             return segment
 
     async def _now(self, state: PairState) -> PairState:

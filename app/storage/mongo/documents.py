@@ -7,7 +7,8 @@ numbers stay as they are.
 
 `_r` holds what no caller sees: `u`, unique keys computed here, so that "null is a value" and conditions of any form
 hold on every deployment; and of a searched document `pair`, `rev` (the pair's version that wrote it last), `row` (its
-handle) and the packed record (`head`, `vector`, `terms`, `facets`), with what the search indexes read beside it.
+handle) and the packed record (`head`, `vector`, `terms`, `facets`), with what the search indexes read beside it;
+`kept` holds the vectors of other models that stand beside `vector`, by the models' codes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,12 @@ PLAIN = {OWN: 0}
 """Projection of what callers get."""
 PAIR, REV, ROW = f"{OWN}.pair", f"{OWN}.rev", f"{OWN}.row"
 PACKED = (f"{OWN}.head", f"{OWN}.vector", f"{OWN}.terms", f"{OWN}.facets")
+VECTOR, MODEL, KEPT = f"{OWN}.vector", f"{OWN}.model", f"{OWN}.kept"
+_UNLIKE_ROW = (
+    *("u", "writes", "pair", "rev", "head", "vector", "terms", "facets", "model", "words", "ranges", "absent", "kept"),
+)
+WITH_ROW = dict.fromkeys((f"{OWN}.{name}" for name in _UNLIKE_ROW), 0)
+"""Projection of what callers get, and its handle."""
 
 
 AT_ONCE = 200
@@ -134,9 +141,13 @@ def vector_of(raw: bytes) -> Binary:
     return Binary(bytes((BinaryVectorDtype.INT8.value[0], 0)) + raw, 9)
 
 
+def raw_vector(stored: bytes) -> bytes:
+    return bytes(stored)[2:]
+
+
 def packed_of(own: Mapping[str, Any]) -> Packed | None:
     """The packed record in `_r`; None where there is none."""
     if "head" not in own:
         return None
     vector = own.get("vector")
-    return Packed(own["head"], None if vector is None else bytes(vector)[2:], own["terms"], own["facets"])
+    return Packed(own["head"], None if vector is None else raw_vector(vector), own["terms"], own["facets"])

@@ -37,9 +37,16 @@ class Step:
             return 0
         end = page[-1]["_id"]
         within = query.joined({"_id": {"$gt": self.last, "$lte": end}}, wanted)
-        done = await documents.update_many(within, [{"$set": {"importance": faded(self.rule)}}])
+        done = await documents.update_many(within, [{"$set": {"importance": written(self.rule)}}])
         self.last = end if len(page) == ROWS else None  # only now: what was interrupted is run again
         return done.modified_count
+
+
+def written(rule: Fade) -> dict[str, Any]:
+    """What `importance` shall be: a document that keeps it is not written by the server."""
+    moved = {"$abs": {"$subtract": ["$importance", "$$faded"]}}
+    value = {"$cond": [{"$gte": [moved, rule.least]}, "$$faded", "$importance"]}
+    return {"$let": {"vars": {"faded": faded(rule)}, "in": value}}
 
 
 def faded(rule: Fade) -> dict[str, Any]:

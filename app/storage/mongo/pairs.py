@@ -16,7 +16,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from app.storage.collection import Collection, Doc
 from app.storage.filters import value_at
-from app.storage.mongo.documents import OWN, PACKED, PAIR, REV, ROW, Stored, packed_of
+from app.storage.kept import overlaid
+from app.storage.mongo.documents import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
 from app.storage.scope import ANY, Pair
 from app.storage.segment import Row
 
@@ -38,7 +39,8 @@ MAX_MARKS = 16
 @dataclass(slots=True)
 class PairState:
     """`rows`: how many rows were ever made; `length`: terms in all that live; `buried`: version of the last tombstone;
-    `marks`: (milliseconds since 1970, version) every now and then, newest last."""
+    `marks`: (milliseconds since 1970, version) every now and then, newest last; `model`: of all its vectors, 0 where
+    they may differ or some document has none; `kept`: some may have another beside them."""
 
     key: str
     collection: str
@@ -55,6 +57,8 @@ class PairState:
     buried: int = 0
     speakers: list[str] = field(default_factory=list)
     marks: list[list[int]] = field(default_factory=list)
+    model: int = 0
+    kept: bool = False
 
     def version_at(self, ms: int) -> int:
         """A version that was reached by then; 0 where nothing that old is known."""
@@ -77,6 +81,8 @@ class PairState:
             "buried": Int64(self.buried),
             "speakers": self.speakers,
             "marks": [[Int64(at), Int64(version)] for at, version in self.marks],
+            "model": Int64(self.model),
+            "kept": self.kept,
         }
 
 
@@ -109,6 +115,8 @@ def state_of(stored: Stored) -> PairState:
         buried=int(stored["buried"]),
         speakers=list(stored["speakers"]),
         marks=[[int(at), int(version)] for at, version in stored["marks"]],
+        model=int(stored.get("model", 0)),
+        kept=bool(stored.get("kept")),
     )
 
 
@@ -138,15 +146,25 @@ async def by_key(database: Database, keys: Sequence[str], session: Session | Non
 _ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
 
 
-async def changed_rows(database: Database, collection: Collection, state: PairState, since: int) -> list[Row]:
-    """Rows written after version `since`, tombstones included; 0 reads everything that lives."""
+async def changed_rows(
+    database: Database, collection: Collection, state: PairState, since: int, model: int
+) -> list[Row]:
+    """Rows written after version `since`, tombstones included, with their vectors of `model` where they have one; 0
+    reads everything that lives."""
+    assert collection.searched is not None
     query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
-    found = await database[collection.name].find(query, _ROW_FIELDS).to_list()
+    found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
+    kept = {
+        int(own["row"]): raw_vector(vector)
+        for stored in found
+        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
+    }
     rows = [row_of(stored[OWN]) for stored in found]
     if since and state.buried > since:
         gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
-    return sorted(rows, key=lambda row: row.id)
+    rows.sort(key=lambda row: row.id)
+    return overlaid(collection.searched, rows, model, lambda _: kept)
 
 
 def row_of(own: Stored) -> Row:

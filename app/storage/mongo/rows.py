@@ -9,6 +9,7 @@ from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from app.storage.collection import Collection, Doc, SearchEntry
+from app.storage.kept import model_of, model_of_pair
 from app.storage.mongo.documents import OWN, Stored, packed_fields, packed_of
 from app.storage.mongo.faults import DUPLICATE_KEY
 from app.storage.mongo.pairs import (
@@ -46,9 +47,16 @@ class PairWriting:
             self._known = await by_key(self._database, sorted(keys), self._session)
 
     async def put(
-        self, collection: Collection, doc: Doc, own: Mapping[str, Any] | None, entry: SearchEntry | None
+        self,
+        collection: Collection,
+        doc: Doc,
+        own: Mapping[str, Any] | None,
+        entry: SearchEntry | None,
+        *,
+        keep: bool = False,
     ) -> Stored:
-        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay."""
+        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay.
+        `keep`: so does, beside the new one, the vector that is replaced."""
         spec = collection.searched
         assert spec is not None
         old = packed_of(own) if own else None
@@ -60,7 +68,18 @@ class PairWriting:
         else:
             assert old is not None
             packed = repack(spec, doc, old, state.version)
-        return self._written(collection, state, doc, packed, old)
+        fields = self._written(collection, state, doc, packed, old)
+        if own and entry is not None:
+            fields |= self._kept(collection, state, own, packed) if keep else {"kept": None}
+        return fields
+
+    def _kept(self, collection: Collection, state: PairState, own: Mapping[str, Any], packed: Packed) -> Stored:
+        """What is kept is of the same text, so a new text ends it."""
+        assert collection.searched is not None
+        state.kept = True
+        new = model_of(collection.searched, packed.head)
+        before = {int(own["model"]): own["vector"]} if "vector" in own else {}
+        return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
     async def take_in(self, collection: Collection, doc: Doc, packed: Packed) -> Stored:
         """Fields of `_r` of a new document, whose row is as another store had it."""
@@ -77,6 +96,7 @@ class PairWriting:
             state.count += 1
             state.rows += 1
             fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
+        state.model = model_of_pair(state.model, model_of(collection.searched, packed.head), state.count)
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         note_speaker(collection, state, doc)
         return fields

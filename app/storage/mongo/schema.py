@@ -48,6 +48,7 @@ OWN_INDEXES: dict[str, list[IndexModel]] = {
     PAIRS: [
         IndexModel([("collection", 1), ("tenant_id", 1), ("user_id", 1)], name="of_user"),
         IndexModel([("pair", 1)], name="pair", unique=True),
+        IndexModel([("collection", 1), ("model", 1), ("pair", 1)], name="of_model"),
     ],
     TOMBSTONES: [IndexModel([("pair", 1), ("rev", 1)], name="rev")],
 }

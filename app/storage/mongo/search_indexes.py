@@ -14,10 +14,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
 
 from app.storage.collection import Collection
-from app.storage.mongo.documents import OWN, PAIR, range_name
+from app.storage.mongo.documents import MODEL, OWN, PAIR, VECTOR, range_name
 from app.storage.mongo.pairs import META, Database
 
-VECTOR, WORDS, MODEL, ABSENT = f"{OWN}.vector", f"{OWN}.words", f"{OWN}.model", f"{OWN}.absent"
+WORDS, ABSENT = f"{OWN}.words", f"{OWN}.absent"
 LOOK_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
@@ -135,18 +135,19 @@ class SearchIndexes:
         """Makes what is missing; True when all of the collection's can be queried."""
         there = await self._listed(collection)
         await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
-        for model in models(collection, self._dim):
-            await self._make(collection, model, there.get(model.document["name"]))
-        named = [there.get(model.document["name"], {}) for model in models(collection, self._dim)]
-        if all(index.get("queryable") for index in named):
+        wanted = models(collection, self._dim)
+        made = [await self._make(collection, model, there.get(model.document["name"])) for model in wanted]
+        named = [there.get(model.document["name"], {}) for model in wanted]
+        # one that is being changed answers by its old definition meanwhile: of another dimension, perhaps
+        if not any(made) and all(index.get("queryable") and index.get("status") == "READY" for index in named):
             self._ready.add(collection.name)
             return True
         states = {index.get("name"): index.get("status") for index in named if index}
         log.info("search indexes are being built", extra={"collection": collection.name, "status": states})
         return False
 
-    async def _make(self, collection: Collection, model: SearchIndexModel, there: dict[str, Any] | None) -> None:
-        """Once for each definition: what was asked for last is written down beside the layout."""
+    async def _make(self, collection: Collection, model: SearchIndexModel, there: dict[str, Any] | None) -> bool:
+        """Once for each definition: what was asked for last is written down beside the layout. True: just now."""
         wanted, name = model.document["definition"], model.document["name"]
         note = {"_id": f"search index {collection.name} {name}"}
         print_ = blake2b(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
@@ -156,6 +157,7 @@ class SearchIndexes:
         elif noted is None or noted.get("definition") != print_:
             await self._update(collection, name, wanted)
         else:
-            return
+            return False
         await self._database[META].update_one(note, {"$set": {"definition": print_}}, upsert=True)
         log.info("search index asked for", extra={"collection": collection.name, "index": name})
+        return True

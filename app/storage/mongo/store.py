@@ -21,15 +21,17 @@ from app.storage.mongo.candidates import Candidates
 from app.storage.mongo.changes import Work, competing
 from app.storage.mongo.client import connect, greet
 from app.storage.mongo.copies import Copies
-from app.storage.mongo.documents import OWN, PLAIN, ROW, decode, key, parts
+from app.storage.mongo.documents import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
 from app.storage.mongo.faults import guarded
 from app.storage.mongo.pairs import Session
 from app.storage.mongo.plain import NotPlain
+from app.storage.mongo.reembedding import MongoReembedding
 from app.storage.mongo.schema import reconcile
 from app.storage.mongo.search_indexes import SearchIndexes
 from app.storage.mongo.single import commit_single, is_single
 from app.storage.mongo.transaction import Client, Runner
 from app.storage.mongo.unbroken import Unbroken, whole
+from app.storage.packed import model_id
 from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
@@ -63,6 +65,7 @@ class MongoStore(Unbroken):
         self._database = client[options.database]
         self._runner = Runner(self._database, options.deadline_seconds)
         self._slowly = Runner(self._database, LONG_FACTOR * options.deadline_seconds)
+        self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
         self._copies = Copies(self._database, SegmentCache(options.cache_bytes), dim)
@@ -181,10 +184,14 @@ class MongoStore(Unbroken):
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         with self._within():
             states = [s for s in await pairs.read(self._database, collection, query.tenant, query.pairs) if s.count]
-            if self._indexes.ready(collection) and sum(s.count for s in states) > self._options.exact_up_to:
+            model = model_id(query.model, self._dim)
+            # the index has vectors of one model only: where some were kept beside it, rows are read
+            whole_index = all(state.model == model or not state.kept for state in states)
+            large = sum(s.count for s in states) > self._options.exact_up_to
+            if large and whole_index and self._indexes.ready(collection):
                 return await self._candidates.columns(collection, query, states, to_ms(self._clock.now()))
         with self._within(LONG_FACTOR):
-            segments = [await self._copies.of(collection, state) for state in states]
+            segments = [await self._copies.of(collection, state, model) for state in states]
         return concatenate(
             [segment.columns(query) for segment in segments] or [self._copies.empty(collection).columns(query)]
         )
@@ -193,14 +200,20 @@ class MongoStore(Unbroken):
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
         wanted: list[int] = rows.tolist()
         by_row: dict[int, Fetched] = {}
-        fields = dict.fromkeys((f"{OWN}.{name}" for name in _HIDDEN), 0)
         with self._within():
             for part in parts(wanted):
-                found = self._database[collection.name].find({ROW: {"$in": part}, "tenant_id": tenant}, fields)
+                found = self._database[collection.name].find({ROW: {"$in": part}, "tenant_id": tenant}, WITH_ROW)
                 async for stored in found:
                     row = int(stored[OWN]["row"])
                     by_row[row] = Fetched(decode(collection, stored))
         return [by_row.get(row) for row in wanted]
+
+    @property
+    def reembedding(self) -> MongoReembedding:
+        return MongoReembedding(self._database, self._slow)
+
+    async def _slow(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await self.run(self._slowly.until_done(work, set()))
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
@@ -238,6 +251,3 @@ class MongoStore(Unbroken):
             with guarded():
                 return await check.deep(self._database, self._collections)
         return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]
-
-
-_HIDDEN = ("u", "writes", "pair", "rev", "head", "vector", "terms", "facets", "model", "words", "ranges", "absent")

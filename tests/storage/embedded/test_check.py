@@ -35,6 +35,11 @@ FAULTS = {
     "facets that are cut off": ("entries: search rows", "UPDATE entries_search SET facets = x'00' WHERE row = 1"),
     "a pair that counts wrong": ("entries: pairs", "UPDATE pairs SET count = count + 1"),
     "a row newer than its pair": ("entries: pairs", "UPDATE entries_search SET rev = rev + 1 WHERE row = 1"),
+    "a pair that says another model": ("entries: pairs", "UPDATE pairs SET model = 7"),
+    "a kept vector of no row": (
+        "entries: search rows",
+        "INSERT INTO kept_vectors SELECT pair, 99, x'01000000', x'00' FROM pairs LIMIT 1",
+    ),
     "rows of no pair": ("entries: search rows", "DELETE FROM pairs"),
 }
 

@@ -8,12 +8,12 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.memories.models import MEMORIES
-from app.storage.collection import CommitConflict, Unique
+from app.storage.collection import CommitConflict, Unique, Update
 from app.storage.embedded import sql
 from app.storage.embedded.schema import LAYOUT
 from app.storage.embedded.store import EmbeddedStore
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range
-from tests.contract.declared import DIM, ENTRIES, THINGS, T, ask, at, entry, thing
+from tests.contract.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 from tests.storage.embedded.conftest import COLLECTIONS, Open
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +45,21 @@ async def test_an_older_process_goes_on_beside_a_newer_schema(store: EmbeddedSto
     await open_store(collections=(WIDER,))
     await store.commit([thing("one", name="n")])
     assert await store.count(THINGS, T, Eq("name", "n")) == 1
+
+
+async def test_a_store_from_before_vectors_were_kept_opens(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
+    await store.commit([entry("tea", "one", vector=unit(1))])
+    await store.close()
+    raw("ALTER TABLE pairs DROP COLUMN model")
+    raw("DROP TABLE kept_vectors")
+    newer = await open_store()
+    (_,) = await newer.reembedding.pairs(ENTRIES, 1, 0, 10, "unlike")
+    assert await newer.reembedding.pairs(ENTRIES, 1, 0, 10, "other") == [], "it is not known of which model it is"
+    made = search_entry("tea", unit(0, 1), "model-b")
+    await newer.commit([entry("tea", "two", vector=unit(1)), Update(ENTRIES, T, "one", entry=made, keep=True)])
+    for model, seen in ((MODEL, 2), ("model-b", 1)):
+        assert (await newer.search(ENTRIES, ask(vector=unit(1), model=model))).has_vector.sum() == seen
+    assert all(finding.ok for finding in await newer.check(deep=True))
 
 
 async def test_a_newer_layout_is_refused_untouched(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
@@ -79,7 +94,7 @@ async def test_lists_and_ids_are_found_by_an_index(store: EmbeddedStore, raw: Ra
 
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
     store = await open_store(cache_bytes=200_000)
-    pairs = [replace(ask().pairs[0], user=f"u{i}") for i in range(40)]
+    pairs = [ask().pairs[0]._replace(user=f"u{i}") for i in range(40)]
     for pair in pairs:
         await store.commit([entry("tea and roses", pair=pair) for _ in range(50)])
     for pair in [*pairs, *pairs]:
@@ -93,7 +108,7 @@ async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None
 
 async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store: Open) -> None:
     store = await open_store(cache_bytes=1)
-    others = [replace(ask().pairs[0], user=f"u{i}") for i in range(3)]
+    others = [ask().pairs[0]._replace(user=f"u{i}") for i in range(3)]
     for pair in others:
         await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
     searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
@@ -101,21 +116,23 @@ async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store
         assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6
 
 
+@pytest.mark.parametrize("tenant", [None, "acme"])
 @pytest.mark.parametrize(
     ("where", "index"),
     [
-        (EVERYTHING, "everywhere_created_at"),
+        (EVERYTHING, "by_created_at"),
         (Range("expires_at", le=at(9)), "everywhere_expires_at"),
         (And((Eq("status", "archived"), Range("archived_at", le=at(9)))), "everywhere_archived_at"),
     ],
 )
-async def test_what_jobs_ask_of_every_tenant_is_answered_by_an_index(
-    open_store: Open, raw: Raw, where: Filter, index: str
+async def test_what_jobs_ask_is_answered_by_an_index(
+    open_store: Open, raw: Raw, where: Filter, index: str, tenant: str | None
 ) -> None:
     await open_store(collections=(MEMORIES,))
-    condition, values = sql.where(MEMORIES, where)
-    order = sql.order_of(MEMORIES, None, where)
+    condition, values = sql.selection(MEMORIES, tenant, where)
+    order = sql.order_of(MEMORIES, where)
     statement = f'SELECT doc FROM "agent_memories" WHERE {condition} ORDER BY {order}, id LIMIT 100'
     plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {statement}", *values))
+    index = index.replace("by_", "everywhere_") if tenant is None else index
     assert f"USING INDEX agent_memories_{index}" in plan
     assert ("TEMP B-TREE" in plan) is (where != EVERYTHING)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.clock import to_ms
-from app.storage.collection import Change, Collection, Delete
+from app.storage.collection import Change, Collection, Delete, Update
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from app.storage.mongo import pairs
 from app.storage.mongo.candidates import CANDIDATES, Candidates, fields
@@ -23,11 +23,25 @@ from app.storage.mongo.search_indexes import models
 from app.storage.mongo.store import MongoStore
 from app.storage.packed import model_id, quantise, range_value
 from app.storage.search import Columns, SearchQuery
-from tests.contract.declared import AU, DIM, ENTRIES, MODEL, SEARCHED, T, ask, at, entry, random_vector, unit
+from tests.contract.declared import (
+    AU,
+    DIM,
+    ENTRIES,
+    MODEL,
+    SEARCHED,
+    T,
+    ask,
+    at,
+    entry,
+    random_vector,
+    search_entry,
+    unit,
+)
 
 pytestmark = pytest.mark.anyio
 
 Stage = dict[str, Any]
+NEW_ID = model_id("model-b", DIM)
 WORD = {word: term_text(ask(word).terms.tolist()) for word in ("tea", "roses")}
 
 
@@ -243,6 +257,26 @@ async def test_only_large_scopes_of_a_ready_index_take_this_path(
     exact._indexes._ready.add("entries")
     await exact.search(ENTRIES, ask("tea"))
     assert not candidates.sent
+
+
+async def test_a_scope_with_vectors_kept_beside_the_index_is_searched_exactly_by_their_model(
+    store: MongoStore, open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await said(store, 3)
+    for i in range(3):
+        made = search_entry("tea", random_vector(9 + i), "model-b")
+        await store.commit([Update(ENTRIES, T, f"s{i}", entry=made, keep=True)])
+    large = await open_store(exact_up_to=2)
+    candidates = Canned(large)
+    monkeypatch.setattr(large, "_candidates", candidates)
+    large._indexes._ready.add("entries")
+    found = await large.search(ENTRIES, ask(vector=random_vector(1)))
+    assert (found.has_vector.sum(), candidates.sent) == (3, [])
+    await large.reembedding.settle(ENTRIES, await large.reembedding.pairs(ENTRIES, 0, 0, 9, "every"), NEW_ID)
+    await large.search(ENTRIES, ask(vector=random_vector(1), model="model-b"))
+    assert len(candidates.sent) == 1, "the index has those"
+    await large.search(ENTRIES, ask(vector=random_vector(1)))
+    assert len(candidates.sent) == 1
 
 
 # --- Filters, against their meaning -----------------------------------------------------------------------------------

@@ -163,3 +163,11 @@ async def test_damage_is_found(store: MongoStore, mongodb: Deployment, database:
     found = " ".join(finding.detail for finding in await store.check(deep=True) if not finding.ok)
     assert fault in found
     assert await store.count(ENTRIES, T) >= 1
+
+
+async def test_a_pair_that_says_another_model_is_found(store: MongoStore, mongodb: Deployment, database: str) -> None:
+    await store.commit([entry("tea", "one", vector=unit(1))])
+    with mongodb.client() as client:
+        client[database]["recalld_pairs"].update_one({}, {"$set": {"model": 7}})
+    (fault,) = [finding.detail for finding in await store.check(deep=True) if not finding.ok]
+    assert "another embedding model" in fault

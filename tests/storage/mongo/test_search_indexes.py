@@ -87,6 +87,15 @@ async def test_a_changed_definition_is_sent_again(store: MongoStore) -> None:
     assert (other.created, other.updated) == ([], ["entries_vector"])
 
 
+async def test_a_changed_index_is_not_used_in_its_old_definition(store: MongoStore) -> None:
+    first = Canned(store)
+    await until_ready(first)
+    other = Canned(store, looks=0, dim=2 * DIM)
+    other.there = first.there
+    assert not await other._look_at(ENTRIES), "it can be queried, but as it was"
+    assert await other._look_at(ENTRIES)
+
+
 async def test_a_deployment_without_search_is_found_out(store: MongoStore) -> None:
     class Without(Canned):
         async def _listed(self, collection: Collection) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,18 @@
+"""What learning's endpoints ask for."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.auth.dependencies import calling
+from app.consolidation.parts import Tools
+from app.consolidation.service import Learning
+
+
+async def learning(request: Request) -> Learning:
+    held, caller = calling(request)
+    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings.limits)
+    return Learning(tools, held.llm, caller.scope)
+
+
+InLearning = Annotated[Learning, Depends(learning)]

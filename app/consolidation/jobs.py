@@ -1,0 +1,240 @@
+"""Learning from a conversation when it ends, now and then while it goes on, or when a summary is asked for."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from app.clock import rfc3339
+from app.consolidation import prompts, transcript
+from app.consolidation.models import DERIVATIONS
+from app.consolidation.parts import ALWAYS, PARTS, Part, Plan, Skipped, Summary, Talk, Tools
+from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable, RecalldError
+from app.jobs.runner import Done, Run
+from app.llm.budget import Budget
+from app.llm.llm import LLM, configured
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository
+from app.profiles.schemas import InteractionIn
+from app.sessions.models import SESSIONS
+from app.sessions.repository import SessionRepository
+from app.storage.collection import Change, CommitConflict, Doc, Insert, Update
+from app.storage.filters import Eq, both
+from app.storage.scope import Scope
+
+PAGE = 500
+REPLANS = 8
+SAID_CHARS = 200
+INTERACTION = "interaction"
+NO_LLM = "no language model is configured"
+
+log = logging.getLogger(__name__)
+
+
+class Unfinished(RecalldError):
+    """Some parts failed: the job comes again for them alone."""
+
+
+class ConversationJobs:
+    def __init__(self, tools: Tools, llm: LLM | None) -> None:
+        self._tools, self._llm = tools, llm
+
+    async def learn(self, run: Run) -> Done:
+        """What came since the last time, part by part. What is done stays done when another part fails: the job is
+        then tried again, and ends as `partial` with the reasons."""
+        scope = Scope.of_bindings(run.tenant, run.payload)
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
+        told, done = Told(), 0
+        budget = None if self._llm is None else self._llm.budget()
+        for chunk in transcript.chunks(lines):
+            session = await self._session(run, scope)
+            if session is None:
+                return Done({"skipped": "the session is gone"})
+            talk = await self._talk(scope, session, chunk)
+            for part in PARTS:
+                await self._learn(run, part, talk, budget, told)
+            if told.failed:
+                break
+            await self._learned(run, session, chunk[-1].seq)
+            done += len(chunk)
+            await run.progress(done, len(lines))
+        if run.payload.get("ended") and lines:
+            await self._note_interaction(run, scope, lines, told)
+        return self._over(run, told, {"messages": done, "llm": None if budget is None else budget.spent})
+
+    def _over(self, run: Run, told: "Told", result: Doc) -> Done:
+        if told.failed and (not told.done or not run.lease.last_attempt):
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
+        whole = not told.failed and self._llm is not None
+        return Done({**result, "parts": told.parts}, status="succeeded" if whole else "partial")
+
+    async def summarize(self, run: Run) -> Done:
+        """A summary of all that the session holds, made anew. Raises what the model's client raises."""
+        scope = Scope.of_bindings(run.tenant, run.payload)
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._lines(scope, session, 0)
+        if session is None or not lines:
+            return Done({"skipped": "there is nothing to summarize"})
+        llm = configured(self._llm)
+        budget, earlier = llm.budget(), None
+        chunks = list(transcript.chunks(lines))
+        for number, chunk in enumerate(chunks, start=1):
+            talk = await self._talk(scope, session | {"summary": earlier}, chunk)
+            plan = await Summary().learn(self._tools, talk, llm, budget)
+            result, changes = await plan()
+            earlier = result["summary"]
+            await run.commit(changes if number == len(chunks) else [])
+            await run.progress(number, len(chunks))
+        return Done({"summary": earlier, "llm": budget.spent})
+
+    # --- What is read -------------------------------------------------------------------------------------------------
+
+    async def _session(self, run: Run, scope: Scope) -> Doc | None:
+        return await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
+
+    async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.Line]:
+        """What was said after that message."""
+        sessions = SessionRepository(self._tools.store, scope)
+        docs: list[Doc] = []
+        while page := await sessions.messages.find(sessions.within(session, after), order="asc", limit=PAGE):
+            docs += page
+            after = page[-1]["seq"]
+        return transcript.read(docs)
+
+    async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.Line]) -> Talk:
+        of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
+        said: dict[int, Doc] = {}
+        after = None
+        while docs := await MemoryRepository(self._tools.store, scope).find(of_session, after=after, limit=PAGE):
+            after = MEMORIES.after(docs[-1])
+            said |= {doc["source"]["message_seq"]: doc for doc in docs}
+            if min(said) <= lines[0].seq:
+                break
+        return Talk(scope, session["agent_id"], session["user_id"], lines, said, session)
+
+    # --- One part -----------------------------------------------------------------------------------------------------
+
+    async def _learn(self, run: Run, part: Part, talk: Talk, budget: Budget | None, told: "Told") -> None:
+        if self._llm is None or budget is None:
+            told.skip(part.name, NO_LLM)
+            return
+        if talk.session is not None and talk.session["memorize"] == "none" and part.name != Summary.name:
+            told.skip(part.name, "the session remembers nothing")
+            return
+        made_of = _derivation_id(part.name, prompts.load(part.prompt).id, talk)
+        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
+            told.skip(part.name, "learned before")
+            return
+        try:
+            plan = await part.learn(self._tools, talk, self._llm, budget)
+            told.add(part.name, await self._commit(run, plan, talk, made_of))
+        except Skipped as why:
+            told.skip(part.name, str(why))
+        except Forbidden as fault:
+            told.skip(part.name, fault.detail)
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
+            log.warning("a part was not learned", extra={"part": part.name, "code": fault.code})
+            told.fail(part.name, fault.detail)
+
+    async def _commit(self, run: Run, plan: Plan, talk: Talk, made_of: str) -> Doc:
+        """The changes and the note that they were made are one. Another worker's note means that they are there."""
+        for attempt in range(REPLANS):
+            result, changes = await plan()
+            result.pop("items", None)
+            try:
+                await run.commit([*changes, self._note(run, talk, made_of, result)])
+            except CommitConflict as conflict:
+                if conflict.collection == DERIVATIONS.name:
+                    return {}
+                if attempt + 1 == REPLANS:
+                    raise
+                continue
+            return result
+        raise AssertionError("the last attempt returns or raises")
+
+    def _note(self, run: Run, talk: Talk, made_of: str, result: Doc) -> Insert:
+        assert talk.session is not None
+        return Insert(
+            DERIVATIONS,
+            {
+                "tenant_id": run.tenant,
+                "derivation_id": made_of,
+                **talk.owner,
+                "session_id": talk.session["session_id"],
+                "from_seq": talk.lines[0].seq,
+                "to_seq": talk.lines[-1].seq,
+                "result": result,
+                "created_at": rfc3339(self._tools.clock.now()),
+            },
+        )
+
+    async def _learned(self, run: Run, session: Doc, seq: int) -> None:
+        """Without a model nothing was learned: what was said waits for one."""
+        if self._llm is None:
+            return
+        same = {"created_at": session["created_at"]}
+        change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
+        try:
+            await run.commit([change])
+        except CommitConflict:
+            log.info("the session is gone")
+
+    async def _note_interaction(self, run: Run, scope: Scope, lines: Sequence[transcript.Line], told: "Told") -> None:
+        """Needs no model: without a summary, the user's first words stand for the conversation."""
+        session = await self._session(run, scope)
+        if session is None or session["memorize"] == "none":
+            return
+        user_id, users = session["user_id"], self._tools.users(scope)
+        talk = Talk(scope, session["agent_id"], user_id, lines, {}, session)
+        made_of = _derivation_id(INTERACTION, "", talk)
+        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
+            return
+        said = session["summary"] or next((line.text for line in lines if line.role == "user"), lines[0].text)
+        entry = InteractionIn(summary=" ".join(said.split())[:SAID_CHARS], timestamp=lines[-1].at)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            outcome = await users.interact(user_id, entry, ALWAYS)
+            return {"noted": 1}, list(outcome.changes)
+
+        try:
+            told.add(INTERACTION, await self._commit(run, plan, talk, made_of))
+        except Forbidden as fault:
+            told.skip(INTERACTION, fault.detail)
+
+
+class Told:
+    """What came of each part, over all stretches of the conversation."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Doc] = {}
+        self.failed: dict[str, str] = {}
+        self.done = False
+
+    def add(self, name: str, result: Doc) -> None:
+        self.done = True
+        part = self.parts.setdefault(name, {})
+        part["status"] = "done"
+        for key, value in result.items():
+            part[key] = _sum(part.get(key), value)
+
+    def skip(self, name: str, why: str) -> None:
+        self.parts.setdefault(name, {"status": "skipped", "reason": why})
+
+    def fail(self, name: str, why: str) -> None:
+        self.failed[name] = why
+        self.parts[name] = {**self.parts.get(name, {}), "status": "failed", "reason": why}
+
+
+def _sum(old: Any, new: Any) -> Any:
+    """Counts and lists grow; a text is the last one."""
+    if old is None or isinstance(new, str):
+        return new
+    if isinstance(new, dict):
+        return {key: _sum(old.get(key), new.get(key, 0)) for key in {**old, **new}}
+    return old + new
+
+
+def _derivation_id(part: str, prompt_id: str, talk: Talk) -> str:
+    assert talk.session is not None
+    of = (part, prompt_id, talk.session["session_id"], talk.session["created_at"])
+    return f"der_{transcript.digest(talk.lines, *of)}"

@@ -1,0 +1,315 @@
+"""What is learned from a stretch of a conversation: each part asks the model once and plans its changes by rules.
+
+A part reads again whenever it plans, so that a plan which met a conflict is made anew without asking the model again.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from app.clock import Clock, rfc3339, to_ms
+from app.consolidation import merge, prompts, shapes
+from app.consolidation.transcript import Line, data
+from app.embedding.embedder import Embedder
+from app.facts.models import FACTS
+from app.facts.query import View
+from app.facts.repository import FactRepository
+from app.facts.service import FactService
+from app.idempotency.precondition import Precondition
+from app.llm.budget import Budget
+from app.llm.llm import LLM
+from app.memories.decays import Decays
+from app.memories.documents import SOURCE
+from app.memories.embeddings import Embeddings
+from app.memories.lookup import Lookup, Wanted
+from app.memories.models import MEMORIES
+from app.memories.remember import Remember
+from app.memories.repository import MemoryRepository
+from app.memories.service import MemoryService
+from app.profiles.merge import EMPTY_PROFILE, merge_experience
+from app.profiles.models import AGENTS, USERS
+from app.profiles.schemas import ProfilePatch
+from app.profiles.users import UserService
+from app.sessions.models import SESSIONS
+from app.settings import LimitSettings
+from app.state import AgentSettings
+from app.storage.collection import Change, Doc, Store, Update
+from app.storage.filters import Eq, Not, both
+from app.storage.repository import Repository, unexpired
+from app.storage.scope import Pair, Scope
+
+KNOWN_MEMORIES = 20
+KNOWN_FACTS = 30
+QUERY_CHARS = 2_000
+
+Plan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
+"""What came of it, for the operation's result, and the changes that make it true."""
+
+ALWAYS = Precondition(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    store: Store
+    embedder: Embedder
+    clock: Clock
+    agents: AgentSettings
+    limits: LimitSettings
+
+    def users(self, scope: Scope) -> UserService:
+        decays = Decays(self.agents, scope.tenant)
+        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
+        return UserService(Repository(self.store, scope, USERS), memories, self.limits, self.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A stretch of a conversation, and whose it is. `said`: the memories that its messages left, by seq."""
+
+    scope: Scope
+    agent_id: str | None
+    user_id: str | None
+    lines: Sequence[Line]
+    said: Mapping[int, Doc] = field(default_factory=dict)
+    session: Doc | None = None
+
+    @property
+    def owner(self) -> dict[str, str | None]:
+        return {"agent_id": self.agent_id, "user_id": self.user_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the model said, and the memories that it was shown."""
+
+    memories: Sequence[shapes.LearnedMemory]
+    known: Sequence[str]
+
+
+class Skipped(Exception):
+    """There is nothing for this part to do here; the message says why."""
+
+
+class Part(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompt(self) -> str: ...
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        """Asks the model. Raises `Skipped`, or what the model's client raises."""
+        ...
+
+
+def source(talk: Talk, prompt: prompts.Prompt, llm: LLM) -> Doc:
+    session_id = None if talk.session is None else talk.session["session_id"]
+    return {"origin": "extraction", "session_id": session_id, "model": llm.model, "prompt_version": prompt.id}
+
+
+class Memories:
+    name = prompt = "memories"
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        return self.plan(tools, talk, llm, [await self.ask(tools, talk, llm, budget)])
+
+    async def ask(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Heard:
+        known = await self._known(tools, talk)
+        shown = [{name: doc[name] for name in ("memory_id", "content", "memory_type", "context")} for doc in known]
+        asked = data(talk.lines, profile=await _profile(tools, talk), known_memories=shown)
+        instructions = prompts.load(self.prompt).with_wishes(await _wishes(tools, talk))
+        reply = await llm.reply(instructions, asked, shapes.LearnedMemories, budget)
+        return Heard(reply.memories, [doc["memory_id"] for doc in known])
+
+    def plan(self, tools: Tools, talk: Talk, llm: LLM, heard: Sequence[Heard]) -> Plan:
+        """One plan for all that was heard of a conversation."""
+        repository = MemoryRepository(tools.store, talk.scope)
+        origin = source(talk, prompts.load(self.prompt), llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            current = await repository.get_many([memory_id for each in heard for memory_id in each.known])
+            active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
+            dropped: merge.Dropped = Counter()
+            learned = [one for each in heard for one in each.memories]
+            pairs = merge.memories(learned, active, talk.lines, talk.said, talk.owner, dropped)
+            decays = Decays(tools.agents, talk.scope.tenant)
+            remember = Remember(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+            sources = [{**origin, **more} for _, more in pairs]
+            answers, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
+            result = {
+                "memory_ids": list(dict.fromkeys(answer["memory_id"] for answer in answers)),
+                "created": sum(created),
+                "superseded": sum(len(body.supersedes) for body, _ in pairs),
+                "dropped": dict(dropped),
+                "items": answers,
+            }
+            return result, changes
+
+        return plan
+
+    async def _known(self, tools: Tools, talk: Talk) -> list[Doc]:
+        """Memories of this user near to what was said, for the model to supersede."""
+        said, pairs = _said(talk), _own_pairs(talk)
+        if not said or not pairs:
+            return []
+        now = tools.clock.now()
+        where = both(Eq("status", "active"), Not(Eq("memory_type", "message")), unexpired(rfc3339(now)))
+        lookup = Lookup(tools.store, talk.scope, tools.embedder, MEMORIES)
+        looked = await lookup.find(Wanted(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
+        return [hit.doc for hit in looked.hits]
+
+
+class Profile:
+    name = prompt = "profile"
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        prompt = prompts.load(self.prompt)
+        if talk.user_id is None:
+            raise Skipped("the conversation is nobody's")
+        talk.scope.require_write(None, talk.user_id)
+        profile = await _profile(tools, talk)
+        reply = await llm.reply(prompt.text, data(talk.lines, profile=profile), shapes.LearnedProfile, budget)
+        users, user_id = tools.users(talk.scope), talk.user_id
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            patch = merge.profile_patch(reply, await _profile(tools, talk))
+            if not patch:
+                return {"changed": []}, []
+            outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS)
+            return {"changed": sorted(patch) if outcome.changes else []}, list(outcome.changes)
+
+        return plan
+
+
+class Facts:
+    name = prompt = "facts"
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        prompt = prompts.load(self.prompt)
+        profile = await _profile(tools, talk)
+        spoke = next((line.name for line in talk.lines if line.role == "user" and line.name), None)
+        user_name = profile["name"] or spoke or talk.user_id or "user"
+        known = await self._known(tools, talk)
+        asked = data(talk.lines, user_name=user_name, known_facts=known)
+        reply = await llm.reply(prompt.text, asked, shapes.LearnedFacts, budget)
+        origin = source(talk, prompt, llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            dropped: merge.Dropped = Counter()
+            pairs = merge.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
+            if not pairs:
+                return {"fact_ids": [], "dropped": dict(dropped)}, []
+            cited = list(dict.fromkeys(memory_id for _, ids in pairs for memory_id in ids))
+            service = FactService(
+                FactRepository(tools.store, talk.scope),
+                Embeddings(tools.embedder),
+                Lookup(tools.store, talk.scope, tools.embedder, FACTS),
+                tools.clock,
+            )
+            outcome = await service.assert_all([body for body, _ in pairs], ALWAYS, {**origin, "memory_ids": cited})
+            fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
+            return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
+
+        return plan
+
+    async def _known(self, tools: Tools, talk: Talk) -> list[Doc]:
+        """What is known of this user near to what was said, so that names and predicates stay the same."""
+        said, pairs = _said(talk), _own_pairs(talk)
+        if not said or not pairs:
+            return []
+        now = tools.clock.now()
+        lookup = Lookup(tools.store, talk.scope, tools.embedder, FACTS)
+        looked = await lookup.find(Wanted(said, pairs, View(rfc3339(now), None).held(), to_ms(now), KNOWN_FACTS))
+        return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in looked.hits]
+
+
+class Experience:
+    name = prompt = "experience"
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        prompt = prompts.load(self.prompt)
+        agents = Repository(tools.store, talk.scope, AGENTS)
+        agent = None if talk.agent_id is None else await agents.find_one(talk.agent_id)
+        if agent is None:
+            raise Skipped("the agent is not registered")
+        talk.scope.require_write(agent["agent_id"], None)
+        known = {name: [lesson["text"] for lesson in lessons] for name, lessons in _lessons(agent).items()}
+        reply = await llm.reply(prompt.text, data(talk.lines, experience=known), shapes.LearnedExperience, budget)
+        learned = merge.lessons(reply)
+        names = await self._names(tools, talk)
+        origin = {**SOURCE, **source(talk, prompt, llm)}
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            old = await agents.find_one(agent["agent_id"])
+            if old is None:
+                return {"learned": 0}, []
+            experience = merge_experience(old["experience"], learned, origin, names)
+            if experience == old["experience"]:
+                return {"learned": 0}, []
+            grown = sum(len(experience[name]) - len(lessons) for name, lessons in _lessons(old).items())
+            now = rfc3339(tools.clock.now())
+            return {"learned": grown}, [agents.update(old, {"experience": experience}, now=now)]
+
+        return plan
+
+    async def _names(self, tools: Tools, talk: Talk) -> list[str]:
+        """Whom no lesson may name."""
+        profile = await _profile(tools, talk)
+        spoke = [line.name for line in talk.lines if line.role == "user"]
+        named = {talk.user_id, profile["name"], profile["home"], *spoke}
+        return sorted(name for name in named if name)
+
+
+class Summary:
+    name = prompt = "summary"
+
+    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
+        session = talk.session
+        if session is None:
+            raise Skipped("there is no session")
+        prompt = prompts.load(self.prompt)
+        earlier = session["summary"]
+        reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), shapes.Summary, budget)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            written = {"summary": reply.summary.strip(), "updated_at": rfc3339(tools.clock.now())}
+            expect = {name: session[name] for name in ("created_at", "agent_id", "user_id")}
+            change = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=written, expect=expect)
+            return {"summary": written["summary"]}, [change]
+
+        return plan
+
+
+PARTS: tuple[Part, ...] = (Memories(), Profile(), Facts(), Experience(), Summary())
+"""What a conversation leaves behind, in the order in which it is learned."""
+
+
+def _said(talk: Talk) -> str:
+    """What the user said, to look for what is near."""
+    return "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:].strip()
+
+
+def _own_pairs(talk: Talk) -> tuple[Pair, ...]:
+    """Of the user: not what the agent knows for all."""
+    pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
+    return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
+
+
+def _lessons(agent: Doc) -> dict[str, list[Doc]]:
+    return {name: value for name, value in agent["experience"].items() if isinstance(value, list)}
+
+
+async def _profile(tools: Tools, talk: Talk) -> Doc:
+    user = None
+    if talk.user_id is not None:
+        user = await Repository(tools.store, talk.scope, USERS).find_one(talk.user_id)
+    return dict(EMPTY_PROFILE) if user is None else user["profile"]
+
+
+async def _wishes(tools: Tools, talk: Talk) -> str | None:
+    """What the agent's owner wants to be looked for."""
+    if talk.agent_id is None:
+        return None
+    agent = await Repository(tools.store, talk.scope, AGENTS).find_one(talk.agent_id)
+    return None if agent is None else agent["settings"]["extraction_instructions"]

@@ -1,0 +1,68 @@
+"""What callers may ask of learning."""
+
+from dataclasses import dataclass, replace
+
+from app.clock import rfc3339
+from app.consolidation import transcript
+from app.consolidation.parts import Memories, Plan, Talk, Tools
+from app.consolidation.schemas import ExtractRequest
+from app.errors import invalid
+from app.idempotency.write import Outcome
+from app.jobs import operations
+from app.llm.llm import LLM, configured
+from app.sessions.models import SUMMARIZE
+from app.sessions.repository import SessionRepository
+from app.storage.collection import Doc
+from app.storage.scope import Scope
+
+
+class Learning:
+    def __init__(self, tools: Tools, llm: LLM | None, scope: Scope) -> None:
+        self._tools, self._llm, self._scope = tools, llm, scope
+
+    async def summarize(self, session_id: str) -> Outcome:
+        """202 with the operation that writes the session's summary."""
+        now = self._tools.clock.now()
+        session = await SessionRepository(self._tools.store, self._scope).live(session_id, rfc3339(now))
+        owner = {name: session[name] for name in ("agent_id", "user_id")}
+        self._scope.require_write(session["agent_id"], session["user_id"])
+        configured(self._llm)
+        payload = {"session_id": session_id, **self._scope.bindings()}
+        answer, changes = operations.start(self._scope, SUMMARIZE, payload, now, **owner)
+        return Outcome(answer, changes, 202)
+
+    async def extract(self, body: ExtractRequest) -> "Extraction":
+        """Asks the model. Raises what its client raises: nothing was stored then."""
+        llm = configured(self._llm)
+        self._scope.require_write(body.agent_id, body.user_id)
+        talk = Talk(self._scope, body.agent_id, body.user_id, self._lines(body))
+        budget, part = llm.budget(), Memories()
+        heard = [
+            await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
+            for chunk in transcript.chunks(talk.lines)
+        ]
+        return Extraction(part.plan(self._tools, talk, llm, heard), budget.spent)
+
+    def _lines(self, body: ExtractRequest) -> list[transcript.Line]:
+        now = rfc3339(self._tools.clock.now())
+        docs = [
+            {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
+            for seq, each in enumerate(body.messages, start=1)
+        ]
+        lines = transcript.read(docs)
+        if not lines:
+            raise invalid("/messages", "none of them is of a user or assistant and says something")
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What the model said: a plan that is made anew on conflict, and never asks again."""
+
+    plan: Plan
+    spent: Doc
+
+    async def outcome(self) -> Outcome:
+        result, changes = await self.plan()
+        shown = {name: result[name] for name in ("items", "created", "superseded", "dropped")}
+        return Outcome({**shown, "llm": self.spent}, changes, 201)

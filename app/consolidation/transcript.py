@@ -1,0 +1,67 @@
+"""A conversation as the model is given it: JSON, so that nothing said in it can pass for anything else. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from app import tokens
+from app.delimiters import strip_served
+from app.storage.collection import Doc
+
+READ_ROLES = ("user", "assistant")
+"""What tools and system prompts say is not the user's word, and is not learned from."""
+CHUNK_TOKENS = 6_000
+MESSAGE_CHARS = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message of a conversation, without what the service served itself."""
+
+    seq: int
+    role: str
+    name: str | None
+    at: str
+    text: str
+
+    def shown(self) -> Doc:
+        named = {"name": self.name} if self.name else {}
+        return {"seq": self.seq, "role": self.role, **named, "at": self.at, "text": self.text}
+
+
+def read(messages: Sequence[Doc]) -> list[Line]:
+    """Those that say something, in order."""
+    lines = [
+        Line(doc["seq"], doc["role"], doc["name"], doc["timestamp"], strip_served(doc["text"]).strip()[:MESSAGE_CHARS])
+        for doc in messages
+        if doc["role"] in READ_ROLES
+    ]
+    return [line for line in lines if line.text]
+
+
+def chunks(lines: Sequence[Line], limit: int = CHUNK_TOKENS) -> Iterator[list[Line]]:
+    """Runs of at most `limit` tokens, a longer message being one by itself."""
+    chunk: list[Line] = []
+    size = 0
+    for line in lines:
+        cost = tokens.count(line.text)
+        if chunk and size + cost > limit:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(line)
+        size += cost
+    if chunk:
+        yield chunk
+
+
+def digest(lines: Sequence[Line], *more: str) -> str:
+    """The same for the same conversation, asked the same way."""
+    said = orjson.dumps([[line.shown() for line in lines], *more])
+    return blake2b(said, digest_size=16).hexdigest()
+
+
+def data(lines: Sequence[Line], **known: Any) -> str:
+    return orjson.dumps({**known, "conversation": [line.shown() for line in lines]}).decode()

@@ -1,0 +1,43 @@
+"""How what is asked was done before, and whether that worked."""
+
+from app.context.arms.searching import search
+from app.context.items import Arm, Asked, Item
+from app.procedures.models import PROCEDURES
+from app.procedures.ranking import track_record
+from app.procedures.search import LEAST_CANDIDATES, LEAST_SPREAD, Found, ranked, searched
+from app.storage.text import content_hash
+
+SPARE = 2
+SHOWN_NOTES = 3
+"""The latest: a prompt is no place for all of them."""
+
+
+async def gather(asked: Asked) -> list[Item]:
+    where = searched(min_trust=asked.body.min_trust, until=asked.body.as_of)
+    hits = await search(asked, PROCEDURES, where, max(LEAST_CANDIDATES, SPARE * asked.limit), least_spread=LEAST_SPREAD)
+    return [_item(one) for one in ranked(hits, asked.now)[: SPARE * asked.limit]]
+
+
+def _item(found: Found) -> Item:
+    doc = found.hit.doc
+    same = frozenset({f"procedure:{content_hash(' '.join([doc['name'], *doc['steps']]))}"})
+    return Item(doc["procedure_id"], "procedure", _text(found), found.score, same=same)
+
+
+def _text(found: Found) -> str:
+    """Every part is one line that says what it is: none can pass for another step, or for a record of success."""
+    doc, of = found.hit.doc, found.standing
+    record = track_record(doc["success_count"], doc["failure_count"], of)
+    lines = [_line(doc["name"]), f"when: {_line(doc['trigger'])}"]
+    lines += [f"needs: {_line(one)}" for one in doc["preconditions"]]
+    lines += [f"{number}. {_line(step)}" for number, step in enumerate(doc["steps"], 1)]
+    lines.append(f"record: {record}{f', unused for {int(of.idle_days)} days' if of.stale else ''}")
+    lines += [f"note: {_line(one)}" for one in doc["notes"][-SHOWN_NOTES:]]
+    return "\n".join(lines)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+PROCEDURES_ARM = Arm("procedures", "Procedures", 0.15, {"general": 1, "execute": 3}, gather)

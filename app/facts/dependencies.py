@@ -1,0 +1,21 @@
+"""What fact endpoints ask for."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.auth.dependencies import calling
+from app.facts.models import FACTS
+from app.facts.repository import FactRepository
+from app.facts.service import FactService
+from app.memories.embeddings import Embeddings
+from app.memories.lookup import Lookup
+
+
+async def fact_service(request: Request) -> FactService:
+    held, caller = calling(request)
+    lookup = Lookup(held.store, caller.scope, held.embedder, FACTS)
+    return FactService(FactRepository(held.store, caller.scope), Embeddings(held.embedder), lookup, held.clock)
+
+
+Facts = Annotated[FactService, Depends(fact_service)]

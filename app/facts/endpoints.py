@@ -1,0 +1,105 @@
+"""Semantic memory over HTTP: what is true, since when, and what we knew of it when."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from app.facts import schemas
+from app.facts.dependencies import Facts
+from app.http.listing import InListing, answer
+from app.http.responses import BODY, problems
+from app.http.route import StrictRoute
+from app.idempotency.dependencies import InPrecondition, InWrite
+from app.idempotency.precondition import etag
+from app.schemas import Identifier, Page, Timestamp
+
+router = APIRouter(prefix="/v1/facts", tags=["facts"], route_class=StrictRoute)
+
+FactId = Annotated[Identifier, Path(examples=["fact_01a2003d395076f9a13acea58faaf745"])]
+Named = Annotated[str | None, Query(min_length=1, max_length=schemas.MAX_NAME)]
+
+
+async def asked(  # noqa: PLR0913 (query parameters)
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    subject: Named = None,
+    predicate: Named = None,
+    object: Named = None,
+    object_type: Annotated[schemas.ObjectType | None, Query()] = None,
+    as_of: Annotated[Timestamp | None, Query(description="True at that time; default: now.")] = None,
+    known_at: Annotated[Timestamp | None, Query(description="As it was known then; default: now.")] = None,
+    timeline: Annotated[bool, Query(description="Whatever the time at which it is true.")] = False,
+    status: Annotated[
+        Literal["active", "disputed", "superseded", "retracted", "any"],
+        Query(description="Of the time `known_at`: what was known, disputed, or had gone by then."),
+    ] = "active",
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@router.post(
+    "/search", response_model=schemas.FactSearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+)
+async def search_facts(body: schemas.FactSearch, facts: Facts) -> Response:
+    """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
+    return answer(await facts.search(body))
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=schemas.Fact,
+    responses={
+        200: {"model": schemas.Fact, "description": "The fact that says it already"},
+        **problems(409, 412, *BODY),
+    },
+)
+async def assert_fact(body: schemas.FactCreate, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+    """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
+    disputed where what it contradicts has more trust."""
+    return await write(lambda: facts.assert_one(body, if_match))
+
+
+@router.post("/batch", status_code=201, response_model=schemas.FactBatchAsserted, responses=problems(409, 412, *BODY))
+async def assert_facts(body: schemas.FactBatch, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+    """Assert up to 500 facts, in their order: all of them, or none. They become known at the same moment."""
+    return await write(lambda: facts.assert_all(body.items, if_match))
+
+
+@router.get("", response_model=Page[schemas.Fact], responses=problems())
+async def list_facts(facts: Facts, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing) -> Response:
+    """Facts that have exactly the owner fields named: what is true now as far as we know, or at other times."""
+    return answer(await facts.page(where, listing))
+
+
+@router.get("/{fact_id}", response_model=schemas.Fact, responses=problems(404))
+async def get_fact(fact_id: FactId, facts: Facts) -> Response:
+    """One fact, whatever became of it."""
+    fact = await facts.get(fact_id)
+    return answer(fact, {"ETag": etag(fact)})
+
+
+@router.delete("/{fact_id}", status_code=204, response_class=Response, responses=problems(404, 409, 412))
+async def delete_fact(fact_id: FactId, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+    """Remove an assertion and its history as if it had never been made. For what was wrong there is `retract`."""
+    return await write(lambda: facts.delete(fact_id, if_match))
+
+
+@router.get("/{fact_id}/history", response_model=Page[schemas.Fact], responses=problems(404))
+async def get_fact_history(fact_id: FactId, facts: Facts, listing: InListing) -> Response:
+    """All that was ever stated of the same assertion, today's facts included."""
+    return answer(await facts.history(fact_id, listing))
+
+
+@router.post("/{fact_id}/retract", response_model=schemas.Fact, responses=problems(404, 409, 412))
+async def retract_fact(fact_id: FactId, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+    """Take back what should not have been said: from now on we do not know it. That we did stays on record."""
+    return await write(lambda: facts.retract(fact_id, if_match))
+
+
+@router.post("/{fact_id}/resolve", response_model=schemas.Fact, responses=problems(404, 409, 412, *BODY))
+async def resolve_fact(
+    fact_id: FactId, body: schemas.Resolution, facts: Facts, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Settle a dispute. Answers the fact that was kept."""
+    return await write(lambda: facts.resolve(fact_id, body.keep, if_match))

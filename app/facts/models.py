@@ -1,0 +1,83 @@
+"""Facts as they are stored: one document for each span of valid time that was ever known."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from app.storage.collection import Collection, Searched
+from app.storage.text import normalise_content
+
+FACTS = Collection(
+    name="facts",
+    id_field="fact_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "group_id": "text",
+        "lineage_id": "text",
+        "subject_key": "text",
+        "predicate_key": "text",
+        "object_key": "text",
+        "object_type": "text",
+        "cardinality": "text",
+        "status": "text",
+        "standing": "text",
+        "trust": "number",
+        "valid_from": "time",
+        "valid_until": "time",
+        "known_from": "time",
+        "known_until": "time",
+        "created_at": "time",
+    },
+    indexes=(
+        ("group_id", "known_until"),
+        ("lineage_id",),
+        ("subject_key", "user_id", "agent_id"),
+        ("object_key", "user_id", "agent_id"),
+        ("user_id", "agent_id"),
+        ("user_id",),
+    ),
+    selective=("group_id", "subject_key", "object_key"),
+    searched=Searched(
+        facets=("subject_key", "predicate_key", "object_type", "standing"),
+        ranges=("valid_from", "valid_until", "known_from", "known_until", "trust"),
+        time=("known_from",),
+        anchor=("known_from",),
+        importance="confidence",
+        pinned="known_from",
+    ),
+)
+"""`group_id` names the scope, subject and predicate; `lineage_id` is the first id of what is one assertion, stated
+again for another span. `*_key` are compared, the texts beside them are shown. `standing` (held or disputed) never
+changes, `status` is what came of it. For the ranking its confidence is its importance, and as known_from is always
+there it counts as pinned: facts never fade."""
+
+FACT_GROUPS = Collection(
+    name="fact_groups",
+    id_field="group_id",
+    fields={"agent_id": "text", "user_id": "text"},
+    indexes=(("user_id",),),
+)
+"""One for each scope, subject and predicate: every change of its facts expects the version that it read, so that two at
+once never both pass; `known` is when the last one was made."""
+
+MAX_KEY = 512
+
+
+def key_of(text: str) -> str:
+    """What a subject, predicate or object is compared by: case, width and spaces make no difference. Of a long text it
+    is a digest, for the sake of the indexes."""
+    key = normalise_content(text)
+    return key if len(key) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
+    return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
+
+
+def sentence(fact: Mapping[str, Any]) -> str:
+    """A fact as it is read, embedded and indexed: `Ada lives in Boston`."""
+    predicate = " ".join(str(fact["predicate"]).replace("_", " ").split())
+    return f"{fact['subject']} {predicate} {fact['object']}"

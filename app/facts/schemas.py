@@ -1,0 +1,180 @@
+"""Facts on the wire."""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.facts.rules import Cardinality, Policy
+from app.memories.schemas import Source, TookMs
+from app.schemas import Flag, Identifier, Schema, Share, Timestamp, example
+from app.storage.collection import Doc
+
+MAX_NAME = 256
+ENTITY_CHARACTERS = 64
+"""A longer text is taken for a literal, unless it is said to be an entity."""
+
+ObjectType = Literal["entity", "literal"]
+Status = Literal["active", "superseded", "retracted", "disputed"]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+
+_FIGURE = re.compile(
+    r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:[%€$£¥]|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE
+)
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
+)
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_DATE = re.compile(
+    rf"(?:{_DAY}\s+)?{_MONTH}\.?\s+(?:{_DAY}|\d{{4}})(?:,?\s+\d{{4}})?|{_DAY}\s+{_MONTH}\.?"
+    r"|\d{4}-\d\d-\d\d[T ]\S+|true|false|yes|no|null|none",
+    re.IGNORECASE,
+)
+
+
+class FactCreate(Schema):
+    model_config = example(
+        {
+            "agent_id": "support",
+            "user_id": "ada",
+            "subject": "Ada",
+            "predicate": "lives_in",
+            "object": "Boston",
+            "valid_from": "2026-05-01T00:00:00Z",
+        }
+    )
+
+    agent_id: Identifier | None = Field(None, description="Whose fact it is; null: every agent of the user may know.")
+    user_id: Identifier | None = Field(
+        None, description="Whom it belongs to; null: the agent knows it for all its users."
+    )
+    subject: Name = Field(description="What it is about. Compared without regard to case, width and spaces.")
+    predicate: Name = Field(description="What is said of it: `lives_in`.")
+    object: Text = Field(description="What it is: the name of another entity, or a literal.")
+    object_type: ObjectType | None = Field(
+        None, description="Default: entity for a short text that is no number or date, else literal."
+    )
+    confidence: Share = Field(1.0, description="Ranks, decides nothing.")
+    trust: Share = Field(1.0, description="How far it is to be believed; less never takes anything from more.")
+    valid_from: Timestamp | None = Field(
+        None, description="From when it is true; null: always was. Left out: from now on, or as what it ends."
+    )
+    valid_until: Timestamp | None = Field(None, description="Until when, that moment excluded; null: no end is known.")
+    cardinality: Cardinality | None = Field(
+        None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
+    )
+    on_conflict: Policy = Field(
+        "temporal", description="What becomes of another object that is known for the same time."
+    )
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        if self.valid_from and self.valid_until and self.valid_from >= self.valid_until:
+            raise ValueError("valid_from must lie before valid_until")
+        if self.object_type == "entity" and len(self.object) > MAX_NAME:
+            raise ValueError(f"an entity's name has at most {MAX_NAME} characters")
+        return self
+
+
+class FactBatch(Schema):
+    model_config = example(
+        {"items": [{"user_id": "ada", "subject": "Ada", "predicate": "knows", "object": "Ben", "cardinality": "many"}]}
+    )
+
+    items: Annotated[
+        list[FactCreate], Field(min_length=1, description="At most 500, asserted in this order; all of them or none.")
+    ]
+
+
+class Fact(Schema):
+    fact_id: str
+    lineage_id: str = Field(description="The first id of this assertion, which was stated again for other spans since.")
+    agent_id: str | None
+    user_id: str | None
+    subject: str
+    predicate: str
+    object: str
+    object_type: ObjectType
+    confidence: float
+    trust: float
+    cardinality: Cardinality
+    status: Status
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str = Field(description="Since when it stands in the books.")
+    known_until: str | None = Field(description="Until when it stood there; null: it stands there now.")
+    supersedes: list[str] = Field(description="Facts in whose place it stands.")
+    superseded_by: list[str] = Field(description="Facts that stand in its place.")
+    disputes: list[str] = Field(description="Of more trust, when it was asserted: why it is disputed.")
+    source: Source
+    version: int
+    created_at: str
+    updated_at: str
+
+
+_SHOWN = tuple(Fact.model_fields)
+
+
+class FactBatchAsserted(Schema):
+    items: list[Fact]
+
+
+class Resolution(Schema):
+    model_config = example({"keep": "fact_01a2003d395076f9a13acea58faaf745"})
+
+    keep: Identifier = Field(
+        description="The disputed fact, to let it take the place of those it contends with; one of these, to retract "
+        "the disputed one; or `both`."
+    )
+
+
+class FactSearch(Schema):
+    model_config = example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
+
+    query: Text
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    include_shared: Flag = True
+    subject: Name | None = None
+    predicate: Name | None = None
+    object_type: ObjectType | None = None
+    status: Literal["active", "disputed"] = "active"
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
+    min_trust: Share | None = None
+    now: Timestamp | None = None
+    top_k: int = Field(10, strict=True, ge=1, le=100)
+    mode: Literal["hybrid", "vector", "text"] = "hybrid"
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class FoundFact(Schema):
+    fact: Fact
+    score: float
+
+
+class FactSearchResult(Schema):
+    items: list[FoundFact]
+    took_ms: TookMs
+
+
+def object_type(text: str) -> ObjectType:
+    """Entity for a short text that is no number and no date."""
+    plain = text.strip()
+    if len(plain) > ENTITY_CHARACTERS or _FIGURE.fullmatch(plain) or _DATE.fullmatch(plain):
+        return "literal"
+    return "entity"
+
+
+def render(doc: Doc) -> Doc:
+    """A stored fact as it is served: what stands in `Fact`, in its order."""
+    return {name: doc[name] for name in _SHOWN}

@@ -1,0 +1,226 @@
+"""The rules of semantic memory. Methods that write return an `Outcome` and commit nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.errors import Conflict, NotFound, invalid
+from app.facts.book import Book
+from app.facts.models import FACTS, group_of, key_of, sentence
+from app.facts.query import View, about
+from app.facts.repository import FactRepository
+from app.facts.rules import OPEN_END, OPEN_START, Assertion, Span
+from app.facts.schemas import FactCreate, FactSearch, object_type, render
+from app.idempotency.precondition import Precondition, etag
+from app.idempotency.write import Outcome
+from app.memories.documents import SOURCE
+from app.memories.embeddings import Embeddings, Passage
+from app.memories.lookup import Lookup, Wanted
+from app.memories.pending import Embeddable
+from app.storage.collection import Change, Doc, SearchEntry
+from app.storage.filters import Filter, Range, both
+from app.storage.repository import Listing
+from app.storage.text import content_hash
+
+BOTH = "both"
+
+
+def passage(fact: Doc) -> Passage:
+    """What is found by."""
+    return Passage(sentence(fact))
+
+
+FACT = Embeddable(FACTS, passage, lambda _: {})
+
+
+class FactService:
+    def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Lookup, clock: Clock) -> None:
+        self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
+        self._entries: dict[str, SearchEntry] = {}
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    async def assert_one(self, body: FactCreate, precondition: Precondition) -> Outcome:
+        outcome, created = await self._assert([body], precondition, {})
+        (fact,) = outcome.body["items"]
+        return Outcome(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
+
+    async def assert_all(
+        self, bodies: Sequence[FactCreate], precondition: Precondition, source: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        """In their order; all of them, or none. `source` says where they come from, if not from a caller."""
+        outcome, _ = await self._assert(bodies, precondition, source or {})
+        return outcome
+
+    async def _assert(
+        self, bodies: Sequence[FactCreate], precondition: Precondition, origin: Mapping[str, Any]
+    ) -> tuple[Outcome, bool]:
+        precondition.check(None)
+        source = {**SOURCE, "api_key_id": self._facts.scope.key_id, **origin}
+        drafts = [draft_of(body, source) for body in bodies]
+        for draft in drafts:
+            self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
+        await self._embed(drafts)  # first, so that little time passes between reading and committing
+        now = rfc3339(self._clock.now())
+        said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
+        books = await self._books(drafts, said, now)
+        told = [books[draft["group_id"]].tell(draft, one) for draft, one in zip(drafts, said, strict=True)]
+        pairs = zip(drafts, told, strict=True)
+        items = [render(books[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
+        changes = [change for book in books.values() for change in await self._changes(book)]
+        return Outcome({"items": items}, changes, 201), any(new for _, new in told)
+
+    async def retract(self, fact_id: str, precondition: Precondition) -> Outcome:
+        """It leaves the books without a successor. What it once bounded or replaced does not come back."""
+        doc = await self._facts.get(fact_id)
+        precondition.check(doc)
+        if doc["status"] == "retracted":
+            return _answer(doc)
+        _require_live(doc)
+        book = Book(await self._facts.group(doc["group_id"]), [doc], rfc3339(self._clock.now()))
+        book.retract(fact_id)
+        return _answer(book.latest(fact_id), await self._changes(book))
+
+    async def resolve(self, fact_id: str, keep: str, precondition: Precondition) -> Outcome:
+        """The fact that was kept."""
+        doc = await self._facts.get(fact_id)
+        precondition.check(doc)
+        if doc["status"] != "disputed":
+            raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
+        span = Span(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
+        group_id, now = doc["group_id"], rfc3339(self._clock.now())
+        book = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
+        _require_live(book.live.get(fact_id) or await self._facts.get(fact_id))
+        if keep in (fact_id, BOTH):
+            kept = book.keep(fact_id, beside=keep == BOTH)
+        elif keep in book.contenders(fact_id):
+            kept = keep
+            book.retract(fact_id)
+        else:
+            raise invalid("/keep", "must be this fact, one that it contends with now, or both")
+        return _answer(book.latest(kept), await self._changes(book))
+
+    async def delete(self, fact_id: str, precondition: Precondition) -> Outcome:
+        """With all that was ever stated of the same assertion. For what was wrong there is `retract`."""
+        doc = await self._facts.get(fact_id)
+        precondition.check(doc)
+        group = await self._facts.group(doc["group_id"])
+        if group is None:  # it goes with the last of its facts
+            raise NotFound()
+        last = await self._facts.stands_alone(doc)
+        return Outcome(None, self._facts.remove(doc, group, last=last), 204)
+
+    async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Book]:
+        """What is known of each group that is spoken of, as far as it matters for what is said."""
+        group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
+        span = Span(min(_least_start(one, now) for one in said), max(one.end for one in said))
+        return await self._open(group_ids, span, [draft["object_key"] for draft in drafts], now)
+
+    async def _open(self, group_ids: Sequence[str], span: Span, objects: Sequence[str], now: str) -> dict[str, Book]:
+        """The groups are read first: what changes after that makes the commit fail."""
+        groups = await self._facts.groups(group_ids)
+        live: dict[str, list[Doc]] = {group_id: [] for group_id in group_ids}
+        for doc in await self._facts.near([*groups], span, objects) if groups else []:
+            live[doc["group_id"]].append(doc)
+        return {group_id: Book(groups.get(group_id), docs, now) for group_id, docs in live.items()}
+
+    async def _changes(self, book: Book) -> list[Change]:
+        closed, written = list(book.closed.values()), list(book.written.values())
+        if not closed and not written:
+            return []
+        await self._embed(written)
+        changes: list[Change] = [self._facts.close(doc) for doc in closed]
+        for doc in written:
+            changes += self._facts.add(doc, self._entries[sentence(doc)])
+        return [*changes, self._facts.turn(book.group, (closed or written)[0], book.now, book.usual)]
+
+    async def _embed(self, facts: Sequence[Doc]) -> None:
+        """What search keeps of them; a text once for the request, however often it is planned."""
+        missing = {sentence(fact): passage(fact) for fact in facts if sentence(fact) not in self._entries}
+        if missing:
+            self._entries |= zip(missing, await self._embeddings.entries(list(missing.values())), strict=True)
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+        docs, cursor = await self._facts.page(self._listed(asked), listing, mark=repr(sorted(asked.items())))
+        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+
+    def _listed(self, asked: Mapping[str, Any]) -> Filter:
+        if asked["timeline"] and asked["as_of"] is not None:
+            raise invalid("/query/as_of", "leave it out with timeline, which is every time")
+        as_of = None if asked["timeline"] else asked["as_of"] or rfc3339(self._clock.now())
+        return both(about(asked), View(as_of, asked["known_at"]).of_status(asked["status"]))
+
+    async def get(self, fact_id: str) -> Doc:
+        return render(await self._facts.get(fact_id))
+
+    async def history(self, fact_id: str, listing: Listing) -> Doc:
+        """All that was ever stated of the same assertion."""
+        doc = await self._facts.get(fact_id)
+        docs, cursor = await self._facts.lineage_page(doc["lineage_id"], listing)
+        return {"items": [render(one) for one in docs], "next_cursor": cursor}
+
+    async def search(self, body: FactSearch) -> Doc:
+        now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
+        wanted = Wanted(
+            body.query,
+            self._facts.scope.pairs(body.agent_id, body.user_id, body.include_shared),
+            search_filter(body, rfc3339(now)),
+            to_ms(now),
+            body.top_k,
+            mode=body.mode,
+            needs_vector=body.mode != "text",
+        )
+        looked = await self._lookup.find(wanted)
+        items = [{"fact": render(hit.doc), "score": hit.score} for hit in looked.hits]
+        return {"items": items, "took_ms": looked.took_ms}
+
+
+def search_filter(body: FactSearch, now: str) -> Filter:
+    """What a request filters by, at `now`; the owner is no part of it."""
+    named = body.model_dump(include={"subject", "predicate", "object_type"})
+    return both(
+        View(body.as_of or now, body.known_at).of_status(body.status),
+        about(named),
+        None if body.min_trust is None else Range("trust", ge=body.min_trust),
+    )
+
+
+def draft_of(body: FactCreate, source: Doc) -> Doc:
+    """What an assertion brings to every fact that comes of it."""
+    subject_key, predicate_key = key_of(body.subject), key_of(body.predicate)
+    fields = body.model_dump(include={"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"})
+    return {
+        **fields,
+        "object_type": body.object_type or object_type(body.object),
+        "group_id": group_of(body.agent_id, body.user_id, subject_key, predicate_key),
+        "subject_key": subject_key,
+        "predicate_key": predicate_key,
+        "object_key": key_of(body.object),
+        "content_hash": content_hash(sentence(fields)),
+        "source": source,
+    }
+
+
+def assertion_of(body: FactCreate, draft: Doc) -> Assertion:
+    start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
+    identity = draft["object_key"], draft["object_type"]
+    end = body.valid_until or OPEN_END
+    return Assertion(identity, start, end, body.trust, body.cardinality, body.on_conflict)
+
+
+def _least_start(said: Assertion, now: str) -> str:
+    if said.start is not None:
+        return said.start
+    return now if said.end == OPEN_END else OPEN_START
+
+
+def _require_live(doc: Doc) -> None:
+    if doc["known_until"] is not None:
+        by = f" by {', '.join(doc['superseded_by'])}" if doc["superseded_by"] else ""
+        raise Conflict(f"This fact is {doc['status']} already{by}.")
+
+
+def _answer(doc: Doc, changes: Sequence[Change] = ()) -> Outcome:
+    return Outcome(render(doc), changes, headers={"ETag": etag(doc)})

@@ -1,0 +1,122 @@
+"""The graph that facts make: a fact whose object is an entity is an edge. Nothing is stored but the facts.
+
+A walk reads, for each hop, the edges at the entities it has come to, by the indexes on subject and object; it never
+reads what it does not come to, and stops at its bounds.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from app.facts.query import View, of_pairs
+from app.facts.repository import FactRepository
+from app.storage.collection import Doc
+from app.storage.filters import Eq, Filter, In, both
+from app.storage.scope import Pair
+
+MAX_EDGES = 2_000
+"""Read in one walk, and at most returned by it."""
+MAX_SCANNED = 20_000
+"""Facts that a list of entities reads."""
+SECONDS = 1.0
+KEYS_AT_ONCE = 100
+EDGES_AT_ONCE = 500
+
+Bound: TypeAlias = Literal["nodes", "edges", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    key: str
+    depth: int
+
+
+@dataclass(slots=True)
+class Walk:
+    """Nodes by their distance, edges with the hop that found them. `truncated`: the first bound that was met."""
+
+    max_nodes: int
+    nodes: dict[str, Node] = field(default_factory=dict)
+    edges: dict[str, tuple[int, Doc]] = field(default_factory=dict)
+    truncated: Bound | None = None
+
+    def bounded(self, by: Bound) -> None:
+        self.truncated = self.truncated or by
+
+    def take(self, hop: int, edge: Doc, begun: Collection[str]) -> list[str]:
+        """Adds an edge; keys of the entities that it comes to for the first time."""
+        ends = {edge[f"{side}_key"]: edge[side] for side in ("subject", "object")}
+        fresh = [key for key in ends if key not in begun and key not in self.nodes]
+        if edge["fact_id"] in self.edges:
+            return []
+        if len(self.edges) >= MAX_EDGES or len(self.nodes) + len(fresh) > self.max_nodes:
+            self.bounded("edges" if len(self.edges) >= MAX_EDGES else "nodes")
+            return []
+        self.edges[edge["fact_id"]] = hop, edge
+        self.nodes |= {key: Node(ends[key], key, hop) for key in fresh}
+        return fresh
+
+
+@dataclass(slots=True)
+class Entity:
+    name: str
+    degree: int = 0
+
+
+class Graph:
+    """Of what the pairs know in this view. Raises what the store raises."""
+
+    def __init__(self, facts: FactRepository, pairs: Sequence[Pair], view: View, more: Filter | None = None) -> None:
+        self._facts = facts
+        self._scopes = [both(of_pair, Eq("object_type", "entity"), view.held(), more) for of_pair in of_pairs(pairs)]
+
+    async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
+        """From the entities of these keys, along edges both ways, hop by hop. Where a bound is met, what was read by
+        then is the answer."""
+        walk, deadline = Walk(max_nodes), time.perf_counter() + seconds
+        frontier = sorted(keys)
+        for hop in range(1, depth + 1):
+            reached: list[str] = []
+            for at in range(0, len(frontier), KEYS_AT_ONCE):
+                if time.perf_counter() > deadline:
+                    walk.bounded("time")
+                    return walk
+                for edge in await self._edges_at(frontier[at : at + KEYS_AT_ONCE], walk):
+                    reached += walk.take(hop, edge, keys)
+            frontier = sorted(reached)
+        return walk
+
+    async def _edges_at(self, keys: Sequence[str], walk: Walk) -> list[Doc]:
+        """Edges that begin or end at these entities, the latest known first."""
+        sides = [In("subject_key", tuple(keys)), In("object_key", tuple(keys))]
+        asked = [both(scope, side) for scope in self._scopes for side in sides]
+        parts = await asyncio.gather(*(self._facts.find(where, limit=EDGES_AT_ONCE) for where in asked))
+        if any(len(part) == EDGES_AT_ONCE for part in parts):
+            walk.bounded("edges")
+        return [edge for part in parts for edge in part]
+
+    async def entities(self, prefix: str, *, seconds: float = SECONDS) -> tuple[dict[str, Entity], Bound | None]:
+        """By key, with the number of edges at each; of the facts known last, where there are too many to read."""
+        deadline, read = time.perf_counter() + seconds, 0
+        there: dict[str, Entity] = {}
+        for scope in self._scopes:
+            place = None
+            while edges := await self._facts.find(scope, after=place, limit=EDGES_AT_ONCE):
+                for edge in edges:
+                    _count(edge, prefix, there)
+                if len(edges) < EDGES_AT_ONCE:
+                    break
+                read, place = read + len(edges), self._facts.collection.after(edges[-1])
+                if read >= MAX_SCANNED or time.perf_counter() > deadline:
+                    return there, "edges" if read >= MAX_SCANNED else "time"
+                await asyncio.sleep(0)  # others have their turn between batches
+        return there, None
+
+
+def _count(edge: Doc, prefix: str, there: dict[str, Entity]) -> None:
+    for key, side in {edge["subject_key"]: "subject", edge["object_key"]: "object"}.items():
+        if key.startswith(prefix):
+            there.setdefault(key, Entity(edge[side])).degree += 1

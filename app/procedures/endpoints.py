@@ -1,0 +1,103 @@
+"""Procedural memory over HTTP: how things are done, and how often that worked."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from app.http.listing import InListing, answer
+from app.http.responses import BODY, problems
+from app.http.route import StrictRoute
+from app.idempotency.dependencies import InPrecondition, InWrite
+from app.idempotency.precondition import etag
+from app.procedures import schemas
+from app.procedures.dependencies import Procedures
+from app.schemas import Identifier, Page, Timestamp
+
+router = APIRouter(prefix="/v1/procedures", tags=["procedures"], route_class=StrictRoute)
+
+ProcedureId = Annotated[Identifier, Path(examples=["proc_01a2003d395076f9a13acea58faaf745"])]
+CHANGE = problems(404, 409, 412, *BODY)
+
+
+async def asked(  # noqa: PLR0913 (query parameters of the list)
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    name: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    status: Annotated[Literal["active", "archived", "any"], Query()] = "active",
+    since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
+    until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@router.post("", status_code=201, response_model=schemas.Procedure, responses=problems(409, 412, *BODY))
+async def create_procedure(
+    body: schemas.ProcedureCreate, procedures: Procedures, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Keep how something is done. 409 where an active procedure of the scope has that name."""
+    return await write(lambda: procedures.create(body, if_match))
+
+
+@router.get("", response_model=Page[schemas.Procedure], responses=problems())
+async def list_procedures(
+    procedures: Procedures, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing
+) -> Response:
+    """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
+    return answer(await procedures.page(where, listing))
+
+
+@router.post(
+    "/search",
+    response_model=schemas.ProcedureSearchResult,
+    responses=problems(*BODY),
+    openapi_extra={"x-verb": "read"},
+)
+async def search_procedures(body: schemas.ProcedureSearch, procedures: Procedures) -> Response:
+    """Procedures for a situation, best first: what fits and has worked. Failing lately is said, and ranks down."""
+    return answer(await procedures.search(body))
+
+
+@router.get("/{procedure_id}", response_model=schemas.Procedure, responses=problems(404))
+async def get_procedure(procedure_id: ProcedureId, procedures: Procedures) -> Response:
+    """One procedure."""
+    procedure = await procedures.get(procedure_id)
+    return answer(procedure, {"ETag": etag(procedure)})
+
+
+@router.patch("/{procedure_id}", response_model=schemas.Procedure, responses=CHANGE)
+async def update_procedure(
+    procedure_id: ProcedureId,
+    body: schemas.ProcedurePatch,
+    procedures: Procedures,
+    write: InWrite,
+    if_match: InPrecondition,
+) -> Response:
+    """Refine a procedure: what is absent stays. The version that goes is kept as history; its outcomes stay counted."""
+    return await write(lambda: procedures.patch(procedure_id, body, if_match))
+
+
+@router.delete("/{procedure_id}", status_code=204, response_class=Response, responses=problems(404, 412))
+async def delete_procedure(
+    procedure_id: ProcedureId, procedures: Procedures, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Delete a procedure, its vector and its history."""
+    return await write(lambda: procedures.delete(procedure_id, if_match))
+
+
+@router.get("/{procedure_id}/history", response_model=Page[schemas.ProcedureVersion], responses=problems(404))
+async def get_procedure_history(procedure_id: ProcedureId, procedures: Procedures, listing: InListing) -> Response:
+    """The earlier versions of a procedure, each as it was when it left."""
+    return answer(await procedures.history(procedure_id, listing))
+
+
+@router.post("/{procedure_id}/outcomes", status_code=201, response_model=schemas.OutcomeRecorded, responses=CHANGE)
+async def record_outcome(
+    procedure_id: ProcedureId,
+    body: schemas.OutcomeIn,
+    procedures: Procedures,
+    write: InWrite,
+    if_match: InPrecondition,
+) -> Response:
+    """Say whether it worked this time. Counted one by one, however many say it at once; the version stays."""
+    return await write(lambda: procedures.record_outcome(procedure_id, body, if_match))

@@ -1,0 +1,41 @@
+"""Procedures as they are stored: how an agent does things, and how often that worked."""
+
+from app.storage.collection import Collection, Searched, Unique
+from app.storage.filters import Eq
+
+PROCEDURES = Collection(
+    name="procedures",
+    id_field="procedure_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "name_key": "text",
+        "status": "text",
+        "tags": "list",
+        "created_at": "time",
+    },
+    unique=(Unique("name", ("agent_id", "user_id", "name_key"), Eq("status", "active")),),
+    indexes=(("agent_id", "user_id"), ("agent_id",), ("user_id",), ("name_key",)),
+    opaque=("metadata",),
+    searched=Searched(
+        facets=("status", "tags"),
+        ranges=("success_rate", "trust", "created_at"),
+        time=("created_at",),
+        anchor=("created_at",),
+    ),
+)
+"""`name_key` is the name without differences of case, width and white space. `success_rate` is reckoned from the counts
+at each outcome, so that a search can filter by it; `content_hash` is the id's: no procedure hides another."""
+
+PROCEDURE_HISTORY = Collection(
+    name="procedure_history",
+    id_field="history_id",
+    fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
+    order="version",
+    indexes=(("record_id",),),
+    opaque=("record",),
+)
+"""Each version of a procedure as it left, stored by the change that replaced it."""
+
+INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
+"""Fields that never leave the service."""

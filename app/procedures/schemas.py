@@ -1,0 +1,176 @@
+"""Procedures on the wire."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from app.memories.schemas import EmbeddingInfo, Source, Tags, TookMs, Trust
+from app.procedures.models import INTERNAL
+from app.schemas import Count, Flag, Identifier, NotNull, Object, Schema, Share, Timestamp, example
+from app.storage.collection import Doc
+
+Status = Literal["active", "archived"]
+MAX_NOTES = 50
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=200, pattern=r"\S"),
+    Field(description="One of its name in a scope, whatever its case and spaces."),
+]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
+Note = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+Steps = Annotated[list[Line], Field(min_length=1, max_length=100)]
+Preconditions = Annotated[list[Line], Field(max_length=50)]
+Notes = Annotated[list[Note], Field(max_length=MAX_NOTES, description="What was learned on the way, oldest first.")]
+Situation = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+
+
+class ProcedureCreate(Schema):
+    model_config = example(
+        {
+            "agent_id": "support",
+            "name": "Refund a lost parcel",
+            "trigger": "A customer says that a parcel never arrived",
+            "preconditions": ["The order was paid"],
+            "steps": ["Look up the tracking number", "Ask the carrier", "Refund the order"],
+        }
+    )
+
+    name: Name
+    trigger: Line = Field(description="When to use it.")
+    steps: Steps = Field(description="What to do, in order.")
+    preconditions: Preconditions = Field([], description="What must be so before.")
+    notes: Notes = []
+    agent_id: Identifier | None = Field(None, description="Whose it is; null: every agent of the user may use it.")
+    user_id: Identifier | None = Field(None, description="For whom; null: the agent uses it for all its users.")
+    trust: Trust = 1.0
+    tags: Tags = []
+    metadata: Object = {}
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class ProcedurePatch(Schema):
+    """What is absent stays; a list replaces the one that is there."""
+
+    model_config = example({"steps": ["Ask the carrier", "Refund the order"], "tags": ["money"]})
+
+    name: Annotated[Name | None, NotNull] = None
+    trigger: Annotated[Line | None, NotNull] = None
+    steps: Annotated[Steps | None, NotNull] = None
+    preconditions: Annotated[Preconditions | None, NotNull] = None
+    notes: Annotated[Notes | None, NotNull] = None
+    trust: Annotated[Trust | None, NotNull] = None
+    tags: Annotated[Tags | None, NotNull] = None
+    metadata: Annotated[Object | None, NotNull] = None
+    status: Annotated[Status | None, NotNull] = Field(None, description="Archived ones are found only if asked for.")
+
+
+class OutcomeIn(Schema):
+    model_config = example({"success": False, "note": "The carrier's site was down", "task_id": "task-7"})
+
+    success: Flag
+    note: Note | None = Field(None, description="What is worth knowing next time: it joins the notes.")
+    action_id: Identifier | None = Field(None, description="The action that came of it.")
+    task_id: Identifier | None = None
+
+
+class ProcedureOutcome(Schema):
+    success: bool
+    note: str | None
+    action_id: str | None
+    task_id: str | None
+    at: str
+    version: int = Field(description="Of the procedure that was used.")
+
+
+class Procedure(Schema):
+    procedure_id: str
+    agent_id: str | None
+    user_id: str | None
+    name: str
+    trigger: str
+    preconditions: list[str]
+    steps: list[str]
+    notes: list[str]
+    success_count: Count
+    failure_count: Count
+    success_rate: float = Field(description="(successes + 1) / (outcomes + 2): 0.5 where nothing is known.")
+    recent_outcomes: list[ProcedureOutcome] = Field(description="The last 20, oldest first.")
+    last_used: str | None = Field(description="Time of the last outcome.")
+    status: Status
+    trust: float
+    tags: list[str]
+    metadata: Object
+    source: Source
+    embedding: EmbeddingInfo
+    version: int = Field(description="Outcomes leave it alone.")
+    created_at: str
+    updated_at: str
+
+
+class OutcomeRecorded(Schema):
+    procedure: Procedure
+    dropped_notes: list[str] = Field(description="Past 50 notes the oldest leave.")
+
+
+class ProcedureVersion(Schema):
+    version: int
+    changed_at: str = Field(description="When this version was replaced.")
+    changed_by: str | None = Field(description="Id of the API key that replaced it.")
+    record: dict[str, Any] = Field(description="The procedure as it was.")
+
+
+class ProcedureSearch(Schema):
+    model_config = example({"situation": "parcel never arrived", "agent_id": "support", "min_success_rate": 0.5})
+
+    situation: Situation = Field(description="What is to be done, or what has come up.")
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    include_shared: Flag = True
+    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
+    min_success_rate: Share | None = Field(None, description="Least `success_rate`; untried ones have 0.5.")
+    min_trust: Share | None = None
+    status: Status = "active"
+    now: Timestamp | None = Field(None, description="The time that staleness is reckoned at.")
+    top_k: int = Field(10, strict=True, ge=1, le=100)
+    explain: Flag = False
+
+    @model_validator(mode="after")
+    def _owned(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+
+class RecentRecord(Schema):
+    """Of the last outcomes, the latest counting most."""
+
+    rate: float = Field(description="As `success_rate`, with each outcome counting half as much three outcomes later.")
+    failed_in_a_row: Count
+
+
+class ProcedureWarning(Schema):
+    code: Literal["failing_lately", "stale"]
+    detail: str
+
+
+class FoundProcedure(Schema):
+    procedure: Procedure
+    score: float = Field(description="Relevance times how well it works, times how fresh it is; 0 to 1.")
+    recent: RecentRecord
+    track_record: str = Field(description="In words, as a prompt would say it.")
+    warnings: list[ProcedureWarning] = Field(description="Failing lately, or unused for long: both rank it down.")
+    scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
+
+
+class ProcedureSearchResult(Schema):
+    items: list[FoundProcedure]
+    took_ms: TookMs
+
+
+def render(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name not in INTERNAL}

@@ -1,0 +1,106 @@
+"""What moving to another embedding model asks of the store: see `Reembedding`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from bson.int64 import Int64
+from pymongo import UpdateOne
+
+from app.storage.collection import Collection, Lacking, VectorCounts, Which
+from app.storage.mongo.documents import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode
+from app.storage.mongo.pairs import PAIRS, Database
+
+T = TypeVar("T")
+
+DROPPED_AT_ONCE = 200
+
+
+class Slow(Protocol):
+    """Runs what may take long, again where others were in the way."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
+
+
+class MongoReembedding:
+    def __init__(self, database: Database, slow: Slow) -> None:
+        self._database, self._slow = database, slow
+
+    async def pairs(self, collection: Collection, model: int, after: int, limit: int, which: Which) -> list[int]:
+        of: dict[Which, Stored] = {
+            "every": {},
+            "unlike": {"model": {"$ne": model}},
+            "other": {"model": {"$exists": True, "$nin": [0, model]}},
+        }
+        wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
+
+        async def read() -> list[int]:
+            found = self._database[PAIRS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
+            return [int(stored["pair"]) async for stored in found]
+
+        return await self._slow(read)
+
+    async def lacking(
+        self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
+    ) -> list[Lacking]:
+        wanted = {PAIR: {"$in": list(pairs)}, ROW: {"$gt": after}, **_lacks(model)}
+
+        async def read() -> list[Lacking]:
+            found = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
+            return [Lacking(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in found]
+
+        return await self._slow(read)
+
+    async def settle(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+        async def write() -> None:
+            versions = self._database[PAIRS].find({"pair": {"$in": list(pairs)}}, {"pair": 1, "version": 1})
+            before = await versions.to_list()
+            lacking = await self._database[collection.name].aggregate(
+                [{"$match": {PAIR: {"$in": list(pairs)}, **_lacks(model)}}, {"$group": {"_id": f"${PAIR}"}}]
+            )
+            left = {int(group["_id"]) async for group in lacking}
+            # who wrote there meanwhile has moved the version
+            writes = [
+                UpdateOne({"_id": pair["_id"], "version": pair["version"]}, {"$set": {"model": Int64(model)}})
+                for pair in before
+                if int(pair["pair"]) not in left
+            ]
+            if writes:
+                await self._database[PAIRS].bulk_write(writes, ordered=False)
+
+        await self._slow(write)
+
+    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:  # noqa: ARG002
+        """Whether a vector is as long as it should be is not asked: the code of its model tells the dimension."""
+        documents = self._database[collection.name]
+
+        async def read() -> VectorCounts:
+            records = await documents.count_documents({})
+            vectors = await documents.count_documents({VECTOR: {"$exists": True}})
+            of_model = await documents.count_documents({VECTOR: {"$exists": True}, MODEL: model})
+            kept = await documents.count_documents({KEPT: {"$exists": True}})
+            return VectorCounts(records, of_model, records - vectors, vectors - of_model, kept)
+
+        return await self._slow(read)
+
+    async def drop_kept(self, collection: Collection) -> int:
+        dropped = 0
+        while step := await self._slow(lambda: self._drop_some(collection)):
+            dropped += step
+
+        async def forget() -> None:
+            await self._database[PAIRS].update_many(
+                {"collection": collection.name, "kept": True}, {"$set": {"kept": False}}
+            )
+
+        await self._slow(forget)
+        return dropped
+
+    async def _drop_some(self, collection: Collection) -> int:
+        documents = self._database[collection.name]
+        found = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+        ids = [stored["_id"] for stored in found]
+        return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count if ids else 0
+
+
+def _lacks(model: int) -> Stored:
+    return {"$or": [{MODEL: {"$ne": model}}, {VECTOR: {"$exists": False}}]}

@@ -1,0 +1,139 @@
+"""What background jobs cost at a million memories, and what they do to the searches beside them.
+
+Jobs are put into the queue of a store that a service has open, as the clock would: they work on every tenant.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+
+from app.clock import rfc3339
+from app.jobs.models import JOBS
+from app.jobs.queue import Job
+from app.memories.documents import new_memory
+from app.memories.models import MEMORIES
+from app.storage.embedded.store import EmbeddedStore
+from app.storage.filters import Eq, Not
+from app.storage.rules import Fade
+from app.storage.scope import SYSTEM
+from app.wiring import COLLECTIONS
+from scripts.bench_client import Client
+from scripts.bench_data import owner
+from scripts.scale.data import DIM, Size, record
+from scripts.scale.service import TEXTS, Service, ms, question, served
+
+EXPIRED = 2_000
+ALONE = 750
+A_BLOCK = 16
+"""Searches without a job beside them, before and after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A job, and what is done to the store before."""
+
+    name: str
+    kind: str
+    before: Callable[[EmbeddedStore], Any] | None = None
+
+
+async def _unfaded(store: EmbeddedStore) -> None:
+    """Every importance as on the first day: the job has to write all that have faded since."""
+    await store.apply(MEMORIES, None, Fade(rfc3339(datetime.now(UTC)), 1.0, 0.0, 0.0))
+
+
+async def _expired(store: EmbeddedStore) -> None:
+    """A few of each of many users."""
+    now = datetime.now(UTC)
+    made, past = rfc3339(now - timedelta(days=2)), rfc3339(now - timedelta(days=1))
+    records = []
+    for number in range(EXPIRED):
+        fields = {
+            **owner(number),
+            "content": f"gone by now {number}",
+            "memory_type": "fact",
+            "importance": 0.5,
+            "expires_at": past,
+        }
+        vector = np.zeros(DIM, np.float32)
+        vector[number % DIM] = 1
+        records.append(record(new_memory(fields, {}, made, unique=False), vector))
+    await store.load(MEMORIES, records)
+
+
+CASES = (
+    Case("decay, all have faded", "decay", _unfaded),
+    Case("decay, an hour's", "decay"),
+    Case(f"expiry, {EXPIRED:,} have expired", "expiry", _expired),
+    Case("expiry, none has", "expiry"),
+    Case("retention", "retention"),
+    Case("embed_pending", "embed_pending"),
+)
+
+
+class Beside:
+    """A service whose jobs run, and a few of its users."""
+
+    def __init__(self, service: Service, size: Size) -> None:
+        self._service = service
+        self._random = random.Random(9)
+        self._users = [self._random.randrange(1, size.users) for _ in range(A_BLOCK)]
+
+    def search(self, many: int) -> list[float]:
+        """Seconds of so many searches, one after another."""
+        asked = [question(self._users[at % A_BLOCK], self._random.randrange(TEXTS)) for at in range(many)]
+        return self._service.search(asked).latencies
+
+    def seconds(self, kind: str) -> float:
+        """That jobs of the kind have run so far."""
+        return self._service.metric(f'recalld_job_seconds_sum{{kind="{kind}"}}')
+
+
+def jobs(client: Client, directory: Path, size: Size) -> list[dict[str, Any]]:
+    with served(client, directory, jobs=True) as service:
+        return asyncio.run(_all(directory, Beside(service, size)))
+
+
+async def _all(directory: Path, beside: Beside) -> list[dict[str, Any]]:
+    store = await EmbeddedStore.open(directory, COLLECTIONS, dim=DIM)
+    try:
+        while await _waiting(store):  # those that the start has queued
+            await asyncio.to_thread(beside.search, 20)
+        return [await _one(store, case, beside) for case in CASES]
+    finally:
+        await store.close()
+
+
+async def _one(store: EmbeddedStore, case: Case, service: Beside) -> dict[str, Any]:
+    if case.before is not None:
+        await case.before(store)
+        service.search(ALONE // 5)  # copies of what was written are brought up to date
+    alone, earlier = service.search(ALONE), service.seconds(case.kind)
+    await store.commit([Job(case.kind, SYSTEM).enqueue(datetime.now(UTC))])
+    beside: list[float] = []
+    while await _waiting(store):
+        beside += await asyncio.to_thread(service.search, 20)
+    alone += service.search(ALONE)
+    return {
+        "job": case.name,
+        "s": round(service.seconds(case.kind) - earlier, 2),
+        "searches beside it": len(beside),
+        "p95 alone, ms": _p95(alone),
+        "p95 beside it, ms": _p95(beside),
+        "longest, ms": ms(max(beside)),
+    }
+
+
+async def _waiting(store: EmbeddedStore) -> int:
+    return await store.count(JOBS, SYSTEM, Not(Eq("status", "failed")))
+
+
+def _p95(seconds: list[float]) -> float:
+    return ms(quantiles(seconds, n=100, method="inclusive")[94])

@@ -1,0 +1,161 @@
+"""`recalld reembed`, as it is called; killed and called again."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from app.actions.models import ACTIONS
+from app.ids import new_id
+from app.memories.documents import new_memory
+from app.memories.models import MEMORIES
+from app.settings import Settings
+from app.storage.collection import Change, Insert, SearchEntry, Store
+from app.storage.packed import model_id
+from app.storage.text import content_hash, index_text
+from app.wiring import open_store
+from tests.cli.conftest import Run
+from tests.embedding.scripted import DIM, Reply, ScriptedServer, scripted_server
+from tests.server import environment
+
+T = TypeVar("T")
+
+NEW = "m:openai-4"
+MANY = 40  # more than are committed at once
+NOW = "2026-06-01T00:00:00.000Z"
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    with scripted_server() as server:
+        yield server
+
+
+def on_store(settings: Settings, work: Callable[[Store], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = await open_store(settings, dim=1)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def fill(settings: Settings, texts: list[str], actions: int = 0) -> None:
+    """Memories of several users, and actions, with vectors of a model that is not here."""
+    done: list[Change] = [action(f"action {number}") for number in range(actions)]
+    on_store(settings, lambda store: store.commit([*(memory(text, len(text) % 7) for text in texts), *done]))
+
+
+def entry(text: str) -> SearchEntry:
+    vector = np.random.default_rng(len(text)).standard_normal(24).astype(np.float32)
+    return SearchEntry(index_text(text), vector / np.float32(np.linalg.norm(vector)), "old")
+
+
+def memory(text: str, user: int) -> Insert:
+    fields = {"content": text, "importance": 0.5, "memory_type": "fact", "agent_id": "a", "user_id": f"u{user}"}
+    doc = {"tenant_id": "default", **new_memory(fields, {}, NOW, unique=False)}
+    return Insert(MEMORIES, doc | {"embedding": {"model": "old", "dim": 24, "status": "ready"}}, entry(text))
+
+
+def action(text: str) -> Insert:
+    own = {"action_id": new_id("act"), "agent_id": "a", "content": text, "content_hash": content_hash(text)}
+    return Insert(
+        ACTIONS, {"tenant_id": "default", **own, "timestamp": NOW, "created_at": NOW, "version": 1}, entry(text)
+    )
+
+
+def moved(settings: Settings) -> int:
+    """How many memories have a vector of the new model."""
+
+    async def count(store: Store) -> int:
+        return (await store.reembedding.counts(MEMORIES, model_id(NEW, DIM), DIM)).of_model
+
+    return on_store(settings, count)
+
+
+def given(settings: Settings, model: ScriptedServer) -> dict[str, str]:
+    return {
+        "RECALLD_DATA_DIR": str(settings.data_dir),
+        "RECALLD_STORE": settings.store.get_secret_value(),
+        "RECALLD_MONGODB_DATABASE": settings.mongodb.database,
+        "RECALLD_MONGODB_DEADLINE_SECONDS": "30",
+        "RECALLD_EMBEDDING_BASE_URL": model.url,
+    }
+
+
+def test_a_move_that_was_killed_goes_on_where_it_was(run: Run, settings: Settings, model: ScriptedServer) -> None:
+    fill(settings, [f"memory {number}" for number in range(MANY)], actions=2)
+    model.then(*[Reply()] * 2, *[Reply(delay=60)] * 5)  # its dimension and the memories' texts, and no more
+    command = [sys.executable, "-m", "app.cli", "reembed", "--model", "openai:m"]
+    own = environment(settings.data_dir, **given(settings, model))
+    process = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    # MongoDB would keep what a transaction that was killed has touched, for a minute
+    least = 1 if settings.store.get_secret_value() == "embedded" else MANY
+    while moved(settings) < least:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = moved(settings)
+    assert done >= least
+
+    model.script.clear()
+    asked = len(model.seen)
+    ended = run("reembed", "--model", "openai:m", "--json", **given(settings, model))
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["ok"], report["model"], report["dim"]) == (True, NEW, DIM)
+    same = {"pending": 0, "left": 0}
+    assert [row for row in report["collections"] if row["records"]] == [
+        {"collection": "agent_memories", "records": MANY, "vectors": MANY, **same, "kept": MANY},
+        {"collection": "action_logs", "records": 2, "vectors": 2, **same, "kept": 2},
+    ]
+    assert report["embedded"] == MANY + 2 - done
+    texts = [text for one in model.seen[asked + 1 :] for text in one.body["input"]]
+    assert len(texts) == len(set(texts)) == MANY + 2 - done, "what was done is not asked for again"
+    assert "RECALLD_EMBEDDING_MODEL=openai:m" in ended.stderr
+
+
+def test_what_the_model_refuses_is_counted_and_fails_the_command(
+    run: Run, settings: Settings, model: ScriptedServer
+) -> None:
+    fill(settings, ["tea", "coffee", "poison"])
+    model.refused = "poison"
+    ended = run("reembed", "--model", "openai:m", "--drop-old", **given(settings, model))
+    assert ended.returncode == 1
+    assert "1 records have no vector of m:openai-4" in ended.stderr
+    (row,) = [line.split() for line in ended.stdout.splitlines() if line.startswith("agent_memories")]
+    assert row[1:] == ["3", "2", "0", "1", "2"], "nothing was dropped"
+    model.refused = None
+    ended = run("reembed", "--drop-old", RECALLD_EMBEDDING_MODEL="openai:m", **given(settings, model))
+    assert ended.returncode == 0, ended.stderr
+    (row,) = [line.split() for line in ended.stdout.splitlines() if line.startswith("agent_memories")]
+    assert row[1:] == ["3", "3", "0", "0", "0"]
+    assert "1 records embedded" in ended.stdout
+    assert ended.stderr.strip() == ""
+
+
+def test_a_model_that_is_away_is_a_sentence(run: Run, settings: Settings, model: ScriptedServer) -> None:
+    fill(settings, ["tea"])
+    model.then(Reply(), *[Reply(401)] * 9)
+    ended = run("reembed", "--model", "openai:m", **given(settings, model))
+    assert ended.returncode == 1
+    assert "answered 401" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert run("reembed", "--model", "./nothing", **given(settings, model)).returncode == 1
+
+
+def test_an_empty_store_is_moved_at_once(run: Run, settings: Settings, model: ScriptedServer) -> None:
+    report: Any = json.loads(run("reembed", "--json", "--model", "openai:m", **given(settings, model)).stdout)
+    assert report["ok"]
+    assert report["embedded"] == 0
