@@ -25,7 +25,7 @@ from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
 from app.embedding.opening import load_model
 from app.main import create_app
-from app.settings import MongodbSettings, Settings
+from app.settings import ContextSettings, MongodbSettings, Settings
 from app.state import Resources
 from app.storage.collection import Store
 from app.wiring import COLLECTIONS, RealParts
@@ -177,14 +177,19 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def settings_of(folder: Path, **given: Any) -> Settings:
+    """Patient with a machine that does much else."""
+    return Settings(data_dir=folder / "data", context=ContextSettings(arm_seconds=30), _env_file=None, **given)
+
+
 @pytest.fixture
 def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     """Those of a service on a store of the test's own."""
     if engine == "embedded":
-        return Settings(data_dir=tmp_path / "data", _env_file=None)
+        return settings_of(tmp_path)
     deployment: Deployment = request.getfixturevalue("mongodb")
     own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=30)
-    return Settings(data_dir=tmp_path / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
+    return settings_of(tmp_path, store=SecretStr(deployment.uri), mongodb=own)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -192,12 +197,12 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     """Those of a service that the tests of a module share and leave as it is."""
     folder = tmp_path_factory.mktemp("shared")
     if request.param == "embedded":
-        yield Settings(data_dir=folder / "data", _env_file=None)
+        yield settings_of(folder)
         return
     deployment: Deployment = request.getfixturevalue("mongodb")
     with deployment.database() as name:
         own = MongodbSettings(database=name, deadline_seconds=30)
-        yield Settings(data_dir=folder / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
+        yield settings_of(folder, store=SecretStr(deployment.uri), mongodb=own)
 
 
 @pytest.fixture(scope="session")
