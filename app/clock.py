@@ -20,7 +20,8 @@ class SystemClock:
 
 def rfc3339(moment: datetime) -> str:
     """`2026-11-21T08:30:00.123Z`; always 24 characters, so that strings order as times do."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    at = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:

@@ -29,6 +29,8 @@ class Decays:
 
     async def of_all(self, agents: Sequence[str | None], columns: Columns) -> Decay:
         """For a scope of several agents: one value for each document where they differ."""
+        if len(agents) == 1:
+            return await self.of(agents[0])
         each = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
         first, *others = each.values() or [DEFAULT_DECAY]
         if all(other == first for other in others):

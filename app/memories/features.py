@@ -96,7 +96,7 @@ def scaled_text(text: Floats, best: float) -> Floats:
 def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
     """0..1: scaled cosine, with a part of the neighbours', and BM25 as a part of the best, in equal parts."""
     around = _around(columns)
-    score = around.sum(near, around.vector)
+    score: Floats = np.add.reduce(around.each(near, around.vector), axis=0)
     score += near * np.float32(_OWN_VECTOR)
     score += words * np.float32(0.5)
     return score
@@ -154,31 +154,20 @@ _OWN_VECTOR = 0.5 / (1 + 2 * NEIGHBOUR_VECTOR)
 
 
 class _Around:
-    """Who stands beside each document, and how much each of the two counts: nothing where there is none. Their index,
-    -1, wraps to the last document, which then counts nothing."""
+    """Who stands before and after each document, (2, n), and how much each of the two counts: nothing where there is
+    none, whose index, -1, wraps to the last document."""
 
     def __init__(self, previous: Ints, following: Ints) -> None:
-        self._previous, self._following = previous, following
-        self.whole = (previous >= 0).astype(np.float32), (following >= 0).astype(np.float32)
-        self.terms = self._times(NEIGHBOUR_TERMS)
-        self.vector = self._times(_OWN_VECTOR * NEIGHBOUR_VECTOR)
+        self._beside = np.array((previous, following))
+        self.whole = (self._beside >= 0).astype(np.float32)
+        self.terms = self.whole * np.float32(NEIGHBOUR_TERMS)
+        self.vector = self.whole * np.float32(_OWN_VECTOR * NEIGHBOUR_VECTOR)
 
-    def _times(self, factor: float) -> tuple[Floats, Floats]:
-        before, after = self.whole
-        return before * np.float32(factor), after * np.float32(factor)
-
-    def each(self, values: Floats, counts: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-        """Values of those before and of those after, along the last axis."""
-        before: Floats = values.take(self._previous, axis=-1, mode="wrap")
-        before *= counts[0]
-        after: Floats = values.take(self._following, axis=-1, mode="wrap")
-        after *= counts[1]
-        return before, after
-
-    def sum(self, values: Floats, counts: tuple[Floats, Floats]) -> Floats:
-        before, after = self.each(values, counts)
-        before += after
-        return before
+    def each(self, values: Floats, counts: Floats) -> Floats:
+        """(…, 2, n) of values (…, n)."""
+        found: Floats = values.take(self._beside, axis=-1, mode="wrap")
+        found *= counts
+        return found
 
 
 def _around(columns: Columns) -> _Around:
@@ -189,14 +178,13 @@ def _around(columns: Columns) -> _Around:
 def _better_neighbour(values: Floats, columns: Columns) -> Floats:
     """The larger of both neighbours' values, which are not negative; 0 without any."""
     around = _around(columns)
-    before, after = around.each(values, around.whole)
-    np.maximum(before, after, out=before)
-    return before
+    better: Floats = np.maximum.reduce(around.each(values, around.whole), axis=0)
+    return better
 
 
 def _with_neighbours(values: Floats, columns: Columns) -> Floats:
     around = _around(columns)
-    total = around.sum(values, around.terms)
+    total: Floats = np.add.reduce(around.each(values, around.terms), axis=-2)
     total += values
     return total
 
@@ -211,7 +199,8 @@ def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> N
         return
     np.subtract(values, np.float32(low), out=out)
     out *= np.float32(1 / (high - low))
-    np.maximum(out, 0, out=out)
+    if pool is not values:
+        np.maximum(out, 0, out=out)
     np.minimum(out, 1, out=out)
 
 

@@ -76,7 +76,7 @@ class Lookup:
         ended = time.perf_counter()
         SEARCH_SECONDS.observe(ended - embedded)
         took = {"embed": embedded - started, "search": ended - embedded, "total": ended - started}
-        return Looked(hits, {name: round(seconds * 1000, 3) for name, seconds in took.items()})
+        return Looked(hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()})
 
     async def _hits(self, wanted: Wanted, query: QueryText, vector: Vectors | None, facts: ScopeFacts) -> list[Hit]:
         tenant = self._scope.tenant

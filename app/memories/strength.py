@@ -87,9 +87,11 @@ def importance(
 
 def importance_of_one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
     """`importance` of one memory that is not pinned: arrays of one cost ten times as much."""
-    factor, grace_days, floor = float(decay.factor), float(decay.grace_days), float(decay.floor)
-    fading_months = (now_ms - anchor_ms - grace_days * DAY_MS) / MONTH_MS
-    return base if fading_months <= 0 else max(min(base, floor), float(base * factor**fading_months))
+    fading_months = (now_ms - anchor_ms - float(decay.grace_days) * DAY_MS) / MONTH_MS
+    if fading_months <= 0:
+        return base
+    faded: float = base * float(decay.factor) ** fading_months
+    return max(min(base, float(decay.floor)), faded)
 
 
 class Fading:

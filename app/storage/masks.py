@@ -29,15 +29,27 @@ class Masks:
 
     def matched(self, where: Filter) -> Bools:
         """The caller's own."""
-        mask = self._mask(where)
+        parts = where.parts if isinstance(where, And) else (where,)
+        mask = _all([self._mask(part) for part in parts if not self._missing_everywhere(part)])
         if isinstance(mask, bool):
             return (np.ones if mask else np.zeros)(len(self._ranges), np.bool_)
         return mask.copy()
 
+    def _missing_everywhere(self, where: Filter) -> bool:
+        """Something may be absent or else lie in a range, and is absent everywhere: most of what searches filter by,
+        for few things expire."""
+        if where.__class__ is not Or or len(where.parts) != 2:
+            return False
+        absent, ranged = where.parts
+        return (
+            absent.__class__ is Absent
+            and ranged.__class__ is Range
+            and absent.field == ranged.field
+            and self._empty[self._number[absent.field]]
+        )
+
     def _mask(self, where: Filter) -> Mask:
         match where:
-            case Or((Absent(field), Range(field=same))) if field == same and self._empty[self._number[field]]:
-                return True  # as with every search: few things expire
             case And(parts):
                 return _all([self._mask(part) for part in parts])
             case Or(parts):

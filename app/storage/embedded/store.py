@@ -159,6 +159,9 @@ class EmbeddedStore:
 
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
         states = self._states(collection, tenant, wanted)
+        if len(states) == 1:
+            (state,) = states
+            return ScopeFacts(state.count, tuple(state.speakers), (state.agent,))
         speakers = dict.fromkeys(name for state in states for name in state.speakers)
         agents = dict.fromkeys(state.agent for state in states)
         return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
