@@ -43,6 +43,8 @@ def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
     with guarded():
         connection = apsw.Connection(str(path), statementcachesize=512)
         connection.set_busy_timeout(busy_timeout_ms)
+        # else a statement whose bound values might change its plan is prepared anew at each execution
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("page_size", 8192)
         _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
