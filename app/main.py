@@ -5,11 +5,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
 from app import VERSION, error_handlers, openapi, wiring
 from app.api import ROUTERS
 from app.http.middleware import RequestLayer
+from app.http.shortcut import Shortcut
 from app.settings import Settings
 from app.state import State
 
@@ -23,6 +25,9 @@ class Service(FastAPI):
         layer: Any = super().build_middleware_stack()
         while not isinstance(layer, RequestLayer):
             layer = layer.app
+        catching: Any = layer.inner
+        assert isinstance(catching, ExceptionMiddleware)
+        catching.app = Shortcut(catching.app, self.routes)
         return layer
 
 

@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 
 from app.memories.features import bm25, features, scaled_text
 from app.memories.query import analyse
-from app.storage.search import Columns
-from app.storage.text import IndexedText, content_hash, index_text, terms
+from app.storage.text import index_text, terms
 from scripts.evaluate_locomo import MODES, server
-from scripts.locomo_cases import Embedder
+from scripts.locomo_cases import Embedder, blank_columns
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "plain_facts.jsonl"
 METRICS = ("recall@1", "recall@5", "recall@10", "hit@10", "MRR")
@@ -130,7 +129,8 @@ def weighted(people: Sequence[Person], embed: Embedder) -> Found:
 def _weighted(person: Person, embed: Embedder) -> Iterator[list[str]]:
     indexed = [index_text(text) for text in person.facts.values()]
     counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in indexed]
-    names, blank, vectors = list(person.facts), _blank(person, indexed), embed(list(person.facts.values()))
+    names, texts = list(person.facts), list(person.facts.values())
+    blank, vectors = blank_columns(indexed, texts), embed(texts)
     queries = [analyse(question.text, ()) for question in person.questions]
     for query, vector in zip(queries, embed([query.stripped for query in queries]), strict=True):
         hits = np.array([[fact.get(term, 0) for fact in counts] for term in query.terms.tolist()], np.float32)
@@ -140,34 +140,6 @@ def _weighted(person: Person, embed: Embedder) -> Iterator[list[str]]:
         text = bm25(columns)
         near, words = features(columns, query, text, 0)[0], scaled_text(text, float(text.max()))
         yield [names[at] for at in np.argsort(-(near + words) / 2, kind="stable").tolist()]
-
-
-def _blank(person: Person, indexed: Sequence[IndexedText]) -> Columns:
-    """A user's facts without a query."""
-    n, length = len(indexed), np.array([text.length for text in indexed], np.float32)
-    none, zero, alone = np.zeros(n, np.bool_), np.zeros(n, np.int64), np.full(n, -1)
-    return Columns(
-        rows=np.arange(n),
-        matched=~none,
-        cosine=np.zeros(n, np.float32),
-        has_vector=~none,
-        hits=np.zeros((0, n), np.float32),
-        df=np.zeros(0, np.float32),
-        length=length,
-        count=n,
-        mean_length=float(length.mean()),
-        previous=alone,
-        following=alone,
-        session=alone,
-        speaker=zero,
-        time=zero,
-        flags=np.array([text.flags for text in indexed]),
-        base_importance=np.full(n, 0.5, np.float32),
-        anchor=zero,
-        pinned=none,
-        agent=zero,
-        content=np.array([content_hash(text) for text in person.facts.values()]),
-    )
 
 
 def interval(people: Sequence[Person], difference: NDArray[np.float64]) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from app.embedding.onnx import load_minilm
 from app.memories.features import base_score, bm25, features, scaled_text
 from app.memories.query import QueryText, analyse
 from app.storage.search import Columns, Floats
-from app.storage.text import content_hash, index_text, name_id
+from app.storage.text import IndexedText, content_hash, index_text, name_id
 from scripts.evaluate_locomo import Conversation, Question
 
 
@@ -71,10 +71,27 @@ def build_scope(conversation: Conversation, loose: NDArray[np.bool_], embed: Emb
     indexed = [index_text(turn.text, None, turn.time) for turn in turns]
     session = np.array([turn.place[0] for turn in turns])
     speaker = np.array([name_id(turn.speaker) for turn in turns])
-    length = np.array([text.length for text in indexed], np.float32)
     previous, following = links(np.where(loose, -1, session))
-    none = np.zeros(n, np.bool_)
-    blank = Columns(
+    said = np.array([int(turn.time.timestamp() * 1000) for turn in turns])
+    blank = replace(
+        blank_columns(indexed, [turn.text for turn in turns]),
+        previous=previous,
+        following=following,
+        session=np.where(loose, -1, session),
+        speaker=np.where(loose, 0, speaker),
+        time=said,
+        anchor=said,
+        base_importance=np.full(n, 0.3, np.float32),
+    )
+    counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in indexed]
+    return Scope(conversation, loose, blank, counts, embed([turn.text for turn in turns]))
+
+
+def blank_columns(indexed: Sequence[IndexedText], contents: Sequence[str]) -> Columns:
+    """Documents of a scope without a query: plain facts, of no session, speaker or time, and of importance 0.5."""
+    n, length = len(indexed), np.array([text.length for text in indexed], np.float32)
+    none, zero, alone = np.zeros(n, np.bool_), np.zeros(n, np.int64), np.full(n, -1)
+    return Columns(
         rows=np.arange(n),
         matched=~none,
         cosine=np.zeros(n, np.float32),
@@ -84,20 +101,18 @@ def build_scope(conversation: Conversation, loose: NDArray[np.bool_], embed: Emb
         length=length,
         count=n,
         mean_length=float(length.mean()),
-        previous=previous,
-        following=following,
-        session=np.where(loose, -1, session),
-        speaker=np.where(loose, 0, speaker),
-        time=np.array([int(turn.time.timestamp() * 1000) for turn in turns]),
+        previous=alone,
+        following=alone,
+        session=alone,
+        speaker=zero,
+        time=zero,
         flags=np.array([text.flags for text in indexed]),
-        base_importance=np.full(n, 0.3, np.float32),
-        anchor=np.array([int(turn.time.timestamp() * 1000) for turn in turns]),
+        base_importance=np.full(n, 0.5, np.float32),
+        anchor=zero,
         pinned=none,
-        agent=np.zeros(len(turns), np.int64),
-        content=np.array([content_hash(turn.text) for turn in turns]),
+        agent=zero,
+        content=np.array([content_hash(content) for content in contents]),
     )
-    counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in indexed]
-    return Scope(conversation, loose, blank, counts, embed([turn.text for turn in turns]))
 
 
 def links(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -25,14 +25,16 @@ from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
 from app.embedding.opening import load_model
 from app.main import create_app
-from app.settings import MongodbSettings, Settings
+from app.settings import ContextSettings, MongodbSettings, Settings
 from app.state import Resources
-from app.wiring import RealParts
+from app.storage.collection import Store
+from app.wiring import COLLECTIONS, RealParts
 from tests.command import data as data  # fixtures, for every folder
 from tests.command import run as run
-from tests.mongodb import Deployment, Emptied
+from tests.mongodb import Deployment, Emptied, emptied
 from tests.mongodb import mongodb as mongodb
 from tests.mongodb import mongodb_database as mongodb_database
+from tests.stores import Open, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
 property_settings.register_profile("thorough", max_examples=1_000, deadline=None)
@@ -175,14 +177,19 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def settings_of(folder: Path, **given: Any) -> Settings:
+    """Patient with a machine that does much else."""
+    return Settings(data_dir=folder / "data", context=ContextSettings(arm_seconds=30), _env_file=None, **given)
+
+
 @pytest.fixture
 def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     """Those of a service on a store of the test's own."""
     if engine == "embedded":
-        return Settings(data_dir=tmp_path / "data", _env_file=None)
+        return settings_of(tmp_path)
     deployment: Deployment = request.getfixturevalue("mongodb")
     own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=30)
-    return Settings(data_dir=tmp_path / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
+    return settings_of(tmp_path, store=SecretStr(deployment.uri), mongodb=own)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -190,25 +197,36 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     """Those of a service that the tests of a module share and leave as it is."""
     folder = tmp_path_factory.mktemp("shared")
     if request.param == "embedded":
-        yield Settings(data_dir=folder / "data", _env_file=None)
+        yield settings_of(folder)
         return
     deployment: Deployment = request.getfixturevalue("mongodb")
     with deployment.database() as name:
         own = MongodbSettings(database=name, deadline_seconds=30)
-        yield Settings(data_dir=folder / "data", store=SecretStr(deployment.uri), mongodb=own, _env_file=None)
+        yield settings_of(folder, store=SecretStr(deployment.uri), mongodb=own)
 
 
 @pytest.fixture(scope="session")
 def lasting_database(mongodb: Deployment) -> Iterator[Emptied]:
-    with mongodb.database() as name, mongodb.client() as client:
-        yield Emptied(client[name])
+    with emptied(mongodb) as database:
+        yield database
 
 
 @pytest.fixture
 def emptied_database(lasting_database: Emptied) -> Iterator[str]:
-    """A database that keeps its indexes from test to test, and nothing else: making them takes longer than a test."""
     yield lasting_database.name
     lasting_database.empty()
+
+
+@pytest.fixture
+async def open_store(settings: Settings, anyio_backend: str) -> AsyncIterator[Open]:
+    """Opens the test's store, without a model."""
+    async with closed_in_the_end(opener_of(settings, COLLECTIONS, dim=1)) as opener:
+        yield opener
+
+
+@pytest.fixture
+async def store(open_store: Open) -> Store:
+    return await open_store()
 
 
 @pytest.fixture

@@ -85,6 +85,13 @@ class Emptied:
         return [found["_id"] for found in self._database[META].aggregate([nothing, *each])]
 
 
+@contextmanager
+def emptied(deployment: Deployment) -> Iterator[Emptied]:
+    """A database that keeps its indexes from test to test, and nothing else: making them takes longer than a test."""
+    with deployment.database() as name, deployment.client() as client:
+        yield Emptied(client[name])
+
+
 class SecantusDB(Deployment):
     """A SecantusDB that is ours to stop, kill and start again: on the same data, at the same port.
 

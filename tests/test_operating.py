@@ -51,7 +51,7 @@ def test_a_second_start_is_quick(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as first:
         assert first.stop() == 0
     with serving(tmp_path / "data") as second:
-        assert min(second.seconds_to_ready, second.cpu_to_ready) < 3
+        assert min(second.seconds_to_ready, second.cpu_to_ready) < 5  # twice what it takes where two share a core
 
 
 def test_nothing_is_written_outside_the_data_directory(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
         server.terminate()
         time.sleep(0.2)
         assert server.stop() == 0
-        assert time.perf_counter() - started < 4
+        assert time.perf_counter() - started < 4.8
 
 
 def test_nothing_happens_at_import(tmp_path: Path, parts: TestParts) -> None:

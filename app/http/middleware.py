@@ -24,24 +24,27 @@ _MANY_DIGITS = 18
 
 class RequestLayer:
     def __init__(self, app: ASGIApp, max_body: int) -> None:
-        self._app, self._max_body = app, max_body
+        self.inner, self._max_body = app, max_body
+        self._in_progress = 0
+        REQUESTS_IN_PROGRESS.set_function(lambda: self._in_progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.inner(scope, receive, send)
             return
         request = _Request(scope, receive, send, self._max_body)
-        with REQUESTS_IN_PROGRESS.track_inprogress():
-            try:
-                request.check_declared_size()
-                await self._app(request.scope, request.receive, request.send)
-            except RecalldError as fault:
-                await self._refuse(request, fault)
-            except Exception:
-                log.exception("unhandled error", extra={"request_id": request.id})
-                await self._refuse(request, RecalldError())
-            finally:
-                request.record()
+        self._in_progress += 1
+        try:
+            request.check_declared_size()
+            await self.inner(request.scope, request.receive, request.send)
+        except RecalldError as fault:
+            await self._refuse(request, fault)
+        except Exception:
+            log.exception("unhandled error", extra={"request_id": request.id})
+            await self._refuse(request, RecalldError())
+        finally:
+            self._in_progress -= 1
+            request.record()
 
     async def _refuse(self, request: "_Request", fault: RecalldError) -> None:
         if request.status:  # the answer has begun: nothing better can be said
@@ -91,7 +94,7 @@ class _Request:
         count, seconds = _meters(self._method, route, self.status)
         count.inc()
         seconds.observe(took)
-        if route not in _QUIET:
+        if log.isEnabledFor(logging.INFO) and route not in _QUIET:
             fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})
 

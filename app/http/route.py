@@ -41,7 +41,8 @@ class StrictRoute(APIRoute):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self._plain_handler() is not None:
+        self.plain = self._plain_handler() is not None
+        if self.plain:
             self.app = _answered_by(self.get_route_handler())
 
     def get_route_handler(self) -> Handler:

@@ -1,6 +1,6 @@
 """How an agent's memories fade: by its own settings where it is registered, else by the defaults."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -33,8 +33,7 @@ class Decays:
         first, *others = each.values() or [DEFAULT_DECAY]
         if all(other == first for other in others):
             return first
-        rows = [each[code] for code in columns.agent.tolist()]
-        return Decay(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))
+        return columns.derived.get("decay", (columns.agent, each), lambda: _of_rows(columns, each))
 
     async def importance(self, doc: Doc, now_ms: int) -> float:
         """Of a memory, at a moment."""
@@ -44,3 +43,8 @@ class Decays:
     async def shown(self, doc: Doc, now_ms: int) -> Doc:
         """A memory as it is served."""
         return render(doc, await self.importance(doc, now_ms))
+
+
+def _of_rows(columns: Columns, each: Mapping[int, Decay]) -> Decay:
+    rows = [each[code] for code in columns.agent.tolist()]
+    return Decay(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.http.listing import InListing, answer
+from app.http.listing import InListing, answer, written
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
@@ -40,7 +40,7 @@ Asked = Annotated[dict[str, Any], Depends(asked)]
 )
 async def search_memories(body: schemas.SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
-    return answer(await recall_of(request).search(body))
+    return written(await recall_of(request).search(body))
 
 
 @router.post(

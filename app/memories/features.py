@@ -6,25 +6,16 @@ Nothing is a matrix product: BLAS rounds by position, and equal documents must g
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.memories.query import QueryText
-from app.memories.strength import DAY_MS, DEFAULT_DECAY, MAX_EXPONENT, Decay, Fading
+from app.memories.strength import DAY_MS, DEFAULT_DECAY, Decay, Fading
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
 
-FEATURES = (
-    "vector_scaled",
-    "text_scaled",
-    "vector_rank",
-    "number",
-    "question",
-    "speaker",
-    "session",
-    "neighbour",
-    "importance",
-    "recency",
-)
+ASKED = ("vector_scaled", "text_scaled", "vector_rank", "speaker", "session", "neighbour")
+"""What depends on the query."""
+STANDING = ("number", "question", "importance", "recency")
+FEATURES = ASKED + STANDING
 
 BM25_K1 = 0.9
 BM25_B = 0.4
@@ -34,6 +25,7 @@ NEIGHBOUR_VECTOR = 0.3
 RANK_OFFSET = 10
 RANK_DEPTH = 100
 """Ranks by vector are told apart down to here."""
+MINUTE_MS = 60_000
 RECENCY_DAYS = 30
 """Half-life."""
 
@@ -51,13 +43,18 @@ def features(
     *,
     least_spread: float = 0.0,
 ) -> Floats:
-    """(FEATURES, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
+    """(FEATURES, n): `asked`, then `standing`."""
+    return np.concatenate((asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)))
+
+
+def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: float = 0.0) -> Floats:
+    """(ASKED, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
     that lie within `least_spread` are not drawn apart to the whole scale."""
-    rows = np.empty((len(FEATURES), len(text)), np.float32)
-    near, words, by_rank, number, question, spoken, session, neighbour, strength, recent = rows
+    rows = np.empty((len(ASKED), len(text)), np.float32)
+    near, words, by_rank, spoken, session, neighbour = rows
     seen = columns.matched & columns.has_vector
     if np.logical_and.reduce(seen):  # as usual: the same, without gathering what is everything
-        pool, best = columns.cosine, float(np.maximum.reduce(text, initial=0))
+        pool, best = columns.cosine, float(np.maximum.reduce(text, initial=0.0))
         _scaled(columns.cosine, pool, least_spread, out=near)
     else:
         pool, best = columns.cosine[seen], float(text.max(where=columns.matched, initial=0))
@@ -66,19 +63,27 @@ def features(
     relative = scaled_text(text, best)
     np.multiply(relative, np.float32(math.sqrt(best / max(most_text(columns), TINY))), out=words)
     by_rank[:] = _reciprocal_rank(columns.cosine, seen, pool)
-    number[:], question[:] = columns.derived.get("flags", (columns.flags,), lambda: _flags(columns))
     np.equal(columns.speaker, query.speaker or -1, out=spoken)
     base = base_score(near, relative, columns)
     session[:] = _best_of_session(base, columns)
     neighbour[:] = _better_neighbour(base, columns)
-    strength[:] = importance_at(columns, now_ms, decay)
-    recent[:] = columns.derived.get("recency", (columns.time,), lambda: _Recency(columns.time)).at(now_ms)
     return rows
 
 
-def _flags(columns: Columns) -> tuple[Floats, Floats]:
-    number, question = columns.flags & HAS_NUMBER_OR_TIME_WORD, columns.flags & IS_QUESTION
-    return (number != 0).astype(np.float32), (question != 0).astype(np.float32)
+def standing(columns: Columns, now_ms: int, decay: Decay = DEFAULT_DECAY) -> Floats:
+    """(STANDING, n): what no query changes, as of the begin of this minute, in which it is made once. What fades does
+    so over weeks."""
+    minute = now_ms - now_ms % MINUTE_MS
+    sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
+    return columns.derived.get("standing", sources, lambda: _standing(columns, minute, decay))
+
+
+def _standing(columns: Columns, now_ms: int, decay: Decay) -> Floats:
+    rows = np.empty((len(STANDING), len(columns.time)), np.float32)
+    rows[0], rows[1] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
+    rows[2] = importance_at(columns, now_ms, decay)
+    rows[3] = np.exp2(np.minimum(columns.time - now_ms, 0) / (RECENCY_DAYS * DAY_MS))
+    return rows
 
 
 def scaled_text(text: Floats, best: float) -> Floats:
@@ -90,39 +95,45 @@ def scaled_text(text: Floats, best: float) -> Floats:
 
 def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
     """0..1: scaled cosine, with a part of the neighbours', and BM25 as a part of the best, in equal parts."""
-    around = _neighbours(near, columns)
-    around *= np.float32(NEIGHBOUR_VECTOR)
-    around += near
-    around *= np.float32(1 / (1 + 2 * NEIGHBOUR_VECTOR))
-    around += words
-    around *= np.float32(0.5)
-    return around
+    around = _around(columns)
+    score = around.sum(near, around.vector)
+    score += near * np.float32(_OWN_VECTOR)
+    score += words * np.float32(0.5)
+    return score
 
 
 def bm25(columns: Columns) -> Floats:
     """BM25 (Robertson & Zaragoza 2009, with Lucene's idf) within the scope; half of the neighbours' terms count too."""
-    weight = _term_weights(columns)[:, np.newaxis]
+    weight = np.array(_term_weights(columns), np.float32)[:, np.newaxis]
     sources = columns.length, columns.previous, columns.following, columns.mean_length
     norm = columns.derived.get("norm", sources, lambda: _norm(columns))
-    score = np.zeros(len(norm), np.float32)
     step = max(1, BLOCK // max(1, len(norm)))
+    if len(weight) <= step:
+        return _saturated(columns.hits, weight, norm, columns)
+    score = np.zeros(len(norm), np.float32)
     for start in range(0, len(weight), step):
-        occurs = _with_neighbours(columns.hits[start : start + step], columns)
-        occurs /= occurs + norm
-        occurs *= weight[start : start + step]
-        score += np.add.reduce(occurs, axis=0)
+        score += _saturated(columns.hits[start : start + step], weight[start : start + step], norm, columns)
+    return score
+
+
+def _saturated(hits: Floats, weight: Floats, norm: Floats, columns: Columns) -> Floats:
+    """Sum over the terms of weight * f / (f + norm), where f is how often a document and, by half, its neighbours hold
+    a term."""
+    occurs = _with_neighbours(hits, columns)
+    occurs /= occurs + norm
+    occurs *= weight
+    score: Floats = np.add.reduce(occurs, axis=0)
     return score
 
 
 def most_text(columns: Columns) -> float:
     """What BM25 cannot exceed: every term of the query, without end."""
-    return float(np.add.reduce(_term_weights(columns)))
+    return sum(_term_weights(columns))
 
 
-def _term_weights(columns: Columns) -> Floats:
-    """(terms,)"""
-    idf = np.log1p((columns.count - columns.df + 0.5) / (columns.df + 0.5))
-    return (idf * (BM25_K1 + 1)).astype(np.float32)
+def _term_weights(columns: Columns) -> list[float]:
+    """One by one: a query has a handful of terms."""
+    return [(BM25_K1 + 1) * math.log1p((columns.count - df + 0.5) / (df + 0.5)) for df in columns.df.tolist()]
 
 
 def _norm(columns: Columns) -> Floats:
@@ -139,58 +150,60 @@ def importance_at(columns: Columns, now_ms: int, decay: Decay = DEFAULT_DECAY) -
     return fading.at(now_ms).astype(np.float32)
 
 
-class _Recency:
-    """2 ** (-age / half-life), split as `Fading` is."""
-
-    def __init__(self, time: Ints) -> None:
-        self._time, self._latest = time, int(time.max(initial=0))
-        earlier = (self._latest - time) / (RECENCY_DAYS * DAY_MS)
-        self._parts = float(earlier.max(initial=0)) < MAX_EXPONENT
-        self._recent: NDArray[np.float64] = np.exp2(-earlier)
-
-    def at(self, now_ms: int) -> NDArray[np.float64]:
-        age = (now_ms - self._latest) / (RECENCY_DAYS * DAY_MS)
-        if not self._parts or age < -MAX_EXPONENT:
-            return np.asarray(np.exp2(np.minimum(self._time - now_ms, 0) / (RECENCY_DAYS * DAY_MS)))
-        recent: NDArray[np.float64] = self._recent * 2.0**-age
-        np.minimum(recent, 1, out=recent)
-        return recent
+_OWN_VECTOR = 0.5 / (1 + 2 * NEIGHBOUR_VECTOR)
 
 
-def _neighbours(values: Floats, columns: Columns) -> Floats:
-    """Sum of both neighbours' values along the last axis. The index -1, for none, wraps to a zero put at the end."""
-    padded = _with_zero(values)
-    total: Floats = padded.take(columns.previous, axis=-1, mode="wrap")
-    total += padded.take(columns.following, axis=-1, mode="wrap")
-    return total
+class _Around:
+    """Who stands beside each document, and how much each of the two counts: nothing where there is none. Their index,
+    -1, wraps to the last document, which then counts nothing."""
+
+    def __init__(self, previous: Ints, following: Ints) -> None:
+        self._previous, self._following = previous, following
+        self.whole = (previous >= 0).astype(np.float32), (following >= 0).astype(np.float32)
+        self.terms = self._times(NEIGHBOUR_TERMS)
+        self.vector = self._times(_OWN_VECTOR * NEIGHBOUR_VECTOR)
+
+    def _times(self, factor: float) -> tuple[Floats, Floats]:
+        before, after = self.whole
+        return before * np.float32(factor), after * np.float32(factor)
+
+    def each(self, values: Floats, counts: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        """Values of those before and of those after, along the last axis."""
+        before: Floats = values.take(self._previous, axis=-1, mode="wrap")
+        before *= counts[0]
+        after: Floats = values.take(self._following, axis=-1, mode="wrap")
+        after *= counts[1]
+        return before, after
+
+    def sum(self, values: Floats, counts: tuple[Floats, Floats]) -> Floats:
+        before, after = self.each(values, counts)
+        before += after
+        return before
 
 
-def _with_zero(values: Floats) -> Floats:
-    """One more at the end of the last axis."""
-    padded = np.empty((*values.shape[:-1], values.shape[-1] + 1), np.float32)
-    padded[..., :-1] = values
-    padded[..., -1] = 0
-    return padded
+def _around(columns: Columns) -> _Around:
+    sources = columns.previous, columns.following
+    return columns.derived.get("around", sources, lambda: _Around(*sources))
 
 
 def _better_neighbour(values: Floats, columns: Columns) -> Floats:
     """The larger of both neighbours' values, which are not negative; 0 without any."""
-    padded = _with_zero(values)
-    better: Floats = padded.take(columns.previous, mode="wrap")
-    np.maximum(better, padded.take(columns.following, mode="wrap"), out=better)
-    return better
+    around = _around(columns)
+    before, after = around.each(values, around.whole)
+    np.maximum(before, after, out=before)
+    return before
 
 
 def _with_neighbours(values: Floats, columns: Columns) -> Floats:
-    total = _neighbours(values, columns)
-    total *= np.float32(NEIGHBOUR_TERMS)
+    around = _around(columns)
+    total = around.sum(values, around.terms)
     total += values
     return total
 
 
 def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> None:
     """Clipped to 0..1 between the least and the largest of `pool`; 1 for one value alone."""
-    low, high = (float(pool.min()), float(pool.max())) if len(pool) else (np.inf, -np.inf)
+    low, high = (float(np.minimum.reduce(pool)), float(np.maximum.reduce(pool))) if len(pool) else (np.inf, -np.inf)
     if len(pool):
         low = min(low, high - least_spread)
     if high - low < TINY:

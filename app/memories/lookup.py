@@ -18,6 +18,8 @@ from app.storage.filters import Filter
 from app.storage.scope import Pair, Scope
 from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
 
+_NO_PARTS: dict[str, float] = {}
+
 Mask = Callable[[Columns, Floats], Bools]
 """Of the columns, and of the importance that each document has at the moment."""
 
@@ -88,12 +90,13 @@ class Lookup:
         if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
             ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
             best = top(ranked, columns, wanted.k)
-        found = await self._store.fetch(self._collection, tenant, columns.rows[best]) if best else []
-        scores: list[float] = ranked.score[best].tolist()
+        found = await self._store.fetch(self._collection, tenant, columns.rows.take(best)) if best else []
+        scores: list[float] = ranked.score.take(best).tolist()
+        sees = self._scope.sees
         return [
-            Hit(one.doc, one.derived, _short(score), _parts(ranked, index) if wanted.explain else {})
+            Hit(one.doc, one.derived, _short(score), _parts(ranked, index) if wanted.explain else _NO_PARTS)
             for index, score, one in zip(best, scores, found, strict=True)
-            if one is not None and self._scope.sees(one.doc)
+            if one is not None and sees(one.doc)
         ]
 
 

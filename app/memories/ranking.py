@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from app.memories.features import FEATURES, bm25, features, importance_at
+from app.memories.features import ASKED, FEATURES, asked, bm25, importance_at, standing
 from app.memories.query import QueryText
 from app.memories.strength import DEFAULT_DECAY, Decay
 from app.storage.search import Bools, Columns, Floats, Ints
@@ -33,11 +33,11 @@ class Blend:
     vector_scaled: float
     text_scaled: float
     vector_rank: float
-    number: float = 0.0
-    question: float = 0.0
     speaker: float = 0.0
     session: float = 0.0
     neighbour: float = 0.0
+    number: float = 0.0
+    question: float = 0.0
 
 
 _FITTED = attrgetter(*FEATURES[:8])
@@ -104,10 +104,10 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
-    known = features(columns, query, text, now_ms, decay, least_spread=least_spread)
-    odds = _log_odds(columns, known, weights)
+    known, lasting = asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)
+    odds = _log_odds(columns, known, lasting, weights)
     score: Floats = np.reciprocal(1 + np.exp(-odds))
-    parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, known, strict=True))}
+    parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, (*known, *lasting), strict=True))}
     return Ranked(_sorted(columns, odds, columns.matched, first), score, parts)
 
 
@@ -123,24 +123,26 @@ def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
     return list(chosen.values())
 
 
-def _log_odds(columns: Columns, known: Floats, weights: Weights) -> Floats:
+def _log_odds(columns: Columns, known: Floats, lasting: Floats, weights: Weights) -> Floats:
     sources = columns.session, columns.speaker, weights
-    each, intercept = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
+    each, rest, intercept = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
-    odds += intercept
+    odds += columns.derived.get(
+        "lasting", (lasting, rest, intercept), lambda: np.add.reduce(lasting * rest, axis=0) + intercept
+    )
     return odds
 
 
-def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats]:
-    """(FEATURES, n or 1) and (n or 1,): one column where all documents are of one kind."""
+def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
+    """(ASKED, n or 1), (STANDING, n or 1) and (n or 1,): one column where all documents are of one kind."""
     plain = (columns.session < 0) | (columns.speaker == 0)
     kinds = [weights.plain] if plain.all() else [weights.turn] if not plain.any() else [weights.turn, weights.plain]
     each = np.array([[*_FITTED(kind), weights.importance, weights.recency] for kind in kinds], np.float32).T
     intercept = np.array([kind.intercept for kind in kinds], np.float32)
-    if len(kinds) == 1:
-        return each, intercept
-    which = plain.astype(np.int64)
-    return np.ascontiguousarray(each[:, which]), intercept[which]
+    if len(kinds) == 2:
+        which = plain.astype(np.int64)
+        each, intercept = np.ascontiguousarray(each[:, which]), intercept[which]
+    return each[: len(ASKED)], each[len(ASKED) :], intercept
 
 
 def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:

@@ -1,22 +1,24 @@
 """Search of memories: what a request filters by, and what it is answered."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator
+from functools import lru_cache, partial
 
 import numpy as np
+import orjson
 
 from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
-from app.memories.lookup import Hit, Lookup, Wanted
+from app.memories.lookup import Lookup, Wanted
 from app.memories.schemas import SearchRequest
 from app.memories.shown import Shown
 from app.state import AccessLog
-from app.storage.collection import Doc
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range, both
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range
 from app.storage.repository import unexpired
 from app.storage.scope import Scope
 from app.storage.search import Bools, Columns, Floats
+
+_ITEM, _NEXT_ITEM = b'{"memory":', b',{"memory":'
 
 
 class Recall:
@@ -24,8 +26,8 @@ class Recall:
         self._lookup, self._scope, self._decays = lookup, scope, decays
         self._accesses, self._clock = accesses, clock
 
-    async def search(self, body: SearchRequest) -> Doc:
-        """Items best first, and where the time went; memories as JSON that orjson takes over as it is."""
+    async def search(self, body: SearchRequest) -> bytes:
+        """The answer as JSON: items best first, and where the time went."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         now_ms = to_ms(now)
         looked = await self._lookup.find(
@@ -44,19 +46,16 @@ class Recall:
         )
         if body.record_access and looked.hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
-        return {"items": await self._items(looked.hits, now_ms), "took_ms": looked.took_ms}
-
-    async def _items(self, hits: Sequence[Hit], now_ms: int) -> list[Doc]:
-        shown = [hit.derived.get("shown", (), partial(Shown, hit.doc)) for hit in hits]
+        shown: list[Shown] = [hit.derived.get("shown", (), partial(Shown, hit.doc)) for hit in looked.hits]
         decays = {agent: await self._decays.of(agent) for agent in {one.agent_id for one in shown}}
-        items: list[Doc] = []
-        for hit, one in zip(hits, shown, strict=True):
-            memory = one.json(one.importance_at(now_ms, decays[one.agent_id]))
-            item: Doc = {"memory": memory, "score": hit.score}
-            if hit.parts:
-                item["scores"] = hit.parts
-            items.append(item)
-        return items
+        pieces = [b'{"items":[']
+        for hit, one in zip(looked.hits, shown, strict=True):
+            pieces += (_ITEM if len(pieces) == 1 else _NEXT_ITEM), one.head
+            parts = f',"scores":{orjson.dumps(hit.parts).decode()}' if hit.parts else ""
+            importance = one.importance(now_ms, decays[one.agent_id])
+            pieces.append(f'{importance!r}}},"score":{hit.score!r}{parts}}}'.encode())
+        pieces += b'],"took_ms":', orjson.dumps(looked.took_ms), b"}"
+        return b"".join(pieces)
 
 
 def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
@@ -71,30 +70,34 @@ def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
 
 def search_filter(body: SearchRequest, now: str) -> Filter:
     """What a request filters by, at `now`."""
-    return both(
-        Eq("status", body.status),
-        unexpired(now),
-        _valid_at(now if body.as_of is None else body.as_of),
-        None if body.memory_types is None else In("memory_type", tuple(body.memory_types)),
-        None if body.session_id is None else Eq("source.session_id", body.session_id),
-        None if body.tags is None else Or(tuple(Has("tags", tag) for tag in body.tags)),
-        And(tuple(Has("metadata_terms", term) for term in metadata_terms(body.metadata or {}))),
-        None if body.min_trust is None else Range("trust", ge=body.min_trust),
-        _happened(body.since, body.until),
-    )
+    moment = now if body.as_of is None else body.as_of
+    begun = Or((_NO_START, Range("valid_from", le=moment)))
+    not_over = Or((_NO_END, Range("valid_until", gt=moment)))  # intervals are closed-open
+    return And((_of_status(body.status), unexpired(now), begun, not_over, *_narrowed(body)))
+
+
+@lru_cache(maxsize=8)
+def _of_status(status: str) -> Filter:
+    return Eq("status", status)
+
+
+def _narrowed(body: SearchRequest) -> Iterator[Filter]:
+    """By what most requests do not ask for."""
+    if body.memory_types is not None:
+        yield In("memory_type", tuple(body.memory_types))
+    if body.session_id is not None:
+        yield Eq("source.session_id", body.session_id)
+    if body.tags is not None:
+        yield Or(tuple(Has("tags", tag) for tag in body.tags))
+    if body.metadata:
+        yield from (Has("metadata_terms", term) for term in metadata_terms(body.metadata))
+    if body.min_trust is not None:
+        yield Range("trust", ge=body.min_trust)
+    if (happened := _happened(body.since, body.until)) is not None:
+        yield happened
 
 
 _NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
-
-
-def _valid_at(moment: str) -> Filter:
-    """Intervals are closed-open."""
-    return And(
-        (
-            Or((_NO_START, Range("valid_from", le=moment))),
-            Or((_NO_END, Range("valid_until", gt=moment))),
-        )
-    )
 
 
 def _happened(since: str | None, until: str | None) -> Filter | None:

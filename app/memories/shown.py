@@ -4,21 +4,26 @@ import orjson
 
 from app.clock import to_ms
 from app.memories.schemas import render
-from app.memories.strength import Decay, importance
+from app.memories.strength import Decay, importance_of_one
 from app.storage.collection import Doc
 
 
 class Shown:
+    """`head` + the importance, rounded to nine digits, + `}` is `render(doc, importance)`."""
+
+    __slots__ = ("_anchor_ms", "_base", "_pinned", "agent_id", "head")
+
     def __init__(self, doc: Doc) -> None:
         self.agent_id: str | None = doc["agent_id"]
-        self._base, self._anchor_ms, self._pinned = doc["base_importance"], to_ms(doc["anchored_at"]), doc["pinned"]
+        self._base, self._anchor_ms, self._pinned = (
+            float(doc["base_importance"]),
+            to_ms(doc["anchored_at"]),
+            doc["pinned"],
+        )
         others = render(doc, 0)
         del others["importance"]
-        self._start = orjson.dumps(others)[:-1] + b',"importance":'
+        self.head = orjson.dumps(others)[:-1] + b',"importance":'
 
-    def importance_at(self, now_ms: int, decay: Decay) -> float:
-        return importance(self._base, self._anchor_ms, now_ms, self._pinned, decay)
-
-    def json(self, importance: float) -> orjson.Fragment:
-        """The same as `render(doc, importance)`."""
-        return orjson.Fragment(b"%s%r}" % (self._start, round(importance, 9)))
+    def importance(self, now_ms: int, decay: Decay) -> float:
+        value = self._base if self._pinned else importance_of_one(self._base, self._anchor_ms, now_ms, decay)
+        return round(value, 9)

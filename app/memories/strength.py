@@ -13,6 +13,8 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from app.storage.derived import same
+
 DAY_MS = 86_400_000
 MONTH_MS = 30.0 * DAY_MS
 MAX_EXPONENT = 300.0
@@ -20,7 +22,7 @@ MAX_EXPONENT = 300.0
 Numbers: TypeAlias = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Decay:
     """`factor` a month (30 days) of idleness past `grace_days`, never under `floor` (nor under a base lower still).
 
@@ -30,6 +32,16 @@ class Decay:
     factor: float | Numbers = 0.95
     grace_days: float | Numbers = 30.0
     floor: float | Numbers = 0.1
+
+    def __eq__(self, other: object) -> bool:
+        """By value; arrays by identity, for `==` of two has many answers."""
+        return isinstance(other, Decay) and all(map(same, self._numbers(), other._numbers()))
+
+    def __hash__(self) -> int:
+        return hash(tuple(number if isinstance(number, float) else id(number) for number in self._numbers()))
+
+    def _numbers(self) -> tuple[float | Numbers, ...]:
+        return self.factor, self.grace_days, self.floor
 
 
 DEFAULT_DECAY = Decay()
@@ -62,7 +74,7 @@ def importance(
     that moment as the new base, with that moment as its anchor.
     """
     if not isinstance(base, np.ndarray):
-        return float(base) if pinned else _one(float(base), int(anchor_ms), now_ms, decay)
+        return float(base) if pinned else importance_of_one(float(base), int(anchor_ms), now_ms, decay)
     kept = np.asarray(base, np.float64)
     if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
         return kept  # nothing has begun to fade, as is usual in a scope in use
@@ -73,8 +85,8 @@ def importance(
     return value
 
 
-def _one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
-    """The same for one memory: arrays of one cost ten times as much."""
+def importance_of_one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
+    """`importance` of one memory that is not pinned: arrays of one cost ten times as much."""
     factor, grace_days, floor = float(decay.factor), float(decay.grace_days), float(decay.floor)
     fading_months = (now_ms - anchor_ms - grace_days * DAY_MS) / MONTH_MS
     return base if fading_months <= 0 else max(min(base, floor), float(base * factor**fading_months))

@@ -26,8 +26,9 @@ class Derived:
 
 
 def _all_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return one is other or (len(one) == len(other) and all(map(_same, one, other)))
+    return one is other or (len(one) == len(other) and all(map(same, one, other)))
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Arrays by identity, anything else by value."""
     return one is other or (not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other)

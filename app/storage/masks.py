@@ -24,6 +24,7 @@ class Masks:
 
     def __init__(self, spec: Searched, facets: Postings, ranges: NDArray[np.float64], empty: Sequence[bool]) -> None:
         self._spec, self._facets, self._ranges, self._empty = spec, facets, ranges, tuple(empty)
+        self._number = {field: number for number, field in enumerate(spec.ranges)}
         self._kept: dict[tuple[str, tuple[Any, ...]], Mask] = {}
 
     def matched(self, where: Filter) -> Bools:
@@ -33,10 +34,12 @@ class Masks:
 
     def _mask(self, where: Filter) -> Mask:
         match where:
+            case Or((Absent(field), Range(field=same))) if field == same and self._empty[self._number[field]]:
+                return True  # as with every search: few things expire
             case And(parts):
-                return _all(map(self._mask, parts))
+                return _all([self._mask(part) for part in parts])
             case Or(parts):
-                return _any(map(self._mask, parts))
+                return _any([self._mask(part) for part in parts])
             case Not(part):
                 mask = self._mask(part)
                 return not mask if isinstance(mask, bool) else ~mask
@@ -45,10 +48,10 @@ class Masks:
             case In(field, values):
                 return self._holding(field, values)
             case Absent(field):
-                number = self._spec.ranges.index(field)
+                number = self._number[field]
                 return self._empty[number] or np.isnan(self._ranges[:, number])
             case Range():
-                number = self._spec.ranges.index(where.field)
+                number = self._number[where.field]
                 return not self._empty[number] and self._between(where, self._ranges[:, number])
 
     def _holding(self, field: str, values: tuple[Any, ...]) -> Mask:

@@ -83,11 +83,13 @@ class Scope:
     def pairs(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Pair, ...]:
         """The pairs that a search naming this agent and user covers (SPEC §1), cut by the bindings."""
         if agent is None and user is not None:
-            wanted = self._pairs_of(user)
+            wanted: tuple[Pair, ...] = self._pairs_of(user)
         elif user is None or not include_shared:
             wanted = (Pair(agent, user),)
         else:
             wanted = (Pair(agent, user), Pair(agent, None), Pair(None, user))
+        if self.agents is None and self.users is None:
+            return wanted
         return tuple(p for p in wanted if self._covers(p))
 
     def _pairs_of(self, user: str) -> tuple[Pair, ...]:

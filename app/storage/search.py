@@ -44,7 +44,7 @@ class SearchQuery:
     terms: NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made at each search, and that would take five times as long
 class Columns:
     """The documents of a scope, one entry each, n in all; `hits` and `df` have one row for each query term."""
 

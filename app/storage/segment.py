@@ -332,7 +332,9 @@ class Segment:
         dots = simsimd.cdist(wanted, self._vectors[:n], metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
         cosine *= scale
-        return cosine.clip(-1, 1, out=cosine), has_vector
+        np.minimum(cosine, 1, out=cosine)  # both are what `clip` would do, at half its price
+        np.maximum(cosine, -1, out=cosine)
+        return cosine, has_vector
 
 
 _QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}

@@ -8,6 +8,7 @@ import pytest
 from app import tokens
 from app.context import layout
 from app.embedding.onnx import OnnxModel
+from app.settings import Settings
 from tests.context.helpers import FRAME, TITLES, ask, dropped, items, names, problem_free, texts
 from tests.memories.helpers import PAIR, Json, batch, problem, remember, shared_service
 from tests.profiles.helpers import register
@@ -25,11 +26,9 @@ ACTIONS = [f"Looked up where Ada lives, try {at}" for at in range(7)]
 
 
 @pytest.fixture(scope="module")
-async def shared(
-    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
-) -> AsyncIterator[httpx.AsyncClient]:
+async def shared(shared_settings: Settings, model: OnnxModel, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
     """A service where every section has more than it may bring; none of these tests changes it."""
-    async with shared_service(tmp_path_factory.mktemp("context"), model) as made:
+    async with shared_service(shared_settings, model) as made:
         api = made.client
         profile = {"name": "Ada", "age": 36, "interests": ["climbing", "tea"], "preferences": {"tone": {"a": ["b"]}}}
         assert (await api.put("/v1/users/u/profile", json=profile)).status_code == 200

@@ -13,7 +13,9 @@ from app.memories.documents import new_memory
 from app.memories.models import MEMORIES
 from app.memories.strength import Decay, importance
 from app.storage.collection import Doc, Insert, Store, Update
+from app.storage.embedded import fade as embedded_fade
 from app.storage.filters import EVERYTHING, And, Eq, In, Not, Or
+from app.storage.mongo import fade as mongo_fade
 from app.storage.rules import Fade
 from app.storage.scope import Pair
 from tests.contract.declared import OTHER, T, search_entry
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, 123000, tzinfo=UTC)
 RULES = [Decay(), Decay(0.5, 0.0, 0.0), Decay(1.0, 0.0, 0.3), Decay(0.9, 7.5, 1.0), Decay(1e-300, 1.0, 0.05)]
+STEPS = {"embedded": embedded_fade, "mongodb": mongo_fade}
 ODD: Doc = {"$a.b": [1, 1.5, "ü", None, True], "": {"deep": [{"x": -0.0}]}, "big": 2**53, "tab\t": "\u2028\"'\\"}
 
 
@@ -117,11 +120,12 @@ async def test_what_has_moved_by_less_than_asked_is_not_written_and_lags_by_less
         assert changed == sum(value >= least for value in lag.values())
 
 
-async def test_more_than_one_step_leaves_nobody_out_and_two_at_once_agree(store: Store, second_store: Store) -> None:
+async def test_more_than_one_step_leaves_nobody_out_and_two_at_once_agree(
+    store: Store, second_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(STEPS[store.name], "ROWS", 100)
     seed = random.Random(3)
-    parts = [1_000] * 6 if store.name == "embedded" else [1_000, 20]  # a step has some 5,000, or 1,000 on MongoDB
-    for many in parts:
-        await store.commit([memory(seed, pinned=False, importance=0.9, metadata={}) for _ in range(many)])
+    await store.commit([memory(seed, pinned=False, importance=0.9, metadata={}) for _ in range(320)])
     steep = Decay(0.5, 0.0, 0.0)
     await asyncio.gather(*(one.apply(MEMORIES, None, rule(steep)) for one in (store, second_store)))
     docs = list((await everything(store)).values())

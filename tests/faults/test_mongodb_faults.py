@@ -29,7 +29,7 @@ ANSWER_SECONDS = 3 * DEADLINE + 1.5
 """The deadline is a store call's: a request that meets the fault's beginning may succeed late in two calls, and fail
 late in the next."""
 FAULT_SECONDS = DEADLINE + 2.5
-RECOVERY_SECONDS = 5.0
+RECOVERY_SECONDS = 10.0
 SERVE = ("-m", "tests.faults.serve")
 
 
@@ -139,7 +139,7 @@ def judge(book: Book, seen: Seen, recovery: float, answer_seconds: float = ANSWE
     assert book.slowest < answer_seconds, figures
     assert recovery < RECOVERY_SECONDS, figures
     assert set(seen.alive) == {200}, figures
-    assert seen.slowest_alive < 1, figures
+    assert seen.slowest_alive < DEADLINE, figures  # a loop that waited for the store would take that long
 
 
 def turning(bench: Bench, mode: Mode) -> tuple[Callable[[], None], Callable[[], None]]:

@@ -120,15 +120,16 @@ def test_delay_holds_answers_back(proxy: Proxy, shouter: Shouter) -> None:
         proxy.mode = Mode.DELAY
         started = time.perf_counter()
         assert ask(line, b"tea") == b"TEA"
-        assert SHORT <= time.perf_counter() - started < SHORT + 1
+        assert SHORT <= time.perf_counter() - started < SHORT + 4
 
 
 def test_a_black_hole_answers_nobody_and_delivers_late(proxy: Proxy, shouter: Shouter) -> None:
-    with connected(proxy, SHORT) as old:
+    with connected(proxy) as old:
         assert ask(old, b"tea") == b"TEA"
         proxy.mode = Mode.BLACKHOLE
-        with connected(proxy, SHORT) as new:
+        with connected(proxy) as new:
             for line in (old, new):
+                line.settimeout(SHORT)
                 with pytest.raises(TimeoutError):
                     ask(line, b"milk")
             assert shouter.asked == [b"tea"]

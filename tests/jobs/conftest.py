@@ -1,9 +1,8 @@
 """A queue on a store of its own. Workers that stop, stall and race are made by hand; no time is waited for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,19 +10,10 @@ from app.jobs.queue import Job, Lease, Queue
 from app.jobs.runner import Handler, Runner
 from app.jobs.schedule import Schedules
 from app.storage.collection import Store
-from app.storage.embedded.store import EmbeddedStore
 from app.storage.scope import SYSTEM
-from app.wiring import COLLECTIONS
 from tests.conftest import TurnedClock
 
 MakeRunner = Callable[..., Runner]
-
-
-@pytest.fixture
-async def store(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Store]:
-    made = await EmbeddedStore.open(tmp_path, COLLECTIONS, dim=1)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +9,10 @@ import pytest
 from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.queue import FIRST_BACKOFF, LEASE, MAX_ATTEMPTS, Job, LeaseLost, Queue
 from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
-from app.storage.embedded.store import EmbeddedStore
 from app.storage.scope import SYSTEM
-from app.wiring import COLLECTIONS
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import put, taken
+from tests.stores import Open
 
 pytestmark = pytest.mark.anyio
 
@@ -53,28 +51,24 @@ async def test_a_job_waits_for_its_time_and_older_ones_go_first(store: Store, qu
     assert (await taken(queue)).job.kind == "later"
 
 
-async def test_many_takers_of_many_openers_take_each_job_once(tmp_path: Path, clock: TurnedClock) -> None:
-    stores = [await EmbeddedStore.open(tmp_path, COLLECTIONS, dim=1) for _ in range(3)]
-    try:
-        for number in range(40):
-            await put(stores[0], clock, f"kind-{number}")
-        got: list[str] = []
+async def test_many_takers_of_many_openers_take_each_job_once(open_store: Open, clock: TurnedClock) -> None:
+    stores = [await open_store() for _ in range(3)]
+    for number in range(40):
+        await put(stores[0], clock, f"kind-{number}")
+    got: list[str] = []
 
-        async def work(queue: Queue) -> None:
-            idle = 0
-            while idle < 3:
-                lease = await queue.take()
-                idle = 0 if lease else idle + 1
-                if lease:
-                    got.append(lease.job.kind)
-                    await lease.done([])
-                await asyncio.sleep(0)
+    async def work(queue: Queue) -> None:
+        idle = 0
+        while idle < 3:
+            lease = await queue.take()
+            idle = 0 if lease else idle + 1
+            if lease:
+                got.append(lease.job.kind)
+                await lease.done([])
+            await asyncio.sleep(0)
 
-        await asyncio.gather(*(work(Queue(store, clock)) for store in stores for _ in range(4)))
-        assert sorted(got) == sorted(f"kind-{number}" for number in range(40))
-    finally:
-        for store in stores:
-            await store.close()
+    await asyncio.gather(*(work(Queue(store, clock)) for store in stores for _ in range(4)))
+    assert sorted(got) == sorted(f"kind-{number}" for number in range(40))
 
 
 async def test_a_lapsed_job_goes_to_another_and_nothing_of_the_stale_worker_is_stored(
@@ -193,17 +187,16 @@ async def test_a_conflict_of_the_work_is_no_lost_lease(store: Store, queue: Queu
     await lease.done([])
 
 
-async def test_a_crash_between_take_and_done_loses_nothing(tmp_path: Path, clock: TurnedClock) -> None:
-    first = await EmbeddedStore.open(tmp_path, COLLECTIONS, dim=1)
+async def test_a_crash_between_take_and_done_loses_nothing(open_store: Open, clock: TurnedClock) -> None:
+    first = await open_store()
     await put(first, clock)
     await taken(Queue(first, clock))
     await first.close()
-    second = await EmbeddedStore.open(tmp_path, COLLECTIONS, dim=1)
+    second = await open_store()
     assert await Queue(second, clock).take() is None
     clock.move(seconds=LEASE.total_seconds())
     await (await taken(Queue(second, clock))).done([row("done")])
     assert await written(second) == ["done"]
-    await second.close()
 
 
 async def test_of_jobs_with_a_slot_one_waits_at_a_time_until_it_is_over(

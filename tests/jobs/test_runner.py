@@ -206,7 +206,7 @@ async def test_long_jobs_keep_their_lease(store: Store, clock: TurnedClock, runn
     async def work(run: Run) -> Done:
         (before,) = await jobs(store)
         clock.move(seconds=0.05)
-        for _ in range(100):
+        for _ in range(2_000):
             await asyncio.sleep(0.005)
             (after,) = await jobs(store)
             if after["leased_until"] > before["leased_until"]:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from app.embedding.onnx import OnnxModel
+from app.settings import Settings
 from tests.memories.helpers import batch, found, shared_service
 
 pytestmark = pytest.mark.anyio
@@ -25,10 +26,8 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-async def api(
-    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
-) -> AsyncIterator[httpx.AsyncClient]:
-    async with shared_service(tmp_path_factory.mktemp("shared"), model) as service:
+async def api(shared_settings: Settings, model: OnnxModel, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with shared_service(shared_settings, model) as service:
         await batch(service.client, *({"content": content} for content in TEXTS.values()))
         yield service.client
 

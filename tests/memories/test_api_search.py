@@ -189,3 +189,19 @@ async def test_reading_by_id_and_listing_are_no_access(start: Starter, settings:
     async with start(settings) as service:
         got = (await service.client.get(f"/v1/memories/{made['memory_id']}")).json()
         assert (got["access_count"], got["last_accessed"]) == (0, None)
+
+
+async def test_agents_that_forget_differently_are_searched_together_again_and_again(api: httpx.AsyncClient) -> None:
+    for agent, factor in (("fast", 0.5), ("slow", 0.99)):
+        made = await api.post(
+            "/v1/agents", json={"agent_id": agent, "name": agent, "settings": {"decay": {"factor": factor}}}
+        )
+        assert made.status_code == 201, made.text
+        for number in range(2):
+            await remember(api, f"{agent} likes tea number {number}", agent_id=agent, user_id="u")
+    for _ in range(3):
+        asked = {"query": "who likes tea", "user_id": "u", "now": "2030-01-01T00:00:00Z"}
+        items = (await api.post("/v1/memories/search", json=asked)).json()["items"]
+        strength = {item["memory"]["content"]: item["memory"]["importance"] for item in items}
+        assert len(strength) == 4
+        assert strength["slow likes tea number 0"] > strength["fast likes tea number 0"]

@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -8,6 +7,7 @@ import pytest
 
 from app.storage.embedded.store import FILE_NAME, EmbeddedStore
 from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
+from tests.stores import closed_in_the_end
 
 COLLECTIONS = (THINGS, NUMBERED, ENTRIES)
 Open: TypeAlias = Callable[..., Awaitable[EmbeddedStore]]
@@ -15,15 +15,12 @@ Open: TypeAlias = Callable[..., Awaitable[EmbeddedStore]]
 
 @pytest.fixture
 async def open_store(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Open]:
-    async with AsyncExitStack() as stack:
+    async def open_one(**options: Any) -> EmbeddedStore:
+        given: dict[str, Any] = {"collections": COLLECTIONS, "dim": DIM, "busy_timeout_ms": 50, **options}
+        return await EmbeddedStore.open(tmp_path, **given)
 
-        async def open_one(**options: Any) -> EmbeddedStore:
-            given: dict[str, Any] = {"collections": COLLECTIONS, "dim": DIM, "busy_timeout_ms": 50, **options}
-            store = await EmbeddedStore.open(tmp_path, **given)
-            stack.push_async_callback(store.close)
-            return store
-
-        yield open_one
+    async with closed_in_the_end(open_one) as opener:
+        yield opener
 
 
 @pytest.fixture

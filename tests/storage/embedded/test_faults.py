@@ -62,7 +62,7 @@ async def test_a_locked_store_is_said_to_be_locked_and_recovers(store: EmbeddedS
     other.execute("BEGIN IMMEDIATE")
     started = time.perf_counter()
     outcomes = await asyncio.gather(*(store.commit([thing()]) for _ in range(5)), return_exceptions=True)
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 5
     assert {str(outcome) for outcome in outcomes} == {"The store is locked by another process."}
     assert await store.get(THINGS, T, "kept") is not None, "readers go on"
     other.execute("ROLLBACK")

@@ -20,10 +20,11 @@ class Gated:
     """`changes.execute` that waits at a gate, so that a group can gather behind it."""
 
     def __init__(self) -> None:
-        self.open = threading.Event()
+        self.open, self.reached = threading.Event(), threading.Event()
         self.open.set()
 
     def __call__(self, connection: apsw.Connection, wanted: Sequence[Change]) -> Committed:
+        self.reached.set()
         assert self.open.wait(10)
         return changes.execute(connection, wanted)
 
@@ -45,8 +46,9 @@ class Setup:
     async def gathered(self, *lists: Sequence[Change]) -> list[Committed | BaseException]:
         """Commits `lists` in one group: the one before them is held at the gate until all of them wait."""
         self.gate.open.clear()
+        self.gate.reached.clear()
         first = asyncio.create_task(self.writer.commit([thing("first")]))
-        await asyncio.sleep(0.02)
+        assert await asyncio.to_thread(self.gate.reached.wait, 10)
         waiting = [asyncio.create_task(self.writer.commit(wanted)) for wanted in lists]
         await asyncio.sleep(0.02)
         self.gate.open.set()

@@ -1,12 +1,12 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
 import pytest
 
 from app.storage.mongo.store import MongoStore, Options
 from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
-from tests.mongodb import Deployment, Emptied
+from tests.mongodb import Deployment, Emptied, emptied
+from tests.stores import closed_in_the_end
 
 COLLECTIONS = (THINGS, NUMBERED, ENTRIES)
 Open: TypeAlias = Callable[..., Awaitable[MongoStore]]
@@ -14,8 +14,8 @@ Open: TypeAlias = Callable[..., Awaitable[MongoStore]]
 
 @pytest.fixture(scope="module")
 def module_database(mongodb: Deployment) -> Iterator[Emptied]:
-    with mongodb.database() as name, mongodb.client() as client:
-        yield Emptied(client[name])
+    with emptied(mongodb) as database:
+        yield database
 
 
 @pytest.fixture
@@ -26,15 +26,12 @@ def database(module_database: Emptied) -> Iterator[str]:
 
 @pytest.fixture
 async def open_store(mongodb: Deployment, database: str, anyio_backend: str) -> AsyncIterator[Open]:
-    async with AsyncExitStack() as stack:
+    async def open_one(**options: Any) -> MongoStore:
+        given = Options(**{"database": database, "deadline_seconds": 20, **options})
+        return await MongoStore.open(mongodb.uri, COLLECTIONS, given, dim=DIM)
 
-        async def open_one(**options: Any) -> MongoStore:
-            given = Options(**{"database": database, "deadline_seconds": 20, **options})
-            store = await MongoStore.open(mongodb.uri, COLLECTIONS, given, dim=DIM)
-            stack.push_async_callback(store.close)
-            return store
-
-        yield open_one
+    async with closed_in_the_end(open_one) as opener:
+        yield opener
 
 
 @pytest.fixture
