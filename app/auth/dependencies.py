@@ -16,19 +16,25 @@ from app.errors import Forbidden, Unauthorized
 from app.state import Resources
 
 
-async def resources(request: Request) -> Resources:
-    found: Resources = request.state.resources
+def held_of(request: Request) -> Resources:
+    """Not by `request.state`, which raises and catches an AttributeError for each name that it is asked for."""
+    found: Resources = request.scope["state"]["resources"]
     return found
 
 
+async def resources(request: Request) -> Resources:
+    return held_of(request)
+
+
 async def principal(request: Request) -> Principal:
-    found: Principal = request.state.principal
+    found: Principal = request.scope["state"]["principal"]
     return found
 
 
 def calling(request: Request) -> tuple[Resources, Principal]:
     """What the route class has settled; one look instead of a dependency for each part."""
-    return request.state.resources, request.state.principal
+    state = request.scope["state"]
+    return state["resources"], state["principal"]
 
 
 InResources = Annotated[Resources, Depends(resources)]
@@ -39,7 +45,7 @@ _HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 
 async def authenticate(request: Request) -> Principal:
     """Raises Unauthorized, Forbidden or RateLimited. The routes call it before they read a body."""
-    held: Resources = request.state.resources
+    held = held_of(request)
     caller = await _identify(request, held)
     held.limiter.check(caller.key_id)
     return caller

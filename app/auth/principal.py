@@ -1,6 +1,7 @@
 """Who is calling, and the one place where verbs are enforced. Bindings are the scope's (`storage/scope.py`)."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from app.errors import Forbidden
 from app.storage.scope import Scope
@@ -20,6 +21,7 @@ class Principal:
             raise Forbidden(f"This needs a key with the verb {verb}.")
 
 
+@cache
 def unauthenticated(name: str) -> Principal:
     """Everybody is tenant `default` while no key was ever made, or where authentication is off."""
     return Principal(name, frozenset(VERBS), Scope("default"))

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.auth.dependencies import authenticate, header
+from app.auth.dependencies import authenticate, header, held_of
 from app.errors import UnsupportedMediaType
 from app.http import strict_query
 from app.http.strict_json import parse
@@ -33,7 +33,7 @@ class StrictRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        return parse(await self.body(), self.state.resources.settings.limits)
+        return parse(await self.body(), held_of(self).settings.limits)
 
 
 class StrictRoute(APIRoute):
@@ -57,7 +57,7 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             principal = await authenticate(request)
             principal.require(verb)
-            request.state.principal = principal
+            request.scope["state"]["principal"] = principal
             strict_query.check(request.scope["query_string"], parameters)
             if has_body:
                 _require_json(request)

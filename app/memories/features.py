@@ -219,7 +219,12 @@ def _reciprocal_rank(values: Floats, among: Bools, pool: Floats) -> Floats:
     """1 / (offset + how many of `among` are larger) for the first ones, else 0: equal values have equal ranks.
     `pool` is `values[among]`, or `values` themselves where that is all of them."""
     if pool is values and len(pool) <= RANK_DEPTH:
-        return (1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))).astype(np.float32)
+        in_order = pool.copy()
+        in_order.sort()
+        ranks: Floats = np.reciprocal(
+            RANK_OFFSET + len(pool) - in_order.searchsorted(pool, side="right"), dtype=np.float32
+        )
+        return ranks
     result = np.zeros_like(values)
     if len(pool) <= RANK_DEPTH:
         result[among] = 1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))

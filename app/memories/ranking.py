@@ -77,7 +77,18 @@ class Ranked:
 
     order: Ints
     score: Floats
-    parts: dict[str, Floats]
+    plain: dict[str, Floats]
+    known: Floats | None = None
+    """(ASKED, n)"""
+    lasting: Floats | None = None
+    """(STANDING, n)"""
+
+    @property
+    def parts(self) -> dict[str, Floats]:
+        """What the score is made of."""
+        if self.known is None or self.lasting is None:
+            return self.plain
+        return {**self.plain, **dict(zip(FEATURES, (*self.known, *self.lasting), strict=True))}
 
 
 def rank(  # noqa: PLR0913 (what a ranking depends on)
@@ -107,8 +118,8 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     known, lasting = asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)
     odds = _log_odds(columns, known, lasting, weights)
     score: Floats = np.reciprocal(1 + np.exp(-odds))
-    parts = {"vector": columns.cosine, "text": text, **dict(zip(FEATURES, (*known, *lasting), strict=True))}
-    return Ranked(_sorted(columns, odds, columns.matched, first), score, parts)
+    order = _sorted(columns, odds, columns.matched, first)
+    return Ranked(order, score, {"vector": columns.cosine, "text": text}, known, lasting)
 
 
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
@@ -156,4 +167,4 @@ def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) ->
     rows, time = columns.rows, columns.time
     newest = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
     order = newest[found[newest]]  # poor matches are equal by the dozen: a stable sort leaves these as they are
-    return order[np.argsort(-score[order], kind="stable")]
+    return order[(-score[order]).argsort(kind="stable")]

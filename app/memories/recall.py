@@ -18,8 +18,6 @@ from app.storage.repository import unexpired
 from app.storage.scope import Scope
 from app.storage.search import Bools, Columns, Floats
 
-_ITEM, _NEXT_ITEM = b'{"memory":', b',{"memory":'
-
 
 class Recall:
     def __init__(self, lookup: Lookup, scope: Scope, decays: Decays, accesses: AccessLog, clock: Clock) -> None:
@@ -48,14 +46,21 @@ class Recall:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
         shown: list[Shown] = [hit.derived.get("shown", (), partial(Shown, hit.doc)) for hit in looked.hits]
         decays = {agent: await self._decays.of(agent) for agent in {one.agent_id for one in shown}}
+        importance = _written([one.importance(now_ms, decays[one.agent_id]) for one in shown])
+        scores = _written([hit.score for hit in looked.hits])
         pieces = [b'{"items":[']
-        for hit, one in zip(looked.hits, shown, strict=True):
-            pieces += (_ITEM if len(pieces) == 1 else _NEXT_ITEM), one.head
-            parts = f',"scores":{orjson.dumps(hit.parts).decode()}' if hit.parts else ""
-            importance = one.importance(now_ms, decays[one.agent_id])
-            pieces.append(f'{importance!r}}},"score":{hit.score!r}{parts}}}'.encode())
+        for hit, one, strength, score in zip(looked.hits, shown, importance, scores, strict=True):
+            parts = b',"scores":' + orjson.dumps(hit.parts) if hit.parts else b""
+            pieces += b'{"memory":', one.head, strength, b'},"score":', score, parts, b"},"
+        if shown:
+            pieces[-1] = b"}"
         pieces += b'],"took_ms":', orjson.dumps(looked.took_ms), b"}"
         return b"".join(pieces)
+
+
+def _written(numbers: list[float]) -> list[bytes]:
+    """Each as JSON: together, which takes a fifth of the time."""
+    return orjson.dumps(numbers)[1:-1].split(b",")[: len(numbers)]
 
 
 def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:

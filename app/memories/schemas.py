@@ -1,5 +1,6 @@
 """Long-term memory on the wire."""
 
+from math import floor
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -239,5 +240,10 @@ def render(doc: Doc, importance: float) -> Doc:
     shown = doc.copy()
     for name in INTERNAL:
         shown.pop(name, None)
-    shown["importance"] = round(importance, 9)
+    shown["importance"] = rounded(importance)
     return shown
+
+
+def rounded(importance: float) -> float:
+    """To nine digits; `round` formats and reads a text for that."""
+    return floor(importance * 1e9 + 0.5) / 1e9

@@ -3,7 +3,7 @@
 import orjson
 
 from app.clock import to_ms
-from app.memories.schemas import render
+from app.memories.schemas import render, rounded
 from app.memories.strength import Decay, importance_of_one
 from app.storage.collection import Doc
 
@@ -26,4 +26,4 @@ class Shown:
 
     def importance(self, now_ms: int, decay: Decay) -> float:
         value = self._base if self._pinned else importance_of_one(self._base, self._anchor_ms, now_ms, decay)
-        return round(value, 9)
+        return rounded(value)

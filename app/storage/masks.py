@@ -30,7 +30,9 @@ class Masks:
     def matched(self, where: Filter) -> Bools:
         """The caller's own."""
         mask = self._mask(where)
-        return np.full(len(self._ranges), mask) if isinstance(mask, bool) else mask.copy()
+        if isinstance(mask, bool):
+            return (np.ones if mask else np.zeros)(len(self._ranges), np.bool_)
+        return mask.copy()
 
     def _mask(self, where: Filter) -> Mask:
         match where:

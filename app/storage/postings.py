@@ -39,9 +39,9 @@ class Postings:
         table = np.zeros((len(keys), width), np.float32)
         starts, stops = self._keys.searchsorted(keys).tolist(), self._keys.searchsorted(keys, "right").tolist()
         found = [stop - start for start, stop in zip(starts, stops, strict=True)]
-        for line, start, stop in zip(table, starts, stops, strict=True):
+        for at, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             if start < stop:
-                line[self._rows[start:stop]] = self._counts[start:stop]
+                table[at][self._rows[start:stop]] = self._counts[start:stop]
         if self._tail:
             tail_keys, tail_rows, tail_counts = self._unsorted()
             for at, key in enumerate(keys):

@@ -32,7 +32,7 @@ class ScopeFacts:
     """Whose documents they are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `Columns`: both are made at each search, and that would take five times as long
 class SearchQuery:
     """One search over `pairs` of one tenant. `vector` is unit length; None: no cosine is asked for."""
 
@@ -44,7 +44,7 @@ class SearchQuery:
     terms: NDArray[np.uint32]
 
 
-@dataclass(slots=True)  # not frozen: made at each search, and that would take five times as long
+@dataclass(slots=True)
 class Columns:
     """The documents of a scope, one entry each, n in all; `hits` and `df` have one row for each query term."""
 
