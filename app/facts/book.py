@@ -45,6 +45,8 @@ class Book:
         """Stored facts as they leave, by id."""
         self.written: dict[str, Doc] = {}
         """New facts, by id, in the order of their making."""
+        self.like: dict[str, str] = {}
+        """Of new facts that say again what a stored one says, that one's id."""
 
     def tell(self, draft: Doc, said: Assertion) -> tuple[str, bool]:
         """Asserts what `draft` says: the id of the fact that stands for it, and whether it is new."""
@@ -59,6 +61,8 @@ class Book:
         """Settles a dispute for the disputed fact: the id of what stands for it now."""
         doc = self.live[fact_id]
         kept, _ = self._carry_out(settle(self._statements(), statement(doc), self.now, beside=beside), doc)
+        for one in self.written:
+            self.like.setdefault(one, fact_id)
         return kept
 
     def contenders(self, fact_id: str) -> list[str]:
@@ -83,7 +87,7 @@ class Book:
                 new = _new(draft, change, old, added, self.now)
                 added.append(self._add(new | {"supersedes": list(old)}))
         for cut in cuts:
-            remains = [self._add(_remainder(old[cut.id], span, self.now)) for span in cut.left]
+            remains = [self._remain(old[cut.id], span) for span in cut.left]
             self._close(cut.id, "superseded", (*remains, *stands, *added))
         return (*stands, *added)[-1], bool(added)
 
@@ -91,6 +95,14 @@ class Book:
         fact_id: str = doc["fact_id"]
         self.live[fact_id] = self.written[fact_id] = doc
         return fact_id
+
+    def _remain(self, old: Doc, span: Span) -> str:
+        """What is left of a fact that was stored, or of one that is new itself."""
+        left = self._add(_remainder(old, span, self.now))
+        stored = self.like.get(old["fact_id"]) or (None if old["fact_id"] in self.written else old["fact_id"])
+        if stored is not None:
+            self.like[left] = stored
+        return left
 
     def _close(self, fact_id: str, status: str, by: Iterable[str]) -> None:
         doc = self.live.pop(fact_id)

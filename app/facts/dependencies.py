@@ -13,6 +13,11 @@ from app.memories.lookup import Lookup
 
 
 async def fact_service(request: Request) -> FactService:
+    return facts_of(request)
+
+
+def facts_of(request: Request) -> FactService:
+    """Called by the endpoint that asserts: resolving a dependency takes as long as the rules do."""
     held, caller = calling(request)
     lookup = Lookup(held.store, caller.scope, held.embedder, FACTS)
     return FactService(FactRepository(held.store, caller.scope), Embeddings(held.embedder), lookup, held.clock)

@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.facts import schemas
-from app.facts.dependencies import Facts
+from app.facts.dependencies import Facts, facts_of
 from app.http.listing import InListing, answer
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
+from app.idempotency.dependencies import WRITE_HEADERS, InPrecondition, InWrite, writing
 from app.idempotency.precondition import etag
 from app.schemas import Identifier, Page, Timestamp
 
@@ -53,10 +53,12 @@ async def search_facts(body: schemas.FactSearch, facts: Facts) -> Response:
         200: {"model": schemas.Fact, "description": "The fact that says it already"},
         **problems(409, 412, *BODY),
     },
+    openapi_extra=WRITE_HEADERS,
 )
-async def assert_fact(body: schemas.FactCreate, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+async def assert_fact(body: schemas.FactCreate, request: Request) -> Response:
     """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
     disputed where what it contradicts has more trust."""
+    (write, if_match), facts = writing(request), facts_of(request)
     return await write(lambda: facts.assert_one(body, if_match))
 
 

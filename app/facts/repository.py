@@ -1,6 +1,7 @@
 """Queries over facts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.facts.models import FACT_GROUPS, FACTS
 from app.facts.rules import OPEN_END, OPEN_START, Cardinality, Span
@@ -22,6 +23,9 @@ class FactRepository(Repository):
 
     async def groups(self, group_ids: Sequence[str]) -> dict[str, Doc]:
         """Those that are there already."""
+        if len(group_ids) == 1:
+            one = await self.group(group_ids[0])
+            return {} if one is None else {one["group_id"]: one}
         wanted = In("group_id", tuple(group_ids))
         found = await self.store.find(FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
         return {group["group_id"]: group for group in found}
@@ -60,10 +64,16 @@ class FactRepository(Repository):
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def add(self, doc: Doc, entry: SearchEntry) -> list[Change]:
-        changes: list[Change] = [self.insert(doc, entry)]
-        if entry.vector is None:
-            changes.append(note(FACTS, self.scope.tenant, doc["fact_id"], doc["created_at"]))
-        return changes
+        pending = entry.vector is None
+        return [self.insert(doc | {"pending": pending}, entry), *self._noted(doc, pending)]
+
+    def add_like(self, doc: Doc, stored: str) -> list[Change]:
+        """`stored`: the fact of which it is what remains, and whose vector it takes; if that is there already."""
+        inserted = self.insert(doc)
+        return [replace(inserted, like=stored), *self._noted(doc, doc.get("pending", False))]
+
+    def _noted(self, doc: Doc, pending: bool) -> list[Change]:
+        return [note(FACTS, self.scope.tenant, doc["fact_id"], doc["created_at"])] if pending else []
 
     def close(self, doc: Doc) -> Update:
         """A fact leaves the books, as `doc` has it; nothing else of it ever changes."""

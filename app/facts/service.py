@@ -30,7 +30,7 @@ def passage(fact: Doc) -> Passage:
     return Passage(sentence(fact))
 
 
-FACT = Embeddable(FACTS, passage, lambda _: {})
+FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
 
 
 class FactService:
@@ -128,11 +128,15 @@ class FactService:
         closed, written = list(book.closed.values()), list(book.written.values())
         if not closed and not written:
             return []
-        await self._embed(written)
+        await self._embed([doc for doc in written if doc["fact_id"] not in book.like])
         changes: list[Change] = [self._facts.close(doc) for doc in closed]
         for doc in written:
-            changes += self._facts.add(doc, self._entries[sentence(doc)])
+            stored = book.like.get(doc["fact_id"])
+            changes += self._facts.add_like(doc, stored) if stored else self._facts.add(doc, self._entry(doc))
         return [*changes, self._facts.turn(book.group, (closed or written)[0], book.now, book.usual)]
+
+    def _entry(self, fact: Doc) -> SearchEntry:
+        return self._entries[sentence(fact)]
 
     async def _embed(self, facts: Sequence[Doc]) -> None:
         """What search keeps of them; a text once for the request, however often it is planned."""

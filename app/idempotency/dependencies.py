@@ -1,28 +1,25 @@
 """`Write`: what an endpoint hands its plan to."""
 
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import Depends, Header, Request, Response
 
-from app.auth.dependencies import calling
+from app.auth.dependencies import calling, header
 from app.auth.principal import Principal
 from app.errors import invalid
 from app.idempotency import write as path
 from app.idempotency.precondition import Precondition
 from app.state import Resources
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
-    ),
-]
-IfMatch = Annotated[
-    str | None, Header(alias="If-Match", description="Only if the record is at this version (its ETag).")
-]
+_HEADERS = {
+    "Idempotency-Key": "1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
+    "If-Match": "Only if the record is at this version (its ETag).",
+}
+
+IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", description=_HEADERS["Idempotency-Key"])]
+IfMatch = Annotated[str | None, Header(alias="If-Match", description=_HEADERS["If-Match"])]
 
 
 class Write:
@@ -45,6 +42,10 @@ class Write:
 
 
 async def write(request: Request, key: IdempotencyKey = None) -> Write:
+    return _write(request, key)
+
+
+def _write(request: Request, key: str | None) -> Write:
     held, caller = calling(request)
     if key is not None and not (1 <= len(key) <= 255):
         raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
@@ -59,3 +60,25 @@ async def precondition(if_match: IfMatch = None) -> Precondition:
 
 
 InPrecondition = Annotated[Precondition, Depends(precondition)]
+
+
+def writing(request: Request) -> tuple[Write, Precondition]:
+    """Both, for an endpoint that asks for its body and the request alone: resolving dependencies takes as long as a
+    small write. Its route declares `WRITE_HEADERS`."""
+    key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
+    return _write(request, key), Precondition(if_match)
+
+
+WRITE_HEADERS: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": text, "title": name},
+            "description": text,
+        }
+        for name, text in _HEADERS.items()
+    ]
+}
+"""`openapi_extra` of a route whose endpoint calls `writing`."""

@@ -87,6 +87,11 @@ class Collection:
     searched: Searched | None = None
     asked_always: bool = False
     """Read at each request and seldom written: an engine may keep what it read until the next commit."""
+    columns: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    """The fields, and the order's."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(dict.fromkeys([*self.fields, self.order])))
 
     def after(self, doc: Mapping[str, Any]) -> "After":
         """The place of `doc` in lists."""
@@ -122,6 +127,9 @@ class Insert:
     collection: Collection
     doc: Doc
     entry: SearchEntry | None = None
+    like: str | None = None
+    """In place of `entry`: the id of a document of the same owners that was there before this commit, and whose text
+    it leaves alone. The new one has the same text, and takes the other's terms and vectors."""
 
 
 @dataclass(frozen=True, slots=True)

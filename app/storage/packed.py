@@ -4,10 +4,12 @@ int8 with one scale a vector finds what float32 finds at a quarter of the size; 
 that only the vector's length in int8 units is kept. A cold scope is read with `np.frombuffer`, without a loop.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
+from struct import Struct
 from typing import Any
 from zlib import crc32
 
@@ -79,36 +81,71 @@ def pack(spec: Searched, doc: Mapping[str, Any], entry: SearchEntry, rev: int) -
     ids, counts = entry.text.ids, entry.text.counts
     terms = np.empty(len(ids), TERM)
     terms["id"], terms["count"] = ids, counts
+    record = _Record(spec)
+    record["rev"] = rev
+    record["length"], record["flags"] = entry.text.length, entry.text.flags
     vector = None if entry.vector is None else quantise(entry.vector)
-    head = np.zeros((), head_dtype(len(spec.ranges)))
-    head["rev"] = rev
-    head["length"], head["flags"] = entry.text.length, entry.text.flags
     if vector is not None:
-        head["model"], head["norm"] = model_id(entry.model, len(vector)), np.linalg.norm(vector.astype(np.float32))
-    _describe(head, spec, doc)
+        whole = vector.astype(np.float32)
+        record["model"], record["norm"] = model_id(entry.model, len(vector)), math.sqrt(whole.dot(whole))
+    _describe(record, spec, doc)
     return Packed(
-        head.tobytes(), None if vector is None else vector.tobytes(), terms.tobytes(), _facets(spec, doc).tobytes()
+        record.bytes(), None if vector is None else vector.tobytes(), terms.tobytes(), _facets(spec, doc).tobytes()
     )
 
 
 def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int, changed: Set[str] | None = None) -> Packed:
     """The record of a changed document whose text and vector stayed; `changed`: its new top-level fields, None: any."""
-    record = bytearray(old.head)  # written through `head`: copying a record of numpy costs more than all the rest
-    head = np.frombuffer(record, head_dtype(len(spec.ranges)))[0]
-    place = int(head["session"]), int(head["ordinal"])
-    _describe(head, spec, doc, changed)
+    record = _Record(spec, old.head)
+    place = record["session"], record["ordinal"]
+    _describe(record, spec, doc, changed)
     facets = old.facets
     if changed is None or not changed.isdisjoint(_facet_sources(spec)):
         facets = _facets(spec, doc).tobytes()
-    if facets != old.facets or place != (head["session"], head["ordinal"]):
-        head["rev"] = rev
-    return replace(old, head=bytes(record), facets=facets)
+    if facets != old.facets or place != (record["session"], record["ordinal"]):
+        record["rev"] = rev
+    return replace(old, head=record.bytes(), facets=facets)
 
 
-def _describe(head: Any, spec: Searched, doc: Mapping[str, Any], changed: Set[str] | None = None) -> None:
+class _Record:
+    """One head, its fields by name: writing them through numpy, one by one, takes longer than all the rest."""
+
+    __slots__ = ("_layout", "_values")
+
+    def __init__(self, spec: Searched, head: bytes | None = None) -> None:
+        self._layout = _layout(len(spec.ranges))
+        whole, _ = self._layout
+        self._values = list(whole.unpack(bytes(whole.size) if head is None else head))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[self._layout[1][name]]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._values[self._layout[1][name]] = value
+
+    def bytes(self) -> bytes:
+        return self._layout[0].pack(*self._values)
+
+
+@cache
+def _layout(ranges: int) -> tuple[Struct, dict[str, int | slice]]:
+    """`head_dtype`, and where among its values each field is."""
+    dtype = head_dtype(ranges)
+    assert dtype.names is not None
+    codes, places, count = "<", dict[str, int | slice](), 0
+    for name in dtype.names:
+        field = dtype[name]
+        size = math.prod(field.shape)
+        codes += size * np.dtype(field.base).char.replace("l", "q").replace("L", "Q")
+        places[name] = slice(count, count + size) if field.shape else count
+        count += size
+    return Struct(codes), places
+
+
+def _describe(record: _Record, spec: Searched, doc: Mapping[str, Any], changed: Set[str] | None = None) -> None:
     for name, sources, read in _parts(spec):
         if changed is None or not changed.isdisjoint(sources):
-            head[name] = read(doc)
+            record[name] = read(doc)
 
 
 @cache

@@ -192,9 +192,9 @@ class Segment:
             return
         more = max(2 * capacity if capacity else needed + needed // SLACK, needed) - capacity
         for name in ("_heads", "_vectors", "_ids", "_alive", "_sessions"):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate((old, np.empty((more, *old.shape[1:]), old.dtype))))
-        self._links = np.concatenate((self._links, np.empty((2, more), np.int64)), axis=1)
+            setattr(self, name, _longer(getattr(self, name), capacity + more))
+        links, self._links = self._links, np.empty((2, capacity + more), np.int64)
+        self._links[:, :capacity] = links
 
     def _take_vectors(self, block: Block, start: int, stop: int) -> None:
         """Vectors of another length (another model's) are zeros, which no query of ours matches."""
@@ -240,20 +240,28 @@ class Segment:
 
     def _link_first(self) -> None:
         """The same for a segment that was empty, without a loop."""
-        keys, codes = np.unique(self._heads["session"][: self._size], return_inverse=True)
+        n = self._size
+        ids, keys = self._ids[:n], self._heads["session"][:n]
+        placed = (self._heads["ordinal"][:n], keys)  # sorts are stable: ids that ascend need no third one
+        order = np.lexsort(placed if (ids[:-1] < ids[1:]).all() else (ids, *placed))
+        keys = keys[order]
+        first = np.concatenate((keys[:1] >= 0, keys[1:] != keys[:-1]))
         none = int(keys[:1].tolist() == [0])  # 0 sorts first, and stands for no session
-        self._sessions[: self._size] = codes - none
-        self._session_codes = {key: code for code, key in enumerate(keys[none:].tolist())}
-        self._relink()
+        self._sessions[order] = np.cumsum(first) - 1 - none
+        self._session_codes = {key: code for code, key in enumerate(keys[first][none:].tolist())}
+        self._link_in(order[self._sessions[order] >= 0])
 
     def _place(self, at: int) -> tuple[int, int]:
         """In its session: by ordinal, then in the order of insertion."""
         return int(self._heads[at]["ordinal"]), int(self._ids[at])
 
     def _relink(self) -> None:
-        self._links[:, : self._size] = -1
         live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
-        order = live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))]
+        self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
+
+    def _link_in(self, order: Ints) -> None:
+        """All links anew: `order` are the entries that have a session, each session's in a row."""
+        self._links[:, : self._size] = -1
         same = self._sessions[order[:-1]] == self._sessions[order[1:]]
         self._links[1, order[:-1][same]] = order[1:][same]
         self._links[0, order[1:][same]] = order[:-1][same]
@@ -335,6 +343,12 @@ class Segment:
         np.minimum(cosine, 1, out=cosine)  # both are what `clip` would do, at half its price
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector
+
+
+def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:
+    new = np.empty((length, *old.shape[1:]), old.dtype)
+    new[: len(old)] = old
+    return new
 
 
 _QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}

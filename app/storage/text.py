@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -118,8 +119,10 @@ def term_ids(words: Sequence[str]) -> TermIds:
 def index_text(content: str, context: str | None = None, time: datetime | None = None) -> IndexedText:
     """Terms of the content, of its context and of its date ("8", "may", "2023": a query's "May 2023" meets it)."""
     words = terms(content) + (terms(context) if context else []) + (_date_terms(time) if time else [])
-    ids, counts = np.unique(term_ids(words), return_counts=True)
-    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), len(words), _flags(content))
+    counted = Counter(term_ids(words).tolist())
+    ids = np.array(sorted(counted), np.uint32)
+    counts = np.array([min(counted[term], 255) for term in ids.tolist()], np.uint8)
+    return IndexedText(ids, counts, len(words), _flags(content))
 
 
 def normalise_content(text: str) -> str:

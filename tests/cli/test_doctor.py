@@ -6,6 +6,7 @@ from pathlib import Path
 import apsw
 
 from tests.cli.conftest import Run
+from tests.server import serving
 
 
 def test_a_sound_store_and_a_store_with_a_fault(run: Run, data: Path) -> None:
@@ -32,3 +33,18 @@ def test_what_is_no_store_is_a_sentence(run: Run, data: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("recalld: ")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_fault_among_facts_is_found(run: Run, data: Path) -> None:
+    fact = {"agent_id": "a", "user_id": "u", "subject": "Ada", "predicate": "lives_in"}
+    with serving(data) as server:
+        for home in ("New York", "Boston"):
+            assert server.client.post("/v1/facts", json={**fact, "object": home}).status_code == 201
+        server.stop()
+    assert run("doctor").returncode == 0
+    with apsw.Connection(str(data / "recalld.db")) as connection:
+        connection.execute("UPDATE facts SET known_until = NULL")
+        connection.execute("DELETE FROM facts_search WHERE row = (SELECT min(row) FROM facts)")
+    report = json.loads(run("doctor", "--json").stdout)
+    faulty = {one["name"] for one in report["findings"] if not one["ok"]}
+    assert {"facts: documents", "facts: search rows", "facts: pairs"} <= faulty

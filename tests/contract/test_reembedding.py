@@ -126,6 +126,16 @@ async def test_a_changed_record_keeps_both_and_a_deleted_one_neither(store: Stor
 # --- What is left -----------------------------------------------------------------------------------------------------
 
 
+async def test_a_record_like_another_has_the_vectors_of_both_models(store: Store) -> None:
+    await store.commit([entry("tea", "one", vector=random_vector(1))])
+    await store.commit([moved("one", 2)])
+    await store.commit([Insert(ENTRIES, entry_doc("tea", "two"), like="one")])
+    assert await cosines(store, MODEL, random_vector(1)) == {"one": 1.0, "two": 1.0}
+    assert await cosines(store, NEW, random_vector(2)) == {"one": 1.0, "two": 1.0}
+    await store.commit([Delete(ENTRIES, T, "one")])
+    assert (await counts(store)).kept == 1
+
+
 async def pairs_of(store: Store, which: Any, model: int = NEW_ID) -> list[int]:
     return await store.reembedding.pairs(ENTRIES, model, 0, 100, which)
 

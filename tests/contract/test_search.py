@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from app.clock import to_ms
 from app.memories.documents import new_memory, passage
 from app.memories.models import MEMORIES
-from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
+from app.storage.collection import (
+    Change,
+    CommitConflict,
+    Delete,
+    DeleteWhere,
+    Doc,
+    Insert,
+    SearchEntry,
+    Store,
+    Update,
+)
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
 from app.storage.scope import ANY, Pair
 from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, terms
@@ -24,6 +34,7 @@ from tests.contract.declared import (
     ask,
     at,
     entry,
+    entry_doc,
     fresh,
     random_vector,
     search_entry,
@@ -164,6 +175,31 @@ async def test_an_update_with_text_replaces_text_and_vector(store: Store) -> Non
     await store.commit([Update(ENTRIES, T, "one", entry=search_entry("coffee", unit(0, 1)))])
     row = (await view(store, ENTRIES, ask("tea coffee", vector=unit(0, 1)))).rows["one"]
     assert (row["hits"], row["cosine"]) == ([0, 1], 1.0)
+
+
+async def test_a_document_like_another_has_its_text_and_vector_and_its_own_fields(store: Store) -> None:
+    await store.commit([entry("green tea", "one", vector=unit(1), kind="a"), entry("tea", "pending")])
+    query = ask("tea", where=Eq("kind", "b"), vector=unit(1))
+    await view(store, ENTRIES, query)
+    doc = entry_doc("green tea", "two", kind="b", event_at=at(30))
+    await store.commit(
+        [
+            Update(ENTRIES, T, "one", set={"kind": "c", "event_at": at(9)}),
+            Insert(ENTRIES, doc, like="one"),
+            Insert(ENTRIES, entry_doc("tea", "three", kind="b"), like="pending"),
+        ]
+    )
+    found = await view(store, ENTRIES, query)
+    (one, two, three) = (found.rows[name] for name in ("one", "two", "three"))
+    assert found.matched == {"two", "three"}
+    assert (two["hits"], two["length"], two["cosine"]) == ([1], 2, 1.0)
+    assert (one["time"], two["time"]) == (to_ms(at(9)), to_ms(at(30)))
+    assert (three["hits"], three["has_vector"]) == ([1], False)
+    with pytest.raises(CommitConflict) as caught:
+        await store.commit([Insert(ENTRIES, entry_doc("tea"), like="missing")])
+    assert (caught.value.doc_id, caught.value.reason) == ("missing", "missing")
+    await store.commit([Delete(ENTRIES, T, "one")])
+    assert (await view(store, ENTRIES, query)).rows["two"]["cosine"] == 1.0
 
 
 # --- Filters ----------------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ import pytest
 
 from app.clock import rfc3339
 from app.embedding.embedder import Embedder
+from app.facts.service import FACT
 from app.memories.models import PENDING
-from app.settings import Settings
+from app.memories.pending import PendingEmbeddings
+from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.facts.helpers import day, found, listed, tell, tell_all
@@ -64,13 +66,7 @@ async def test_a_search_sees_what_was_known_then(service: Service) -> None:
 async def test_what_the_model_could_not_embed_is_found_by_words_and_embedded_later(
     parts: TestParts, start: Starter, settings: Settings, clock: TurnedClock
 ) -> None:
-    made: list[Faulty] = []
-
-    def wrap(embedder: Embedder) -> Embedder:
-        made.append(Faulty(embedder))
-        return made[-1]
-
-    parts.wrap = wrap
+    made = watched(parts)
     async with start(settings) as service:
         api = service.client
         await tell(api, "New York", "2019-01-01")
@@ -87,3 +83,35 @@ async def test_what_the_model_could_not_embed_is_found_by_words_and_embedded_lat
         assert await eventually(embedded, 10)
         assert await found(api, "town she calls home", mode="vector") == ["Boston"]
         assert (await api.get(f"/v1/facts/{bounded['fact_id']}")).json() == bounded
+
+
+async def test_what_remains_of_a_fact_is_not_embedded_again(
+    parts: TestParts, start: Starter, settings: Settings, clock: TurnedClock
+) -> None:
+    made, home = watched(parts), "town she calls home"
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        api, store = service.client, service.resources.store
+        await tell(api, "New York", "2019-01-01")
+        made[0].failing = True
+        await tell(api, "Boston", "2025-05-01")
+        assert await store.count(PENDING, SYSTEM) == 1  # Boston alone
+        await tell(api, "Oslo", "2026-05-01")
+        assert await store.count(PENDING, SYSTEM) == 3  # what remains of Boston has no vector either
+        made[0].failing = False
+        assert await found(api, home, mode="vector", as_of=day("2020-01-01")) == ["New York"]
+        assert await found(api, home, mode="vector", as_of=day("2026-01-01")) == []
+        await PendingEmbeddings(store, service.resources.embedder, [FACT], clock).embed_all()
+        assert await found(api, home, mode="vector", as_of=day("2026-01-01")) == ["Boston"]
+        assert await found(api, home, mode="vector") == ["Oslo"]
+
+
+def watched(parts: TestParts) -> list[Faulty]:
+    """The embedder of each service started, the latest last."""
+    made: list[Faulty] = []
+
+    def wrap(embedder: Embedder) -> Embedder:
+        made.append(Faulty(embedder))
+        return made[-1]
+
+    parts.wrap = wrap
+    return made

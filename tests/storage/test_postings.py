@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.postings import MIN_TAIL, Postings
+from app.storage.postings import MIN_TAIL, ROW_BITS, Postings
 
 keys = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 1])
 appends = st.lists(st.lists(st.tuples(keys, st.integers(1, 255)), max_size=6), max_size=10)
@@ -53,6 +53,18 @@ def test_merging_the_tail_changes_no_answer() -> None:
     oracle = fill(postings, given_rows)
     assert all(held(postings, key) == sorted(oracle[key]) for key in range(50))
     assert postings.nbytes >= 9 * len(drawn)
+
+
+def test_rows_beyond_what_is_packed_with_their_keys_are_found_too() -> None:
+    rng = np.random.default_rng(2)
+    keys, rows = rng.integers(0, 9, 500).astype(np.uint32), np.arange(500, dtype=np.int32) + (1 << ROW_BITS) - 250
+    counts = rng.integers(1, 256, 500).astype(np.uint8)
+    for far in (rows, rows - 250):  # the last ones fit, all of them
+        postings = Postings(np.dtype("<u4"))
+        postings.append(keys, far, counts)
+        for key in range(9):
+            at = keys == key
+            assert held(postings, key) == list(zip(far[at].tolist(), counts[at].tolist(), strict=True))
 
 
 def test_an_unknown_key_and_an_empty_append_are_nothing() -> None:

@@ -16,13 +16,11 @@ from app.storage.collection import (
     DeleteWhere,
     Doc,
     Insert,
-    SearchEntry,
     Update,
     resolve,
     stale,
 )
 from app.storage.embedded import pairs, sql
-from app.storage.filters import top_of
 
 
 def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
@@ -40,12 +38,11 @@ class _Work:
         self.allocated: dict[str, int] = {}
         self.deleted = 0
         self.pairs = pairs.Writing(connection)
-        self._assignments: dict[tuple[str, frozenset[str]], tuple[list[str], str]] = {}
 
     def do(self, change: Change) -> None:
         match change:
             case Insert():
-                self._insert(change.collection, self._resolved(change.doc), change.entry)
+                self._insert(change)
             case Update():
                 self._update(change)
             case Delete():
@@ -71,10 +68,22 @@ class _Work:
         ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
         self.allocated[change.name] = int(last) - change.count + 1
 
-    def _insert(self, collection: Collection, doc: Doc, entry: SearchEntry | None) -> None:
+    def _insert(self, change: Insert) -> None:
+        collection, doc = change.collection, self._resolved(change.doc)
         row = insert_document(self._connection, collection, doc)
-        if collection.searched and entry is not None:
-            self.pairs.put(collection, doc, row, entry)
+        if collection.searched is None:
+            return
+        if change.entry is not None:
+            self.pairs.add(collection, doc, row, change.entry)
+        elif change.like is not None:
+            self.pairs.add_like(collection, doc, row, self._row(collection, doc["tenant_id"], change.like))
+
+    def _row(self, collection: Collection, tenant: str, doc_id: str) -> int:
+        statement = f"SELECT row FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
+        if found is None:
+            raise CommitConflict(collection.name, doc_id, "missing")
+        return int(found[0])
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -93,7 +102,7 @@ class _Work:
         for name, by in change.inc.items():
             doc[name] = (doc.get(name) or 0) + by
         changed = frozenset({*change.set, *change.inc})
-        columns, statement = self._assigning(collection, changed)
+        columns, statement = sql.assignment(collection.name, collection.columns, changed)
         values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
         _run(self._connection, collection, change.id, statement, values)
         if not collection.searched:
@@ -102,17 +111,6 @@ class _Work:
             self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
         else:
             self.pairs.amend(collection, doc, row, changed)
-
-    def _assigning(self, collection: Collection, changed: frozenset[str]) -> tuple[list[str], str]:
-        """The columns of the fields `changed`, and the statement that sets these and no others: SQLite writes each
-        index anew that holds a column it is told to set."""
-        made = self._assignments.get((collection.name, changed))
-        if made is None:
-            columns = [name for name in sql.columns(collection) if top_of(name) in changed]
-            listed = "".join(f"{sql.quoted(name)} = ?, " for name in columns)
-            made = columns, f"UPDATE {sql.quoted(collection.name)} SET {listed}doc = ? WHERE row = ?"
-            self._assignments[collection.name, changed] = made
-        return made
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
@@ -132,11 +130,7 @@ def insert_document(connection: apsw.Connection, collection: Collection, doc: Do
     """Its row. Raises CommitConflict."""
     doc_id = str(doc[collection.id_field])
     values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
-    statement = (
-        f"INSERT INTO {sql.quoted(collection.name)} (tenant, id, {_column_list(collection)}, doc) "
-        f"VALUES ({', '.join('?' * len(values))})"
-    )
-    _run(connection, collection, doc_id, statement, values)
+    _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 
 
@@ -147,10 +141,6 @@ def _run(
         connection.execute(statement, values)
     except apsw.ConstraintError as fault:
         raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
-
-
-def _column_list(collection: Collection) -> str:
-    return ", ".join(sql.quoted(name) for name in sql.columns(collection))
 
 
 def _violated(collection: Collection, message: str) -> str:

@@ -35,7 +35,7 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
 
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Documents that cannot be read, or whose columns say something else than they do."""
-    fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *sql.columns(collection)))
+    fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
     statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
         doc = _read(text)

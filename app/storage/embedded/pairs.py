@@ -120,15 +120,42 @@ class Writing:
         self._open: dict[tuple[str, str, str, str], PairState] = {}
         self._collections: dict[int, Collection] = {}
 
+    def add(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry) -> None:
+        """Writes a new document's row."""
+        assert collection.searched is not None
+        state = self._state(collection, doc)
+        self._add(collection, state, doc, row, pack(collection.searched, doc, entry, state.version))
+
+    def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
+        """Writes a new document's row with the text and the vectors of the row `like`, if that is there."""
+        assert collection.searched is not None
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
+        if found is None:
+            return
+        packed = repack(collection.searched, doc, Packed(*found), state.version)
+        self._add(collection, state, doc, row, at_version(collection.searched, packed, state.version))
+        self._connection.execute(
+            "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
+            (row, state.pair, like),
+        )
+
+    def take_in(self, collection: Collection, doc: Doc, row: int, packed: Packed) -> None:
+        """Writes a new document's row, as another store had it."""
+        assert collection.searched is not None
+        state = self._state(collection, doc)
+        self._add(collection, state, doc, row, at_version(collection.searched, packed, state.version))
+
     def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry, *, keep: bool = False) -> None:
         """Writes or overwrites a document's row. `keep`: the vector that is replaced stays beside the new one."""
+        if not self._there(collection, self._state(collection, doc).pair, row):
+            self.add(collection, doc, row, entry)
+            return
         assert collection.searched is not None
         state = self._state(collection, doc)
         packed = pack(collection.searched, doc, entry, state.version)
-        if not self._there(collection, state.pair, row):
-            state.count += 1
-        else:
-            self._replace_vector(collection, state, row, code(model_of(collection.searched, packed.head)), keep=keep)
+        self._replace_vector(collection, state, row, code(model_of(collection.searched, packed.head)), keep=keep)
         self._write(collection, state, doc, row, packed)
 
     def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
@@ -162,12 +189,9 @@ class Writing:
         statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
         self._connection.execute(statement, (state.pair, row, model))
 
-    def take_in(self, collection: Collection, doc: Doc, row: int, packed: Packed) -> None:
-        """A new document's row, as another store had it."""
-        assert collection.searched is not None
-        state = self._state(collection, doc)
+    def _add(self, collection: Collection, state: PairState, doc: Doc, row: int, packed: Packed) -> None:
         state.count += 1
-        self._write(collection, state, doc, row, at_version(collection.searched, packed, state.version))
+        self._write(collection, state, doc, row, packed)
 
     def _write(self, collection: Collection, state: PairState, doc: Doc, row: int, packed: Packed) -> None:
         assert collection.searched is not None

@@ -43,6 +43,8 @@ def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
     with guarded():
         connection = apsw.Connection(str(path), statementcachesize=512)
         connection.set_busy_timeout(busy_timeout_ms)
+        # else a statement whose bound values might change its plan is prepared anew at each execution
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("page_size", 8192)
         _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
@@ -106,7 +108,7 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
         connection.execute(statement)
     name = sql.quoted(collection.name)
     there = _columns(connection, name)
-    missing = [field for field in sql.columns(collection) if field not in there]
+    missing = [field for field in collection.columns if field not in there]
     for field in missing:
         connection.execute(f"ALTER TABLE {name} ADD COLUMN {sql.quoted(field)}")
     if missing:
@@ -124,7 +126,7 @@ def _columns(connection: apsw.Connection, table: str) -> set[str]:
 
 def _refill(connection: apsw.Connection, collection: Collection) -> None:
     name = sql.quoted(collection.name)
-    fields = ", ".join(f"{sql.quoted(field)} = ?" for field in sql.columns(collection))
+    fields = ", ".join(f"{sql.quoted(field)} = ?" for field in collection.columns)
     rows: list[Any] = connection.execute(f"SELECT row, doc FROM {name}").fetchall()
     for row, doc in rows:
         values = sql.row_values(collection, orjson.loads(doc))

@@ -1,13 +1,14 @@
 """SQL for declared collections: tables, indexes, filters. Names come from declarations, values are always bound."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import apsw
 import orjson
 
 from app.storage.collection import Collection, Unique
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, value_at
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, top_of, value_at
 
 Value: TypeAlias = str | int | float | bytes | None
 Where: TypeAlias = tuple[str, list[Value]]
@@ -17,14 +18,9 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def columns(collection: Collection) -> list[str]:
-    """The declared fields and the order field: kept as columns beside the document."""
-    return list(dict.fromkeys([*collection.fields, collection.order]))
-
-
 def tables(collection: Collection) -> list[str]:
     """Statements that make the collection's tables; `row` is never used twice, so that a stale handle finds nothing."""
-    fields = "".join(f", {quoted(name)}" for name in columns(collection))
+    fields = "".join(f", {quoted(name)}" for name in collection.columns)
     made = [
         f"CREATE TABLE IF NOT EXISTS {quoted(collection.name)} (row INTEGER PRIMARY KEY AUTOINCREMENT, "
         f"tenant TEXT NOT NULL, id TEXT NOT NULL{fields}, doc TEXT NOT NULL)"
@@ -56,6 +52,22 @@ def indexes(collection: Collection) -> dict[str, str]:
     return made
 
 
+@cache
+def insertion(name: str, columns: tuple[str, ...]) -> str:
+    """The statement that inserts tenant, id, the columns and the document."""
+    named = ", ".join(["tenant", "id", *map(quoted, columns), "doc"])
+    return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 3))})"
+
+
+@lru_cache(1_000)
+def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> tuple[tuple[str, ...], str]:
+    """The columns of the top-level fields `changed`, and the statement that sets these, the document and no others:
+    SQLite writes each index anew that holds a column it is told to set."""
+    some = tuple(column for column in columns if top_of(column) in changed)
+    listed = "".join(f"{quoted(column)} = ?, " for column in some)
+    return some, f"UPDATE {quoted(name)} SET {listed}doc = ? WHERE row = ?"
+
+
 def unique_index(collection: Collection, unique: Unique) -> str:
     return f"{collection.name}_unique_{unique.name}"
 
@@ -76,8 +88,8 @@ def _unique(collection: Collection, unique: Unique) -> str:
 
 
 def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
-    """Values of `columns`, in their order."""
-    return values_of(doc, columns(collection))
+    """Values of the collection's columns, in their order."""
+    return values_of(doc, collection.columns)
 
 
 def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:

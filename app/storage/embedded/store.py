@@ -287,10 +287,12 @@ def _found(  # noqa: PLR0913 (what `find` takes)
     if after is not None:
         condition += f" AND ({by}, id) {sign} (?, ?)"
         values += [after.value, after.id]
+    # the limit as a number: plans look at it, and never at bound values
     statement = (
-        f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} LIMIT ?"
+        f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
+        f"LIMIT {int(limit)}"
     )
-    return [orjson.loads(doc) for (doc,) in connection.execute(statement, (*values, limit))]
+    return [orjson.loads(doc) for (doc,) in connection.execute(statement, values)]
 
 
 def _fetched(text: str) -> Fetched:

@@ -1,7 +1,7 @@
 """The one writer of a process: a thread that commits whatever is waiting as one group, one fsync for all of them.
 
-Each list of changes is a savepoint of the group: one may fail without its neighbours. Callers are told after the
-group's COMMIT, and only then.
+Each list of changes is a savepoint of the group: one may fail without its neighbours. A list that is alone needs none.
+Callers are told after the group's COMMIT, and only then.
 """
 
 import asyncio
@@ -93,9 +93,12 @@ class Writer:
             with guarded():
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
-                    for waiting in group:
-                        waiting.outcome = self._attempt(waiting.work)
-                    self._connection.execute("COMMIT")
+                    if len(group) == 1:
+                        group[0].outcome = self._alone(group[0].work)
+                    else:
+                        for waiting in group:
+                            waiting.outcome = self._attempt(waiting.work)
+                        self._connection.execute("COMMIT")
                 except BaseException:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
@@ -106,18 +109,27 @@ class Writer:
             for waiting in group:
                 waiting.outcome = failure
 
+    def _alone(self, work: Work) -> Committed | Exception:
+        """A savepoint would copy each page that is written."""
+        outcome = self._outcome(work)
+        self._connection.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
+        return outcome
+
     def _attempt(self, work: Work) -> Committed | Exception:
         self._connection.execute("SAVEPOINT one")
+        outcome = self._outcome(work)
+        if isinstance(outcome, Exception):
+            self._connection.execute("ROLLBACK TO one")
+        self._connection.execute("RELEASE one")
+        return outcome
+
+    def _outcome(self, work: Work) -> Committed | Exception:
         try:
-            committed = work(self._connection)
+            return work(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
         except Exception as fault:  # noqa: BLE001 (handed to its caller)
-            self._connection.execute("ROLLBACK TO one")
-            self._connection.execute("RELEASE one")
             return fault
-        self._connection.execute("RELEASE one")
-        return committed
 
     def acknowledge(self, group: Sequence[Waiting]) -> None:
         self._loop.call_soon_threadsafe(_tell, list(group))

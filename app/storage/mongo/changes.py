@@ -62,7 +62,7 @@ def competing(changes: Sequence[Change]) -> set[str]:
                 keys.add(counter_key(change))
             case Update() | Delete():
                 keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
-            case Insert() if change.collection.searched and change.entry is not None:
+            case Insert() if change.collection.searched and (change.entry or change.like):
                 keys.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
     return keys
 
@@ -92,6 +92,7 @@ class Work:
         self._allocated: dict[str, int] = {}
         self._deleted = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
+        self._likes: dict[tuple[str, str], Stored | None] = {}
         self._pending: dict[str, _Pending] = {}
         self._pairs = PairWriting(database, session, keys, now_ms)
 
@@ -107,21 +108,31 @@ class Work:
     async def _prefetch(self, changes: Sequence[Change]) -> None:
         """Reads what the list names: one statement for each collection, one for its pairs."""
         wanted: dict[str, tuple[Collection, list[str]]] = {}
+        likes: list[tuple[str, str]] = []
         for change in changes:
             if isinstance(change, Update | Delete) and not self._unread(change):
-                _, ids = wanted.setdefault(change.collection.name, (change.collection, []))
-                ids.append(key(change.tenant, change.id))
+                named = key(change.tenant, change.id)
+            elif isinstance(change, Insert) and change.like is not None:
+                named = key(change.doc["tenant_id"], change.like)
+                likes.append((change.collection.name, named))
+            else:
+                continue
+            _, ids = wanted.setdefault(change.collection.name, (change.collection, []))
+            ids.append(named)
         for collection, ids in wanted.values():
             for part in parts(ids):
                 await self._fetch(collection, part)
+        self._likes = {place: self._read[place] for place in likes}
         await self._pairs.prefetch([owned for change in changes if (owned := self._owned(change)) is not None])
 
     def _owned(self, change: Change) -> tuple[Collection, Doc] | None:
         """A document, or as much of it as tells its pair, whose row the change writes."""
-        if not isinstance(change, Insert | Update) or not change.collection.searched or change.entry is None:
+        if not isinstance(change, Insert | Update) or not change.collection.searched:
             return None
         if isinstance(change, Insert):
-            return change.collection, change.doc
+            return (change.collection, change.doc) if change.entry or change.like else None
+        if change.entry is None:
+            return None
         stored = self._read.get((change.collection.name, key(change.tenant, change.id)))
         return None if stored is None else (change.collection, stored)
 
@@ -171,10 +182,21 @@ class Work:
         collection, doc = change.collection, self._resolved(change.doc)
         stored = new_document(collection, doc)
         await self._settle(collection, stored["_id"])
-        if collection.searched and change.entry is not None:
-            own = await self._pairs.put(collection, doc, None, change.entry)
+        if collection.searched and (change.entry or change.like):
+            if change.entry is not None:
+                own = await self._pairs.put(collection, doc, None, change.entry)
+            else:
+                own = await self._pairs.put_like(collection, doc, self._like(change))
             stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
         self._add(collection, stored["_id"], InsertOne(stored))
+
+    def _like(self, change: Insert) -> Stored:
+        assert change.like is not None
+        stored = self._likes[change.collection.name, key(change.doc["tenant_id"], change.like)]
+        if stored is None:
+            raise CommitConflict(change.collection.name, change.like, "missing")
+        own: Stored = stored.get(OWN, {})
+        return own
 
     def _unread(self, change: Change) -> bool:
         return isinstance(change, Update) and not self._read_all and is_plain(change)

@@ -81,6 +81,18 @@ class PairWriting:
         before = {int(own["model"]): own["vector"]} if "vector" in own else {}
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
+    async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:
+        """Fields of `_r` of a new document whose text and vectors are those of another, which has `own`."""
+        assert collection.searched is not None
+        like = packed_of(own)
+        if like is None:
+            return {}
+        fields = await self.take_in(collection, doc, repack(collection.searched, doc, like, 0))
+        if "kept" not in own:
+            return fields
+        (await self._state(collection, doc)).kept = True
+        return fields | {"kept": own["kept"]}
+
     async def take_in(self, collection: Collection, doc: Doc, packed: Packed) -> Stored:
         """Fields of `_r` of a new document, whose row is as another store had it."""
         assert collection.searched is not None

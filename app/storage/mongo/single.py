@@ -23,8 +23,8 @@ def is_single(changes: Sequence[Change]) -> bool:
     if len(changes) != 1:
         return False
     match changes[0]:
-        case Insert(collection, _, entry):
-            return collection.searched is None or entry is None
+        case Insert(collection, _, entry, like):
+            return collection.searched is None or (entry is None and like is None)
         case Update() as update:
             return is_plain(update)
         case Delete(collection, _, _, expect):
