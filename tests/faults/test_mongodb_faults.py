@@ -29,7 +29,7 @@ ANSWER_SECONDS = 3 * DEADLINE + 1.5
 """The deadline is a store call's: a request that meets the fault's beginning may succeed late in two calls, and fail
 late in the next."""
 FAULT_SECONDS = DEADLINE + 2.5
-RECOVERY_SECONDS = 10.0
+RECOVERY_SECONDS = 5.0
 SERVE = ("-m", "tests.faults.serve")
 
 
