@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.errors import RecalldError, TooLarge
 from app.http.problems import problem_response
 from app.metrics.http import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
+from app.storage.patience import begin_request
 
 log = logging.getLogger("recalld.request")
 
@@ -32,6 +33,7 @@ class RequestLayer:
         if scope["type"] != "http":
             await self.inner(scope, receive, send)
             return
+        begin_request()
         request = _Request(scope, receive, send, self._max_body)
         self._in_progress += 1
         try:

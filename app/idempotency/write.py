@@ -7,6 +7,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
@@ -76,8 +77,8 @@ async def write(store: Store, clock: Clock, request: Request | None, plan: Plan)
         return stored
     try:
         return await _attempt(store, plan, claim.settle)
-    except StoreUnavailable:  # freeing waits for the same store: the caller is told first
-        freeing = asyncio.create_task(claim.free())
+    except StoreUnavailable:  # freeing waits for the same store: the caller is told first, whose patience is over
+        freeing = asyncio.create_task(claim.free(), context=Context())
         _FREEING.add(freeing)
         freeing.add_done_callback(_FREEING.discard)
         raise

@@ -25,9 +25,8 @@ from tests.server import Server, recalld, serving
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 DEADLINE = 2.0
-ANSWER_SECONDS = 3 * DEADLINE + 1.5
-"""The deadline is a store call's: a request that meets the fault's beginning may succeed late in two calls, and fail
-late in the next."""
+ANSWER_SECONDS = DEADLINE + 2.5
+"""The deadline is the request's, for all that it waits for the store; the rest is embedding, and a busy machine."""
 FAULT_SECONDS = DEADLINE + 2.5
 RECOVERY_SECONDS = 5.0
 SERVE = ("-m", "tests.faults.serve")
@@ -132,11 +131,11 @@ async def suffer(bench: Bench, begin: Callable[[], object], end: Callable[[], ob
     return book, seen, recovery
 
 
-def judge(book: Book, seen: Seen, recovery: float, answer_seconds: float = ANSWER_SECONDS) -> None:
+def judge(book: Book, seen: Seen, recovery: float) -> None:
     figures = {**book.figures(), "recovery s": round(recovery, 2), "seen": seen}
     assert not book.report.faults, (book.report.details, figures)
     assert book.acknowledged > 5, figures
-    assert book.slowest < answer_seconds, figures
+    assert book.slowest < ANSWER_SECONDS, figures
     assert recovery < RECOVERY_SECONDS, figures
     assert set(seen.alive) == {200}, figures
     assert seen.slowest_alive < DEADLINE, figures  # a loop that waited for the store would take that long
@@ -163,14 +162,13 @@ async def test_a_database_that_is_away_costs_nothing_but_time(good: Bench, mode:
 
 async def test_a_connection_that_breaks_now_and_then_costs_nothing(good: Bench) -> None:
     """Here some writes succeed after they were tried again, below us or by us: they must have happened once."""
-    # each of a request's calls may take nearly the deadline, and succeed
-    judge(*await suffer(good, *turning(good, Mode.FLAKY)), answer_seconds=4 * ANSWER_SECONDS)
+    judge(*await suffer(good, *turning(good, Mode.FLAKY)))
 
 
 async def test_replies_that_are_lost_in_bursts_cost_nothing(good: Bench) -> None:
     """Here commits are done and not answered, again and again, and asked for anew a moment later."""
     blinking = Blinking(good.proxy, Mode.RESET)
-    judge(*await suffer(good, blinking.begin, blinking.end), answer_seconds=4 * ANSWER_SECONDS)
+    judge(*await suffer(good, blinking.begin, blinking.end))
 
 
 async def test_a_database_that_is_killed_and_started_again_has_everything(good: Bench) -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 import pymongo
 
 from app.clock import Clock, SystemClock, to_ms
+from app.storage import patience
 from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.filters import EVERYTHING, Filter
@@ -105,7 +106,7 @@ class MongoStore(Unbroken):
 
     @contextmanager
     def _within(self, deadlines: int = 1) -> Iterator[None]:
-        with guarded(), pymongo.timeout(deadlines * self._options.deadline_seconds):
+        with guarded(), pymongo.timeout(patience.left(deadlines * self._options.deadline_seconds)):
             yield
 
     # --- Documents ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from app.errors import RecalldError, StoreUnavailable
+from app.storage import patience
 from app.storage.mongo.faults import WRITE_CONFLICT, codes, guarded
 from app.storage.mongo.orphans import Orphans, aborted, never_begun
 from app.storage.mongo.pairs import COUNTERS, Database
@@ -72,7 +73,7 @@ class Runner:
 
     async def until_done(self, attempt: Callable[[], Awaitable[T]], keys: set[str], *, ends: float | None = None) -> T:
         """`attempt` may add to `keys` what it found that it competes for. Raises StoreUnavailable."""
-        ends, pause = ends or time.monotonic() + self._deadline, FIRST_PAUSE
+        ends, pause = ends or time.monotonic() + patience.left(self._deadline), FIRST_PAUSE
         while True:
             async with AsyncExitStack() as turn:
                 await self._wait_for(turn, keys, ends)
@@ -95,7 +96,7 @@ class Runner:
 
     async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: set[str]) -> T:
         """What `work` returned, all of it durable on a majority, or nothing of it and what it raised."""
-        ends = time.monotonic() + self._deadline
+        ends = time.monotonic() + patience.left(self._deadline)
         return await self.until_done(lambda: self._once(work, ends), keys, ends=ends)
 
     async def _once(self, work: Callable[[AsyncClientSession], Awaitable[T]], ends: float) -> T:

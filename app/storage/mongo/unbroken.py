@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from app.storage import patience
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -25,11 +27,12 @@ class Unbroken:
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError:
-            await asyncio.wait((task,))
-            raise
+        with patience.waiting():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError:
+                await asyncio.wait((task,))
+                raise
         return task.result()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
