@@ -132,10 +132,10 @@ def test_langgraph(example: Any, server: Server, model: ScriptedServer) -> None:
     model.then(calls("save_memory", content="Ada plays the cello"), says("Kept it."))
     model.then(calls("search_memory", query="which instrument?"), says("The cello."))
     with OpenAI(base_url=model.url, api_key="none") as client:
-        for text in ("I play the cello.", "Which instrument do I play?"):
-            state = {"messages": [{"role": "user", "content": text}]}
-            ended = agent.invoke(state, context={"user_id": "ada", "model": client})
-    assert ended["messages"][-1]["content"] == "The cello."
+        whom = {"user_id": "ada", "model": client}
+        agent.invoke({"messages": [{"role": "user", "content": "I play the cello."}]}, context=whom)
+        asked = {"messages": [{"role": "user", "content": "Which instrument do I play?"}]}
+        assert agent.invoke(asked, context=whom)["messages"][-1]["content"] == "The cello."
     assert json.loads(model.seen[3].body["messages"][-1]["content"]) == ["Ada plays the cello"]
 
 
