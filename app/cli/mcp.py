@@ -9,7 +9,6 @@ import typer
 from app.cli.logs import configure
 from app.embedding.opening import begin_loading
 from app.embedding.options import Options
-from app.mcp.toolbox import Whom
 from app.settings import Settings
 
 AGENT, USER = "assistant", "me"
@@ -33,9 +32,9 @@ def mcp(
     """Serve the tools to an MCP client over standard input and output, until it closes them."""
     settings = Settings()
     configure(settings.log_level)
-    asked = Whom(agent, user)
     if url is None:
         chosen = settings.embedding
         begin_loading(chosen.model, threads=chosen.threads, options=Options.of(chosen))
     stdio: Any = importlib.import_module("app.cli.stdio")  # the SDK: a second that no other command waits for
-    asyncio.run(stdio.local(settings, key, asked, Whom(AGENT, USER)) if url is None else stdio.remote(url, key, asked))
+    asked = (agent, user)
+    asyncio.run(stdio.local(settings, key, asked, (AGENT, USER)) if url is None else stdio.remote(url, key, asked))

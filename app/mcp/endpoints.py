@@ -7,13 +7,11 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app.auth.dependencies import authenticate, header, on_this_machine
 from app.errors import Forbidden
 from app.http import strict_query
-from app.mcp.api import InProcess
-from app.mcp.toolbox import Toolbox, Whom, connected
 
 PATH = "/mcp"
 _NAMES = frozenset({"agent_id", "user_id"})
@@ -32,13 +30,9 @@ class Endpoint:
         _check_origin(request)
         caller = await authenticate(request)
         strict_query.check(scope["query_string"], _NAMES)
-        caller, whom = connected(caller, Whom(**request.query_params), "/query/{}")
-        held = request.state.resources
-        app: ASGIApp = scope["app"]
-        tools = Toolbox(InProcess(app, held, caller, request.state.request_id), whom)
         if self._sdk is None:  # a second of work that whoever calls no tools need not wait for
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
-        await self._sdk.serve_http(tools, held.settings.limits.body_bytes, scope, receive, send)
+        await self._sdk.serve_http(caller, dict(request.query_params), scope, receive, send)
 
 
 def route() -> Route:

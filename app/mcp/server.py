@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import deque
 from functools import lru_cache
 from typing import Any
 
@@ -11,10 +12,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
 from app import VERSION
-from app.mcp.api import Refused
+from app.auth.principal import Principal
+from app.mcp.api import InProcess, Refused
 from app.mcp.arguments import schema
-from app.mcp.toolbox import INSTRUCTIONS, Toolbox
+from app.mcp.toolbox import INSTRUCTIONS, Toolbox, Whom, connected
 from app.mcp.tools import TOOLS
+from app.state import Resources
 
 PROFILE = "recalld://users/{user_id}/profile"
 KEY_META = "recalld/idempotency-key"
@@ -119,10 +122,28 @@ def _key(params: types.CallToolRequestParams) -> str | None:
     return key
 
 
-async def serve_http(tools: Toolbox, max_body: int, scope: Any, receive: Any, send: Any) -> None:
-    """Answers one request, of any revision of the protocol, and keeps nothing: no session, no stream."""
+async def serve_http(caller: Principal, asked: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
+    """Answers one request, of any revision of the protocol, and keeps nothing: no session, no stream. `asked`: whom the
+    address names. Raises Invalid or Forbidden."""
+    caller, whom = connected(caller, Whom(**asked), "/query/{}")
+    held: Resources = scope["state"]["resources"]
+    tools = Toolbox(InProcess(scope["app"], held, caller, scope["state"]["request_id"]), whom)
+    most = held.settings.limits.body_bytes
     manager = StreamableHTTPSessionManager(
-        server(tools), json_response=True, stateless=True, max_request_body_size=max_body
+        server(tools), json_response=True, stateless=True, max_request_body_size=most
     )
+    body = await _whole(receive)  # before the task group, which would wrap what reading it raises
     async with manager.run():
-        await manager.handle_request(scope, receive, send)
+        await manager.handle_request(scope, body, send)
+
+
+async def _whole(receive: Any) -> Any:
+    """What the server sends until the body is whole, to be received again."""
+    messages = deque([await receive()])
+    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body", False):
+        messages.append(await receive())
+
+    async def again() -> Any:
+        return messages.popleft() if messages else await receive()
+
+    return again

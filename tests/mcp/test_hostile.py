@@ -2,12 +2,13 @@
 
 import json
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.mcp.test_access import post
+from tests.mcp.test_access import HEADERS, post
 
 pytestmark = [pytest.mark.anyio, pytest.mark.before_store]
 MODERN = {"MCP-Protocol-Version": "2026-07-28"}
@@ -57,6 +58,12 @@ async def test_other_types_and_sizes_are_refused(api: httpx.AsyncClient) -> None
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         assert 400 <= (await post(api, **{"content-type": kind})).status_code < 500
     assert (await post(api, body=b" " * (5 << 20))).status_code == 413
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b" " * (1 << 20)
+
+    assert (await api.post("/mcp", content=chunks(), headers=HEADERS)).status_code == 413
     assert (await post(api, accept="text/html")).status_code in (400, 406)
 
 
