@@ -60,6 +60,7 @@ class LogAction(AgentsOwn):
     output: Any = None
     duration_ms: float | None = None
     entities: list[str] | None = Field(None, description="What it was about.")
+    procedure_id: Identifier | None = Field(None, description="The procedure you followed: its success is counted.")
     session_id: Identifier | None = None
     task_id: Identifier | None = None
 

@@ -82,10 +82,19 @@ async def get_context(call: Call, body: args.GetContext) -> str:
 
 
 async def log_action(call: Call, body: args.LogAction) -> Json:
+    if body.procedure_id is not None and body.outcome is None:
+        raise Refused("/outcome: is needed where a procedure was followed.")
     called = ("tool", "input", "output", "duration_ms")
     action = {name: value for name in called if (value := getattr(body, name)) is not None}
-    made = await call.write("/v1/actions", {**_given(body, *called), "action": action})
-    return {"action_id": made.body["action_id"]}
+    made = await call.write("/v1/actions", {**_given(body, *called, "procedure_id"), "action": action})
+    action_id: str = made.body["action_id"]
+    if body.procedure_id is not None:
+        came = {"success": body.outcome == "success", "action_id": action_id, "task_id": body.task_id}
+        try:
+            await call.write(f"/v1/procedures/{_segment(body.procedure_id)}/outcomes", came, ":outcome")
+        except Refused as fault:
+            raise Refused(f"Logged as {action_id}. Not counted: {fault.detail}", code=fault.code) from fault
+    return {"action_id": action_id}
 
 
 async def find_procedure(call: Call, body: args.FindProcedure) -> Json:

@@ -63,7 +63,8 @@ async def test_a_context_is_delimited_data_within_its_budget(connect: Connect) -
 
 
 async def test_actions_and_procedures(connect: Connect, api: httpx.AsyncClient) -> None:
-    await learn(api, user_id=None)
+    shared = await learn(api, user_id=None)
+    await learn(api)
     async with connect(ADA) as client:
         made = await call(
             client, "log_action", action_type="refund", content="Refunded order 17", outcome="success", tool="pay",
@@ -72,9 +73,21 @@ async def test_actions_and_procedures(connect: Connect, api: httpx.AsyncClient) 
         action = (await api.get(f"/v1/actions/{made['action_id']}")).json()
         assert (action["user_id"], action["outcome"], action["action"]["tool"]) == ("u", "success", "pay")
         assert action["action"]["input"] == {"order": 17, "$a.b": None}
-        (item,) = (await call(client, "find_procedure", situation="a parcel never arrived"))["items"]
+        items = (await call(client, "find_procedure", situation="a parcel never arrived"))["items"]
+        assert len(items) == 2
+        (item,) = [one for one in items if one["procedure_id"] != shared["procedure_id"]]
         assert item["steps"]
         assert item["track_record"]
+        followed = {"action_type": "refund", "procedure_id": item["procedure_id"]}
+        assert "outcome" in await refused(client, "log_action", **followed)
+        await call(client, "log_action", **followed, outcome="success")
+        learned = (await api.get(f"/v1/procedures/{item['procedure_id']}")).json()
+        assert (learned["success_count"], learned["failure_count"]) == (1, 0)
+        lost = await refused(
+            client, "log_action", action_type="x", outcome="failure", procedure_id=shared["procedure_id"]
+        )
+        assert "bound to other users" in lost  # than all of the agent's
+        assert lost.startswith("Logged as act_")
 
 
 async def test_a_task_from_beginning_to_end(connect: Connect, api: httpx.AsyncClient) -> None:
