@@ -175,7 +175,15 @@ def typescript_rendered() -> str:
         given.write_text(json.dumps(document()), encoding="utf-8")
         command = ["npx", "--yes", GENERATOR, str(given), "-o", str(made), "--default-non-nullable=false"]
         subprocess.run(command, check=True, capture_output=True, timeout=300)
-        return f"// Made by scripts/generate_clients.py; do not edit. Contract {fingerprint()}.\n" + made.read_text()
+        head = f"// Made by scripts/generate_clients.py; do not edit. Contract {fingerprint()}.\n"
+        return head + _tidied(made.read_text(encoding="utf-8"))
+
+
+def _tidied(made: str) -> str:
+    """Without what is never there: types that leave it out refuse it just the same."""
+    kept = re.sub(r"\n +\w+\?: never;", "", made)
+    kept = re.sub(r"\n +headers: \{\s*\[name: string\]: unknown;\s*\};", "", kept)
+    return re.sub(r"parameters: \{\s*\};", "parameters: {};", kept)
 
 
 if __name__ == "__main__":

@@ -6,38 +6,20 @@
 
 export interface paths {
     "/v1/memories/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Search Memories
          * @description Find what matters for a query, best first. What has just been remembered is found.
          */
         post: operations["search_memories"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/memories": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Memories
          * @description Memories that have exactly the owner fields named; shared ones are not added.
          */
         get: operations["list_memories"];
-        put?: never;
         /**
          * Create Memory
          * @description Remember one thing. 201 when it is new; 200 with the one that is there for an equal text, or for its `key`.
@@ -48,165 +30,88 @@ export interface paths {
          * @description Delete all that match, with their history. `agent_id`, `user_id` or both are required.
          */
         delete: operations["delete_memories"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/memories/batch": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Create Memories
          * @description Remember up to 500 things: all of them, or none.
          */
         post: operations["create_memories"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/memories/{memory_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Memory
          * @description One memory. Reading it so is no access: it fades on.
          */
         get: operations["get_memory"];
-        put?: never;
-        post?: never;
         /**
          * Delete Memory
          * @description Delete a memory, its vector and its history.
          */
         delete: operations["delete_memory"];
-        options?: never;
-        head?: never;
         /**
          * Update Memory
          * @description Change a memory: what is absent stays, null clears. The version that goes is kept as history.
          */
         patch: operations["update_memory"];
-        trace?: never;
     };
     "/v1/memories/{memory_id}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Memory History
          * @description The earlier versions of a memory, each as it was when it left.
          */
         get: operations["get_memory_history"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/context": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Assemble Context
          * @description The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why.
          *     What is packed counts as accessed.
          */
         post: operations["assemble_context"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/sessions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Sessions
          * @description Sessions, newest first.
          */
         get: operations["list_sessions"];
-        put?: never;
         /**
          * Create Session
          * @description Begin a conversation. Appending messages under a new id does the same.
          */
         post: operations["create_session"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/sessions/{session_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Session
          * @description One session, without its messages.
          */
         get: operations["get_session"];
-        put?: never;
-        post?: never;
         /**
          * Delete Session
          * @description Delete a session and its messages. The long-term memories made of it stay.
          */
         delete: operations["delete_session"];
-        options?: never;
-        head?: never;
         /**
          * Update Session
          * @description Change a session: what is absent stays, null clears.
          */
         patch: operations["update_session"];
-        trace?: never;
     };
     "/v1/sessions/{session_id}/messages": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Messages
          * @description Messages, oldest first: paged onwards, or a window on the end by `last` and `max_tokens`.
          */
         get: operations["list_messages"];
-        put?: never;
         /**
          * Append Messages
          * @description Append messages in order, all or none. A new session is made on the way; an ended one answers 409.
@@ -217,822 +122,367 @@ export interface paths {
          * @description A clean slate: short-term memory is emptied, long-term memory stays.
          */
         delete: operations["clear_messages"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/sessions/{session_id}/context": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Session Context
          * @description The last messages as text for a prompt, within a token budget.
          */
         get: operations["get_session_context"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/sessions/{session_id}/end": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * End Session
          * @description End the conversation: it takes no more messages. The answer is the operation that learns from it: with a language
          *     model memories, profile, experience and a summary; without one what can be done without. Ending it twice is fine.
          */
         post: operations["end_session"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/sessions/{session_id}/stats": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Session Stats
          * @description Counts by role, tokens, first and last message, memories formed.
          */
         get: operations["get_session_stats"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Search Facts
          * @description Facts by meaning and words, true at `as_of` as far as it was known at `known_at`.
          */
         post: operations["search_facts"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Facts
          * @description Facts that have exactly the owner fields named: what is true now as far as we know, or at other times.
          */
         get: operations["list_facts"];
-        put?: never;
         /**
          * Assert Fact
          * @description Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
          *     disputed where what it contradicts has more trust.
          */
         post: operations["assert_fact"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts/batch": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Assert Facts
          * @description Assert up to 500 facts, in their order: all of them, or none. They become known at the same moment.
          */
         post: operations["assert_facts"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts/{fact_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Fact
          * @description One fact, whatever became of it.
          */
         get: operations["get_fact"];
-        put?: never;
-        post?: never;
         /**
          * Delete Fact
          * @description Remove an assertion and its history as if it had never been made. For what was wrong there is `retract`.
          */
         delete: operations["delete_fact"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts/{fact_id}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Fact History
          * @description All that was ever stated of the same assertion, today's facts included.
          */
         get: operations["get_fact_history"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts/{fact_id}/retract": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Retract Fact
          * @description Take back what should not have been said: from now on we do not know it. That we did stays on record.
          */
         post: operations["retract_fact"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/facts/{fact_id}/resolve": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Resolve Fact
          * @description Settle a dispute. Answers the fact that was kept.
          */
         post: operations["resolve_fact"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/graph/entities": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Entities
          * @description Whom and what the facts are about. `agent_id`, `user_id` or both are required, and widened as in a search.
          */
         get: operations["list_entities"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/graph/entities/{name}/neighbors": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Neighbors
          * @description What an entity is linked with, in up to three hops along facts that are true at that time, both ways.
          */
         get: operations["get_neighbors"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/memories/forget": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Forget Memories
          * @description Forget by policy. The dry run, the default, answers what would go and why; applied, an operation archives it,
          *     which can be undone until it is purged, 30 days later.
          */
         post: operations["forget_memories"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/memories/extract": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Extract Memories
          * @description Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
          *     Without a model: 409 `llm_not_configured`.
          */
         post: operations["extract_memories"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/sessions/{session_id}/summarize": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Summarize Session
          * @description Write the session's summary anew from all its messages. Without a language model: 409 `llm_not_configured`.
          */
         post: operations["summarize_session"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Tasks
          * @description Tasks, newest first.
          */
         get: operations["list_tasks"];
-        put?: never;
         /**
          * Create Task
          * @description Begin a task.
          */
         post: operations["create_task"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Task
          * @description A task with all its state.
          */
         get: operations["get_task"];
-        put?: never;
-        post?: never;
         /**
          * Delete Task
          * @description Delete a task and its checkpoints.
          */
         delete: operations["delete_task"];
-        options?: never;
-        head?: never;
         /**
          * Update Task
          * @description Change a task. Status goes pending → in_progress → completed, failed or cancelled, and failed → in_progress.
          */
         patch: operations["update_task"];
-        trace?: never;
     };
     "/v1/tasks/{task_id}/context": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
+        parameters: {};
         /**
          * Update Task Context
          * @description Merge into the context (JSON merge patch, RFC 7396): null removes a key. Keys are data, never paths.
          */
         patch: operations["update_task_context"];
-        trace?: never;
     };
     "/v1/tasks/{task_id}/plan": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
+        parameters: {};
         /**
          * Put Task Plan
          * @description Replace the plan.
          */
         put: operations["put_task_plan"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}/plan/{index}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
+        parameters: {};
         /**
          * Update Task Step
          * @description Set a step's status and result. With `checkpoint_every`, a checkpoint is kept on the way.
          */
         patch: operations["update_task_step"];
-        trace?: never;
     };
     "/v1/tasks/{task_id}/scratchpad": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Add Task Note
          * @description Jot down a note. Past `max_tokens` the notes of lowest priority go, then the oldest; the answer says which.
          */
         post: operations["add_task_note"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}/evidence": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Add Task Evidence
          * @description Add a piece of evidence.
          */
         post: operations["add_task_evidence"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}/working-memory": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Working Memory
          * @description Plan, notes and evidence as text for a prompt, within a token budget.
          */
         get: operations["get_working_memory"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}/checkpoints": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Checkpoints
          * @description Checkpoints, newest first.
          */
         get: operations["list_checkpoints"];
-        put?: never;
         /**
          * Create Checkpoint
          * @description Keep the task's state as it is now.
          */
         post: operations["create_checkpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}/checkpoints/{seq}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Checkpoint
          * @description One checkpoint.
          */
         get: operations["get_checkpoint"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/tasks/{task_id}/restore": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Restore Task
          * @description Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints.
          */
         post: operations["restore_task"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/actions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Actions
          * @description Actions by the time they happened, newest first.
          */
         get: operations["list_actions"];
-        put?: never;
         /**
          * Log Action
          * @description Log what an agent did: one episode for a task or intent, not one for each message.
          */
         post: operations["log_action"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/actions/batch": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Log Actions
          * @description Log up to 500 actions: all of them, or none.
          */
         post: operations["log_actions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/actions/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Search Actions
          * @description Similar past actions, by meaning and words.
          */
         post: operations["search_actions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/actions/stats": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Action Stats
          * @description How often an agent succeeds and how long it takes, with 95 % Wilson intervals.
          */
         get: operations["get_action_stats"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/actions/{action_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Action
          * @description One action.
          */
         get: operations["get_action"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/actions/{action_id}/feedback": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
+        parameters: {};
         /**
          * Give Feedback
          * @description Say how it was: what is absent stays, null clears.
          */
         patch: operations["give_feedback"];
-        trace?: never;
     };
     "/v1/procedures": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Procedures
          * @description Procedures that have exactly the owner fields named, newest first; shared ones are not added.
          */
         get: operations["list_procedures"];
-        put?: never;
         /**
          * Create Procedure
          * @description Keep how something is done. 409 where an active procedure of the scope has that name.
          */
         post: operations["create_procedure"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/procedures/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Search Procedures
          * @description Procedures for a situation, best first: what fits and has worked. Failing lately is said, and ranks down.
          */
         post: operations["search_procedures"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/procedures/{procedure_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Procedure
          * @description One procedure.
          */
         get: operations["get_procedure"];
-        put?: never;
-        post?: never;
         /**
          * Delete Procedure
          * @description Delete a procedure, its vector and its history.
          */
         delete: operations["delete_procedure"];
-        options?: never;
-        head?: never;
         /**
          * Update Procedure
          * @description Refine a procedure: what is absent stays. The version that goes is kept as history; its outcomes stay counted.
          */
         patch: operations["update_procedure"];
-        trace?: never;
     };
     "/v1/procedures/{procedure_id}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Procedure History
          * @description The earlier versions of a procedure, each as it was when it left.
          */
         get: operations["get_procedure_history"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/procedures/{procedure_id}/outcomes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Record Outcome
          * @description Say whether it worked this time. Counted one by one, however many say it at once; the version stays.
          */
         post: operations["record_outcome"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/users": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Users
          * @description Users of whom something was said: a profile or an interaction.
          */
         get: operations["list_users"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/users/{user_id}/profile": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Profile
          * @description What is known of a user for good.
@@ -1043,364 +493,174 @@ export interface paths {
          * @description Replace the profile.
          */
         put: operations["put_profile"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
         /**
          * Update Profile
          * @description Add to the profile: lists grow, scalars are overwritten, what is not named stays.
          */
         patch: operations["update_profile"];
-        trace?: never;
     };
     "/v1/users/{user_id}/interactions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Interactions
          * @description The last 50 interactions, newest first.
          */
         get: operations["list_interactions"];
-        put?: never;
         /**
          * Add Interaction
          * @description Note a conversation in a line; the last 50 are kept.
          */
         post: operations["add_interaction"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/users/{user_id}/issues": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Issues
          * @description The user's problems, newest first.
          */
         get: operations["list_issues"];
-        put?: never;
         /**
          * Add Issue
          * @description Note a problem that the user has. It is a memory: "the same problem as last month" finds it.
          */
         post: operations["add_issue"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/users/{user_id}/issues/{issue_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
+        parameters: {};
         /**
          * Update Issue
          * @description Set a problem's status.
          */
         patch: operations["update_issue"];
-        trace?: never;
     };
     "/v1/users/{user_id}/solutions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Solutions
          * @description What has helped this user, newest first.
          */
         get: operations["list_solutions"];
-        put?: never;
         /**
          * Add Solution
          * @description Note what fixed a problem. It is a memory, too.
          */
         post: operations["add_solution"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/agents": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Agents
          * @description Agents, newest first.
          */
         get: operations["list_agents"];
-        put?: never;
         /**
          * Create Agent
          * @description Register an agent. An agent that is not registered works with the defaults.
          */
         post: operations["create_agent"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/agents/{agent_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Agent
          * @description An agent with its settings and experience.
          */
         get: operations["get_agent"];
-        put?: never;
-        post?: never;
         /**
          * Delete Agent
          * @description Delete an agent's settings and experience. Memories made under its id stay.
          */
         delete: operations["delete_agent"];
-        options?: never;
-        head?: never;
         /**
          * Update Agent
          * @description Change an agent; its memories fade by its own settings.
          */
         patch: operations["update_agent"];
-        trace?: never;
     };
     "/v1/agents/{agent_id}/experience": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Experience
          * @description What the agent has learned from all its users.
          */
         get: operations["get_experience"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
         /**
          * Update Experience
          * @description Add lessons; one that is known is seen once more.
          */
         patch: operations["update_experience"];
-        trace?: never;
     };
     "/v1/agents/{agent_id}/experience-prompt": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Experience Prompt
          * @description Experience, profile and memories as delimited blocks for a system prompt, within a token budget.
          */
         get: operations["get_experience_prompt"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/jobs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Jobs
          * @description What runs by the clock, when it last ran and what came of it.
          */
         get: operations["list_jobs"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/jobs/{name}/run": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Run Job
          * @description Run a job now, on this tenant's data; with `dry_run` only say what it would do.
          */
         post: operations["run_job"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/operations": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * List Operations
          * @description Operations, newest first.
          */
         get: operations["list_operations"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/operations/{operation_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Get Operation
          * @description How far an operation is, and what came of it.
          */
         get: operations["get_operation"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/v1/operations/{operation_id}/undo": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
+        parameters: {};
         /**
          * Undo Operation
          * @description Undo what an operation did; the answer is the operation that does so.
          */
         post: operations["undo_operation"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/livez": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Liveness
          * @description The process answers.
          */
         get: operations["livez"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/readyz": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Readiness
          * @description The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains.
          */
         get: operations["readyz"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
     "/metrics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         /**
          * Metrics
          * @description Prometheus text.
          */
         get: operations["metrics"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
     };
 }
 export type webhooks = Record<string, never>;
@@ -3066,9 +2326,6 @@ export interface components {
     responses: {
         /** @description What went wrong */
         Problem: {
-            headers: {
-                [name: string]: unknown;
-            };
             content: {
                 "application/problem+json": components["schemas"]["Problem"];
             };
@@ -3082,12 +2339,7 @@ export interface components {
 export type $defs = Record<string, never>;
 export interface operations {
     search_memories: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SearchRequest"];
@@ -3096,9 +2348,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["SearchResult"];
                 };
@@ -3129,17 +2378,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Memory_"];
                 };
@@ -3149,15 +2391,12 @@ export interface operations {
     };
     create_memory: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3167,18 +2406,12 @@ export interface operations {
         responses: {
             /** @description The memory that is there already, or had that key */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["MemoryCreated"];
                 };
             };
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["MemoryCreated"];
                 };
@@ -3203,17 +2436,10 @@ export interface operations {
                 /** @description Created before. */
                 until?: string;
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Deleted"];
                 };
@@ -3223,15 +2449,12 @@ export interface operations {
     };
     create_memories: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3241,9 +2464,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["MemoryBatchCreated"];
                 };
@@ -3253,20 +2473,13 @@ export interface operations {
     };
     get_memory: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 memory_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Memory"];
                 };
@@ -3276,7 +2489,6 @@ export interface operations {
     };
     delete_memory: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -3284,23 +2496,16 @@ export interface operations {
             path: {
                 memory_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             default: components["responses"]["Problem"];
         };
     };
     update_memory: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -3308,7 +2513,6 @@ export interface operations {
             path: {
                 memory_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3318,9 +2522,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Memory"];
                 };
@@ -3338,19 +2539,13 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
             path: {
                 memory_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_HistoryEntry_"];
                 };
@@ -3359,12 +2554,7 @@ export interface operations {
         };
     };
     assemble_context: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         requestBody: {
             content: {
                 "application/json": components["schemas"]["ContextRequest"];
@@ -3373,9 +2563,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Context"];
                 };
@@ -3396,17 +2583,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Session_"];
                 };
@@ -3416,15 +2596,12 @@ export interface operations {
     };
     create_session: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3434,9 +2611,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Session"];
                 };
@@ -3446,20 +2620,13 @@ export interface operations {
     };
     get_session: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Session"];
                 };
@@ -3469,7 +2636,6 @@ export interface operations {
     };
     delete_session: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -3477,23 +2643,16 @@ export interface operations {
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             default: components["responses"]["Problem"];
         };
     };
     update_session: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -3501,7 +2660,6 @@ export interface operations {
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3511,9 +2669,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Session"];
                 };
@@ -3535,19 +2690,13 @@ export interface operations {
                 before_seq?: number;
                 after_seq?: number;
             };
-            header?: never;
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Message_"];
                 };
@@ -3557,7 +2706,6 @@ export interface operations {
     };
     append_messages: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -3567,7 +2715,6 @@ export interface operations {
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3577,9 +2724,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Appended"];
                 };
@@ -3589,7 +2733,6 @@ export interface operations {
     };
     clear_messages: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -3597,15 +2740,10 @@ export interface operations {
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Deleted"];
                 };
@@ -3620,19 +2758,13 @@ export interface operations {
                 /** @description At most so many o200k tokens. */
                 max_tokens?: number;
             };
-            header?: never;
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["SessionContext"];
                 };
@@ -3642,7 +2774,6 @@ export interface operations {
     };
     end_session: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -3652,15 +2783,10 @@ export interface operations {
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             202: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Operation"];
                 };
@@ -3670,20 +2796,13 @@ export interface operations {
     };
     get_session_stats: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["SessionStats"];
                 };
@@ -3692,12 +2811,7 @@ export interface operations {
         };
     };
     search_facts: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         requestBody: {
             content: {
                 "application/json": components["schemas"]["FactSearch"];
@@ -3706,9 +2820,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["FactSearchResult"];
                 };
@@ -3740,17 +2851,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Fact_"];
                 };
@@ -3760,15 +2864,12 @@ export interface operations {
     };
     assert_fact: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3778,18 +2879,12 @@ export interface operations {
         responses: {
             /** @description The fact that says it already */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Fact"];
                 };
             };
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Fact"];
                 };
@@ -3799,15 +2894,12 @@ export interface operations {
     };
     assert_facts: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3817,9 +2909,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["FactBatchAsserted"];
                 };
@@ -3829,20 +2918,13 @@ export interface operations {
     };
     get_fact: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 fact_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Fact"];
                 };
@@ -3852,7 +2934,6 @@ export interface operations {
     };
     delete_fact: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -3860,16 +2941,10 @@ export interface operations {
             path: {
                 fact_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             default: components["responses"]["Problem"];
         };
@@ -3884,19 +2959,13 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
             path: {
                 fact_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Fact_"];
                 };
@@ -3906,7 +2975,6 @@ export interface operations {
     };
     retract_fact: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -3916,15 +2984,10 @@ export interface operations {
             path: {
                 fact_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Fact"];
                 };
@@ -3934,7 +2997,6 @@ export interface operations {
     };
     resolve_fact: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -3944,7 +3006,6 @@ export interface operations {
             path: {
                 fact_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -3954,9 +3015,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Fact"];
                 };
@@ -3979,17 +3037,10 @@ export interface operations {
                 /** @description As it was known then; default: now. */
                 known_at?: string;
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["EntityList"];
                 };
@@ -4012,19 +3063,13 @@ export interface operations {
                 /** @description As it was known then; default: now. */
                 known_at?: string;
             };
-            header?: never;
             path: {
                 name: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Neighbors"];
                 };
@@ -4034,13 +3079,10 @@ export interface operations {
     };
     forget_memories: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4050,18 +3092,12 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["ForgetPlan"];
                 };
             };
             /** @description It is under way. */
             202: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Operation"];
                 };
@@ -4071,13 +3107,10 @@ export interface operations {
     };
     extract_memories: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4087,9 +3120,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Extracted"];
                 };
@@ -4099,7 +3129,6 @@ export interface operations {
     };
     summarize_session: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -4107,15 +3136,10 @@ export interface operations {
             path: {
                 session_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             202: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Operation"];
                 };
@@ -4137,17 +3161,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Task_"];
                 };
@@ -4157,15 +3174,12 @@ export interface operations {
     };
     create_task: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4175,9 +3189,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4187,20 +3198,13 @@ export interface operations {
     };
     get_task: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4210,7 +3214,6 @@ export interface operations {
     };
     delete_task: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4218,23 +3221,16 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             default: components["responses"]["Problem"];
         };
     };
     update_task: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4242,7 +3238,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4252,9 +3247,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4264,7 +3256,6 @@ export interface operations {
     };
     update_task_context: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4272,7 +3263,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4284,9 +3274,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4296,7 +3283,6 @@ export interface operations {
     };
     put_task_plan: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4304,7 +3290,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4314,9 +3299,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4326,7 +3308,6 @@ export interface operations {
     };
     update_task_step: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4336,7 +3317,6 @@ export interface operations {
                 /** @description From 0. */
                 index: number;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4346,9 +3326,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4358,7 +3335,6 @@ export interface operations {
     };
     add_task_note: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -4368,7 +3344,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4378,9 +3353,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Jotted"];
                 };
@@ -4390,7 +3362,6 @@ export interface operations {
     };
     add_task_evidence: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -4400,7 +3371,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4410,9 +3380,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4425,19 +3392,13 @@ export interface operations {
             query?: {
                 max_tokens?: number;
             };
-            header?: never;
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["WorkingMemory"];
                 };
@@ -4455,19 +3416,13 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Checkpoint_"];
                 };
@@ -4477,7 +3432,6 @@ export interface operations {
     };
     create_checkpoint: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -4487,7 +3441,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4497,9 +3450,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Checkpoint"];
                 };
@@ -4509,22 +3459,15 @@ export interface operations {
     };
     get_checkpoint: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 task_id: string;
                 /** @description -1: the latest. */
                 seq: number;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Checkpoint"];
                 };
@@ -4534,7 +3477,6 @@ export interface operations {
     };
     restore_task: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -4544,7 +3486,6 @@ export interface operations {
             path: {
                 task_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4554,9 +3495,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Task"];
                 };
@@ -4586,17 +3524,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Action_"];
                 };
@@ -4606,15 +3537,12 @@ export interface operations {
     };
     log_action: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4624,9 +3552,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Action"];
                 };
@@ -4636,15 +3561,12 @@ export interface operations {
     };
     log_actions: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4654,9 +3576,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["ActionBatchCreated"];
                 };
@@ -4665,12 +3584,7 @@ export interface operations {
         };
     };
     search_actions: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         requestBody: {
             content: {
                 "application/json": components["schemas"]["ActionSearch"];
@@ -4679,9 +3593,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["ActionSearchResult"];
                 };
@@ -4700,17 +3611,10 @@ export interface operations {
                 /** @description For `group_by=day`. */
                 tz?: string;
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Stats"];
                 };
@@ -4720,20 +3624,13 @@ export interface operations {
     };
     get_action: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 action_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Action"];
                 };
@@ -4743,7 +3640,6 @@ export interface operations {
     };
     give_feedback: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4751,7 +3647,6 @@ export interface operations {
             path: {
                 action_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4761,9 +3656,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Action"];
                 };
@@ -4790,17 +3682,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Procedure_"];
                 };
@@ -4810,15 +3695,12 @@ export interface operations {
     };
     create_procedure: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4828,9 +3710,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Procedure"];
                 };
@@ -4839,12 +3718,7 @@ export interface operations {
         };
     };
     search_procedures: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
+        parameters: {};
         requestBody: {
             content: {
                 "application/json": components["schemas"]["ProcedureSearch"];
@@ -4853,9 +3727,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["ProcedureSearchResult"];
                 };
@@ -4865,20 +3736,13 @@ export interface operations {
     };
     get_procedure: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 procedure_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Procedure"];
                 };
@@ -4888,7 +3752,6 @@ export interface operations {
     };
     delete_procedure: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4896,23 +3759,16 @@ export interface operations {
             path: {
                 procedure_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             default: components["responses"]["Problem"];
         };
     };
     update_procedure: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -4920,7 +3776,6 @@ export interface operations {
             path: {
                 procedure_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4930,9 +3785,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Procedure"];
                 };
@@ -4950,19 +3802,13 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
             path: {
                 procedure_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_ProcedureVersion_"];
                 };
@@ -4972,7 +3818,6 @@ export interface operations {
     };
     record_outcome: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -4982,7 +3827,6 @@ export interface operations {
             path: {
                 procedure_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -4992,9 +3836,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["OutcomeRecorded"];
                 };
@@ -5012,17 +3853,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_StoredProfile_"];
                 };
@@ -5032,20 +3866,13 @@ export interface operations {
     };
     get_profile: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["StoredProfile"];
                 };
@@ -5055,7 +3882,6 @@ export interface operations {
     };
     put_profile: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -5063,7 +3889,6 @@ export interface operations {
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5073,9 +3898,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["StoredProfile"];
                 };
@@ -5085,7 +3907,6 @@ export interface operations {
     };
     update_profile: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -5093,7 +3914,6 @@ export interface operations {
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5103,9 +3923,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["StoredProfile"];
                 };
@@ -5115,20 +3932,13 @@ export interface operations {
     };
     list_interactions: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Interactions"];
                 };
@@ -5138,7 +3948,6 @@ export interface operations {
     };
     add_interaction: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -5148,7 +3957,6 @@ export interface operations {
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5158,9 +3966,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Interaction"];
                 };
@@ -5178,19 +3983,13 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Issue_"];
                 };
@@ -5200,7 +3999,6 @@ export interface operations {
     };
     add_issue: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -5210,7 +4008,6 @@ export interface operations {
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5220,9 +4017,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Issue"];
                 };
@@ -5232,7 +4026,6 @@ export interface operations {
     };
     update_issue: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -5241,7 +4034,6 @@ export interface operations {
                 user_id: string;
                 issue_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5251,9 +4043,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Issue"];
                 };
@@ -5271,19 +4060,13 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Solution_"];
                 };
@@ -5293,7 +4076,6 @@ export interface operations {
     };
     add_solution: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -5303,7 +4085,6 @@ export interface operations {
             path: {
                 user_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5313,18 +4094,12 @@ export interface operations {
         responses: {
             /** @description An equal one is there already. */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Solution"];
                 };
             };
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Solution"];
                 };
@@ -5342,17 +4117,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Agent_"];
                 };
@@ -5362,15 +4130,12 @@ export interface operations {
     };
     create_agent: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
             };
-            path?: never;
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5380,9 +4145,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             201: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Agent"];
                 };
@@ -5392,20 +4154,13 @@ export interface operations {
     };
     get_agent: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 agent_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Agent"];
                 };
@@ -5415,7 +4170,6 @@ export interface operations {
     };
     delete_agent: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -5423,23 +4177,16 @@ export interface operations {
             path: {
                 agent_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
             };
             default: components["responses"]["Problem"];
         };
     };
     update_agent: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -5447,7 +4194,6 @@ export interface operations {
             path: {
                 agent_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5457,9 +4203,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Agent"];
                 };
@@ -5469,20 +4212,13 @@ export interface operations {
     };
     get_experience: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 agent_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Experience"];
                 };
@@ -5492,7 +4228,6 @@ export interface operations {
     };
     update_experience: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description Only if the record is at this version (its ETag). */
                 "If-Match"?: string;
@@ -5500,7 +4235,6 @@ export interface operations {
             path: {
                 agent_id: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5510,9 +4244,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Experience"];
                 };
@@ -5526,19 +4257,13 @@ export interface operations {
                 user_id?: string;
                 max_tokens?: number;
             };
-            header?: never;
             path: {
                 agent_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Prompt"];
                 };
@@ -5547,19 +4272,10 @@ export interface operations {
         };
     };
     list_jobs: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
+        parameters: {};
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Jobs"];
                 };
@@ -5569,7 +4285,6 @@ export interface operations {
     };
     run_job: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -5577,7 +4292,6 @@ export interface operations {
             path: {
                 name: string;
             };
-            cookie?: never;
         };
         requestBody: {
             content: {
@@ -5587,9 +4301,6 @@ export interface operations {
         responses: {
             /** @description Successful Response */
             202: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Operation"];
                 };
@@ -5607,17 +4318,10 @@ export interface operations {
                 /** @description By creation. */
                 order?: "asc" | "desc";
             };
-            header?: never;
-            path?: never;
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Page_Operation_"];
                 };
@@ -5627,20 +4331,13 @@ export interface operations {
     };
     get_operation: {
         parameters: {
-            query?: never;
-            header?: never;
             path: {
                 operation_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Operation"];
                 };
@@ -5650,7 +4347,6 @@ export interface operations {
     };
     undo_operation: {
         parameters: {
-            query?: never;
             header?: {
                 /** @description 1–255 characters: sent again with the same body within 24 h, the first answer comes again. */
                 "Idempotency-Key"?: string;
@@ -5658,15 +4354,10 @@ export interface operations {
             path: {
                 operation_id: string;
             };
-            cookie?: never;
         };
-        requestBody?: never;
         responses: {
             /** @description Successful Response */
             202: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Operation"];
                 };
@@ -5675,19 +4366,10 @@ export interface operations {
         };
     };
     livez: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
+        parameters: {};
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Alive"];
                 };
@@ -5696,19 +4378,10 @@ export interface operations {
         };
     };
     readyz: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
+        parameters: {};
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "application/json": components["schemas"]["Ready"];
                 };
@@ -5717,19 +4390,10 @@ export interface operations {
         };
     };
     metrics: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
+        parameters: {};
         responses: {
             /** @description Successful Response */
             200: {
-                headers: {
-                    [name: string]: unknown;
-                };
                 content: {
                     "text/plain": string;
                 };
