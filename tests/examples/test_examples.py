@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
@@ -116,10 +117,9 @@ async def test_pydantic_ai(example: Any, server: Server, model: ScriptedServer) 
     systems = [m["content"] for m in model.seen[0].body["messages"] if m["role"] in ("system", "developer")]
     assert any("astronomy" in text for text in systems)
     assert [m["role"] for m in model.seen[1].body["messages"]][-1] == "tool"
-    for _ in range(200):  # the service's own worker learns
-        status = server.client.get(f"/v1/operations/{operation}").json()["status"]
-        if status not in ("queued", "running"):
-            break
+    with anyio.fail_after(30):  # the service's own worker learns
+        while server.client.get(f"/v1/operations/{operation}").json()["status"] in ("queued", "running"):
+            await anyio.sleep(0.02)
     found = server.client.post("/v1/memories/search", json={"user_id": "pyd", "query": "bees"}).json()["items"]
     assert [item["memory"]["content"] for item in found] == ["Ada keeps bees"]
 
