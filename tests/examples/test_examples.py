@@ -118,7 +118,7 @@ async def test_pydantic_ai(example: Any, server: Server, model: ScriptedServer) 
     assert any("astronomy" in text for text in systems)
     assert [m["role"] for m in model.seen[1].body["messages"]][-1] == "tool"
     with anyio.fail_after(30):  # the service's own worker learns
-        while server.client.get(f"/v1/operations/{operation}").json()["status"] in ("queued", "running"):
+        while server.client.get(f"/v1/operations/{operation}").json()["status"] in ("queued", "running"):  # noqa: ASYNC110
             await anyio.sleep(0.02)
     found = server.client.post("/v1/memories/search", json={"user_id": "pyd", "query": "bees"}).json()["items"]
     assert [item["memory"]["content"] for item in found] == ["Ada keeps bees"]
