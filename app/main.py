@@ -12,6 +12,7 @@ from app import VERSION, error_handlers, openapi, wiring
 from app.api import ROUTERS
 from app.http.middleware import RequestLayer
 from app.http.shortcut import Shortcut
+from app.mcp import endpoints as mcp
 from app.settings import Settings
 from app.state import State
 
@@ -53,4 +54,5 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     # `include_router` would compile each route a second time, and match it twice at each request. Ours come before the
     # framework's own pages.
     app.router.routes[:0] = [route for router in ROUTERS for route in router.routes]
+    app.router.routes.append(mcp.route())
     return app

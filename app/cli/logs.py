@@ -33,5 +33,6 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("uvicorn.access", "httpx", "huggingface_hub"):
+    for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # quotes what it was sent; our tools log their own faults

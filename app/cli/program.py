@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import doctor, evaluate, forgetting, keys, migrate, reembed, serve, worker
+from app.cli import doctor, evaluate, foreign, forgetting, keys, mcp, migrate, reembed, serve, worker
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -20,6 +20,8 @@ app.command("migrate")(migrate.migrate)
 app.command("reembed")(reembed.reembed)
 app.command("decay")(forgetting.decay)
 app.command("forget")(forgetting.forget)
+app.command("import")(foreign.import_foreign)
+app.command("mcp")(mcp.mcp)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(keys.app, name="keys")
 

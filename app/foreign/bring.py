@@ -1,0 +1,97 @@
+"""Makes the records, by the calls that any client would make: what the API refuses is reported, and stops nothing."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from app.foreign.records import Found, Json, Left, Taken
+
+Post = Callable[[str, Json], Awaitable[str | None]]
+"""(path, body) → None, or why it was refused."""
+Step = Callable[[int], None]
+AT_ONCE = 100
+SHOWN = 3
+
+
+@dataclass(slots=True)
+class Report:
+    """`left`: what was not taken, the reasons most often met first, each with places in the file."""
+
+    taken: Counter[str] = field(default_factory=Counter)
+    _left: list[Left] = field(default_factory=list)
+
+    def leave(self, where: str, reason: str) -> None:
+        self._left.append(Left(where, reason))
+
+    def shown(self) -> Json:
+        reasons = Counter(left.reason for left in self._left)
+        places = {reason: [left.where for left in self._left if left.reason == reason][:SHOWN] for reason in reasons}
+        left = [
+            {"reason": reason, "count": count, "such_as": places[reason]} for reason, count in reasons.most_common()
+        ]
+        return {"taken": dict(self.taken), "left": left}
+
+
+async def bring(found: Iterable[Found], post: Post, step: Step = lambda number: None) -> Report:
+    report, taken = Report(), list[Taken]()
+    for one in found:
+        if isinstance(one, Left):
+            report.leave(one.where, one.reason)
+        else:
+            taken.append(one)
+    for kind, path in (("memory", "/v1/memories"), ("fact", "/v1/facts")):
+        for some in _some([one for one in taken if one.kind == kind]):
+            await _records(some, path, post, report)
+            step(len(some))
+    messages = sorted((one for one in taken if one.kind == "message"), key=_session)
+    for _, said in groupby(messages, key=_session):
+        spoken = list(said)
+        await _conversation(spoken, post, report)
+        step(len(spoken))
+    return report
+
+
+def _some(taken: Sequence[Taken]) -> Iterator[Sequence[Taken]]:
+    return (taken[at : at + AT_ONCE] for at in range(0, len(taken), AT_ONCE))
+
+
+def _session(one: Taken) -> str:
+    assert one.session is not None
+    return str(one.session["session_id"])
+
+
+async def _records(some: Sequence[Taken], path: str, post: Post, report: Report) -> None:
+    """All at once; where one of them is refused, one by one."""
+    if await post(f"{path}/batch", {"items": [one.body for one in some]}) is None:
+        report.taken.update(one.kind for one in some)
+        return
+    for one in some:
+        refused = await post(path, one.body)
+        if refused is None:
+            report.taken[one.kind] += 1
+        else:
+            report.leave(one.where, refused)
+
+
+async def _conversation(said: Sequence[Taken], post: Post, report: Report) -> None:
+    """One that is there already is left as it is: its messages have no names to know them by."""
+    session: Any = said[0].session
+    refused = await post("/v1/sessions", session)
+    if refused is not None:
+        for one in said:
+            report.leave(one.where, f"its session: {refused}")
+        return
+    path = f"/v1/sessions/{session['session_id']}/messages"
+    ordered = sorted(said, key=lambda one: one.body.get("timestamp") or "")
+    for some in _some(ordered):
+        if await post(path, {"messages": [one.body for one in some]}) is None:
+            report.taken["message"] += len(some)
+            continue
+        for one in some:
+            refused = await post(path, {"messages": [one.body]})
+            if refused is None:
+                report.taken["message"] += 1
+            else:
+                report.leave(one.where, refused)

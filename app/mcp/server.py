@@ -1,0 +1,149 @@
+"""The tools as an MCP server, by the official SDK. Imported when the first client calls: that takes a second."""
+
+import json
+import re
+from collections import deque
+from functools import lru_cache
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+
+from app import VERSION
+from app.auth.principal import Principal
+from app.mcp.api import InProcess, Refused
+from app.mcp.arguments import schema
+from app.mcp.toolbox import INSTRUCTIONS, Toolbox, Whom, connected
+from app.mcp.tools import TOOLS
+from app.state import Resources
+
+PROFILE = "recalld://users/{user_id}/profile"
+KEY_META = "recalld/idempotency-key"
+"""In a call's `_meta`: what the header Idempotency-Key is to REST."""
+MIME = "application/json"
+
+_PROFILE = re.compile(r"recalld://users/([A-Za-z0-9._:@-]{1,128})/profile")
+_MAX_KEY = 255
+
+
+class _Handlers:
+    """What a connection's client may ask."""
+
+    def __init__(self, tools: Toolbox) -> None:
+        self._tools, self._user = tools, tools.whom.user_id
+
+    async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(listed(self._tools.whom.fixed)))
+
+    async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in TOOLS:
+            raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
+        try:
+            found = await self._tools.call(params.name, params.arguments or {}, _key(params))
+        except Refused as fault:
+            return types.CallToolResult(content=[types.TextContent(type="text", text=str(fault))], is_error=True)
+        if isinstance(found, str):
+            return types.CallToolResult(content=[types.TextContent(type="text", text=found)])
+        text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=found)
+
+    async def list_resources(self, _: Any, __: Any) -> types.ListResourcesResult:
+        if self._user is None:
+            return types.ListResourcesResult(resources=[])
+        uri = PROFILE.format(user_id=self._user)
+        about = "What is known of the user for good: name, home, interests, preferences."
+        profile = types.Resource(uri=uri, name="profile", description=about, mime_type=MIME)
+        return types.ListResourcesResult(resources=[profile])
+
+    async def list_templates(self, _: Any, __: Any) -> types.ListResourceTemplatesResult:
+        about = "What is known of a user for good."
+        template = types.ResourceTemplate(uri_template=PROFILE, name="profile", description=about, mime_type=MIME)
+        return types.ListResourceTemplatesResult(resource_templates=[template] if self._user is None else [])
+
+    async def read_resource(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        named = _PROFILE.fullmatch(params.uri)
+        if named is None:
+            raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
+        try:
+            text = json.dumps(await self._tools.profile(named[1]), ensure_ascii=False)
+        except Refused as fault:
+            raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
+        found = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
+        return types.ReadResourceResult(contents=[found])
+
+
+def server(tools: Toolbox) -> Server[Any]:
+    """For one connection, or one request: making one takes 15 µs."""
+    answers = _Handlers(tools)
+    made: Server[Any] = Server(
+        "recalld",
+        version=VERSION,
+        title="Recalld",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda _: None,  # no argument of ours travels in a header
+        on_list_tools=answers.list_tools,
+        on_call_tool=answers.call_tool,
+        on_list_resources=answers.list_resources,
+        on_list_resource_templates=answers.list_templates,
+        on_read_resource=answers.read_resource,
+    )
+    made.middleware.clear()  # its spans would carry ids of tools and requests to whatever exporter is installed
+    return made
+
+
+@lru_cache(maxsize=4)
+def listed(fixed: frozenset[str]) -> tuple[types.Tool, ...]:
+    """The tools as a client shows them to its model, without the arguments that the connection fixes."""
+    return tuple(
+        types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=schema(tool.arguments, fixed),
+            annotations=types.ToolAnnotations(
+                read_only_hint=tool.reads,
+                destructive_hint=tool.destroys,
+                idempotent_hint=tool.idempotent,
+                open_world_hint=False,
+            ),
+        )
+        for tool in TOOLS.values()
+    )
+
+
+def _key(params: types.CallToolRequestParams) -> str | None:
+    key = (params.meta or {}).get(KEY_META)
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or len(key) > _MAX_KEY:
+        raise Refused(f"_meta: {KEY_META} must be a text of 1 to {_MAX_KEY} printable ASCII characters.")
+    return key
+
+
+async def serve_http(caller: Principal, asked: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
+    """Answers one request, of any revision of the protocol, and keeps nothing: no session, no stream. `asked`: whom the
+    address names. Raises Invalid or Forbidden."""
+    caller, whom = connected(caller, Whom(**asked), "/query/{}")
+    held: Resources = scope["state"]["resources"]
+    tools = Toolbox(InProcess(scope["app"], held, caller, scope["state"]["request_id"]), whom)
+    most = held.settings.limits.body_bytes
+    manager = StreamableHTTPSessionManager(
+        server(tools), json_response=True, stateless=True, max_request_body_size=most
+    )
+    body = await _whole(receive)  # before the task group, which would wrap what reading it raises
+    async with manager.run():
+        await manager.handle_request(scope, body, send)
+
+
+async def _whole(receive: Any) -> Any:
+    """What the server sends until the body is whole, to be received again."""
+    messages = deque([await receive()])
+    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body", False):
+        messages.append(await receive())
+
+    async def again() -> Any:
+        return messages.popleft() if messages else await receive()
+
+    return again

@@ -1,0 +1,255 @@
+"""The seven tools: each is one or a few calls of the REST API."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from app.mcp import arguments as args
+from app.mcp.api import Answer, Api, Refused, checked
+from app.schemas import Schema
+
+Json = dict[str, Any]
+Result = Json | str
+"""An object, or text for a prompt."""
+A = TypeVar("A", bound=Schema)
+
+IDEMPOTENCY_KEY = "idempotency-key"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`key`: of idempotency, where the caller sent one."""
+
+    api: Api
+    key: str | None = None
+
+    async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> Answer:
+        """Raises Refused."""
+        return checked(await self.api(method, path, body, headers))
+
+    async def write(self, path: str, body: Json, step: str = "") -> Answer:
+        """A POST; `step` tells the POSTs of one call apart."""
+        return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[A]):
+    name: str
+    title: str
+    description: str
+    arguments: type[A]
+    run: Callable[[Call, A], Awaitable[Result]]
+    reads: bool = False
+    destroys: bool = False
+    idempotent: bool = False
+
+
+def _given(body: Schema, *left_out: str) -> Json:
+    return body.model_dump(exclude_none=True, exclude=set(left_out))
+
+
+async def remember(call: Call, body: args.Remember) -> Json:
+    fields = _given(body, "shared") | ({"agent_id": None} if body.shared else {})
+    made = await call.write("/v1/memories", fields)
+    similar = [{name: one[name] for name in ("memory_id", "content")} for one in made.body["similar"]]
+    answer = {"memory_id": made.body["memory_id"], "new": made.status == 201}
+    return {**answer, "similar": similar} if similar else answer
+
+
+async def recall(call: Call, body: args.Recall) -> Json:
+    found = await call("POST", "/v1/memories/search", _given(body))
+    return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]]}
+
+
+def _shown(memory: Json, score: float) -> Json:
+    """What a model can use of a memory; each field that says nothing costs tokens."""
+    shown = {
+        "memory_id": memory["memory_id"],
+        "content": memory["content"],
+        "memory_type": memory["memory_type"],
+        "when": (memory["event_at"] or memory["created_at"])[:16] + "Z",
+        "score": round(score, 3),
+    }
+    more = {"speaker": memory["source"]["speaker"], **{name: memory[name] for name in ("key", "context", "tags")}}
+    return shown | {name: value for name, value in more.items() if value}
+
+
+async def get_context(call: Call, body: args.GetContext) -> str:
+    made = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
+    lines = [made.body["text"] or "Nothing that is remembered bears on this."]
+    lines += [f"(Not read: {error['section']}: {error['detail']})" for error in made.body["errors"]]
+    return "\n".join(lines)
+
+
+async def log_action(call: Call, body: args.LogAction) -> Json:
+    if body.procedure_id is not None and body.outcome is None:
+        raise Refused("/outcome: is needed where a procedure was followed.")
+    called = ("tool", "input", "output", "duration_ms")
+    action = {name: value for name in called if (value := getattr(body, name)) is not None}
+    made = await call.write("/v1/actions", {**_given(body, *called, "procedure_id"), "action": action})
+    action_id: str = made.body["action_id"]
+    if body.procedure_id is not None:
+        came = {"success": body.outcome == "success", "action_id": action_id, "task_id": body.task_id}
+        try:
+            await call.write(f"/v1/procedures/{_segment(body.procedure_id)}/outcomes", came, ":outcome")
+        except Refused as fault:
+            raise Refused(f"Logged as {action_id}. Not counted: {fault.detail}", code=fault.code) from fault
+    return {"action_id": action_id}
+
+
+async def find_procedure(call: Call, body: args.FindProcedure) -> Json:
+    found = await call("POST", "/v1/procedures/search", _given(body))
+    names = ("procedure_id", "name", "trigger", "preconditions", "steps", "notes")
+    items = []
+    for item in found.body["items"]:
+        shown = {name: item["procedure"][name] for name in names if item["procedure"][name]}
+        warnings = [warning["detail"] for warning in item["warnings"]]
+        items.append(shown | {"track_record": item["track_record"], **({"warnings": warnings} if warnings else {})})
+    return {"items": items}
+
+
+async def update_task(call: Call, body: args.UpdateTask) -> Json:
+    """Not one write but several; the answer to a failure says which were done."""
+    task_id, done = body.task_id, []
+    if task_id is None:
+        task_id = (await call.write("/v1/tasks", _new_task(body))).body["task_id"]
+        done.append(f"task {task_id} begun")
+    path = f"/v1/tasks/{_segment(task_id)}"
+    for what, method, below, change in _changes(body):
+        try:
+            await (
+                call.write(path + below, change, f":{what}") if method == "POST" else call(method, path + below, change)
+            )
+        except Refused as fault:
+            if done:
+                raise Refused(f"Done: {', '.join(done)}. Not done: {what} and what follows it: {fault}") from fault
+            raise
+        done.append(what)
+    task = (await call("GET", path)).body
+    state = (await call("GET", f"{path}/working-memory")).body["text"]
+    context = {"context": task["context"]} if task["context"] else {}
+    return {"task_id": task_id, "status": task["status"], "working_memory": state, **context}
+
+
+def _new_task(body: args.UpdateTask) -> Json:
+    if body.goal is None:
+        raise Refused("/goal: a new task needs a goal; give task_id to go on with one that is there.")
+    fields = _given(body, "task_id", "plan", "step", "step_status", "step_result", "note", "status")
+    return {**fields, "status": "in_progress", "plan": _plan(body)}
+
+
+def _plan(body: args.UpdateTask) -> list[Json]:
+    return [{"action": action} for action in body.plan or []]
+
+
+def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
+    """(what, method, path below the task, body); the task's own status comes last, for it may end the task."""
+    if body.task_id is not None:
+        if body.goal is not None:
+            yield "goal", "PATCH", "", {"goal": body.goal}
+        if body.plan is not None:
+            yield "plan", "PUT", "/plan", {"plan": _plan(body)}
+        if body.context is not None:
+            yield "context", "PATCH", "/context", body.context
+    if body.step is not None:
+        step = {"status": body.step_status, "result": body.step_result}
+        yield "step", "PATCH", f"/plan/{body.step}", {name: value for name, value in step.items() if value is not None}
+    if body.note is not None:
+        yield "note", "POST", "/scratchpad", {"content": body.note}
+    if body.status is not None:
+        yield "status", "PATCH", "", {"status": body.status}
+
+
+async def forget(call: Call, body: args.Forget) -> Json:
+    forgotten, missing = list[str](), list[str]()
+    for memory_id in dict.fromkeys(body.memory_ids):
+        try:
+            await call("DELETE", f"/v1/memories/{_segment(memory_id)}")
+        except Refused as fault:
+            if fault.code != "not_found":
+                done = ", ".join(forgotten) or "none"
+                raise Refused(f"Forgotten: {done}. {memory_id}: {fault}", code=fault.code) from fault
+            missing.append(memory_id)
+        else:
+            forgotten.append(memory_id)
+    return {"forgotten": forgotten, **({"not_found": missing} if missing else {})}
+
+
+def _segment(name: str) -> str:
+    """An identifier needs no quoting, but for those that mean a step up or none."""
+    if set(name) <= {"."}:
+        raise Refused("There is no such record.", code="not_found")
+    return name
+
+
+TOOLS: dict[str, Tool[Any]] = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "remember",
+            "Remember",
+            "Store one lasting thing: a fact, a preference, an instruction, a lesson. Not small talk, not secrets. "
+            "An equal memory is not stored twice. To correct one, give its memory_id in supersedes.",
+            args.Remember,
+            remember,
+            idempotent=True,
+        ),
+        Tool(
+            "recall",
+            "Recall",
+            "Search long-term memory by meaning, names and words; best first. Use it before answering what may depend "
+            "on earlier conversations.",
+            args.Recall,
+            recall,
+            reads=True,
+            idempotent=True,
+        ),
+        Tool(
+            "get_context",
+            "Get context",
+            "All that bears on a message, as one text within a token budget: profile, facts, procedures, memories, "
+            "past actions, task and recent messages. Use it at the start of a conversation or task; recall is for one "
+            "question.",
+            args.GetContext,
+            get_context,
+            reads=True,
+            idempotent=True,
+        ),
+        Tool(
+            "log_action",
+            "Log an action",
+            "Record what you did and how it ended, once per task or tool call that matters, so that later runs learn "
+            "from it.",
+            args.LogAction,
+            log_action,
+        ),
+        Tool(
+            "find_procedure",
+            "Find a procedure",
+            "Look up how something is done here, with steps and how often they worked. Use it before a task of more "
+            "than one step.",
+            args.FindProcedure,
+            find_procedure,
+            reads=True,
+            idempotent=True,
+        ),
+        Tool(
+            "update_task",
+            "Update a task",
+            "Keep the state of long work outside the conversation: begin a task, set its plan, mark a step, note "
+            "something, end it. Answers the task's working memory; with task_id alone it only reads it.",
+            args.UpdateTask,
+            update_task,
+        ),
+        Tool(
+            "forget",
+            "Forget",
+            "Delete memories for good, by the memory_ids that recall gave. Only when the user asks for it; to correct "
+            "one, use remember with supersedes.",
+            args.Forget,
+            forget,
+            destroys=True,
+            idempotent=True,
+        ),
+    )
+}

@@ -1,0 +1,2154 @@
+"""Made by scripts/generate_clients.py; do not edit. Contract f896a90c4c9e148f5a962857cfd94e12."""
+
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+from recalld_client._base import AsyncBase, SyncBase, path
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Action(TypedDict):
+    action_id: str
+    agent_id: str
+    user_id: str | None
+    session_id: str | None
+    task_id: str | None
+    event_type: str
+    action_type: str
+    actor: str
+    action: "Call"
+    content: str
+    context: "dict[str, JsonValue]"
+    outcome: Literal["success", "failure", "partial"] | None
+    entities: list[str]
+    tags: list[str]
+    feedback: "Feedback"
+    timestamp: str
+    metadata: "dict[str, JsonValue]"
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class ActionBatch(TypedDict):
+    items: "list[ActionCreate]"
+
+
+class ActionBatchCreated(TypedDict):
+    items: "list[Action]"
+
+
+class ActionCreate(TypedDict):
+    agent_id: str
+    user_id: NotRequired[str | None]
+    session_id: NotRequired[str | None]
+    task_id: NotRequired[str | None]
+    event_type: NotRequired[str]
+    action_type: str
+    actor: NotRequired[Literal["user", "agent", "system"]]
+    action: NotRequired["Call"]
+    content: NotRequired[str | None]
+    context: NotRequired["dict[str, JsonValue]"]
+    outcome: NotRequired[Literal["success", "failure", "partial"] | None]
+    entities: NotRequired[list[str]]
+    tags: NotRequired[list[str]]
+    feedback: NotRequired["Feedback"]
+    timestamp: NotRequired[str | None]
+    metadata: NotRequired["dict[str, JsonValue]"]
+
+
+class ActionSearch(TypedDict):
+    query: str
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    include_shared: NotRequired[bool]
+    action_type: NotRequired[str | None]
+    event_type: NotRequired[str | None]
+    outcome: NotRequired[Literal["success", "failure", "partial"] | None]
+    only_successful: NotRequired[bool]
+    entity: NotRequired[str | None]
+    tag: NotRequired[str | None]
+    session_id: NotRequired[str | None]
+    task_id: NotRequired[str | None]
+    since: NotRequired[str | None]
+    until: NotRequired[str | None]
+    now: NotRequired[str | None]
+    top_k: NotRequired[int]
+
+
+class ActionSearchResult(TypedDict):
+    items: "list[FoundAction]"
+    took_ms: "TookMs"
+
+
+class Agent(TypedDict):
+    agent_id: str
+    name: str
+    description: str
+    model: str
+    system_prompt: str
+    settings: "AgentSettings"
+    experience: "Experience"
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class AgentCreate(TypedDict):
+    agent_id: NotRequired[str | None]
+    name: str
+    description: NotRequired[str]
+    model: NotRequired[str]
+    system_prompt: NotRequired[str]
+    settings: NotRequired["AgentSettings"]
+
+
+class AgentPatch(TypedDict):
+    name: NotRequired[str | None]
+    description: NotRequired[str | None]
+    model: NotRequired[str | None]
+    system_prompt: NotRequired[str | None]
+    settings: NotRequired["AgentSettings | None"]
+
+
+class AgentSettings(TypedDict):
+    max_context_tokens: NotRequired[int]
+    min_importance: NotRequired[float]
+    decay: NotRequired["Decay"]
+    extraction_instructions: NotRequired[str | None]
+
+
+class Alive(TypedDict):
+    status: Literal["alive"]
+
+
+class Appended(TypedDict):
+    session_id: str
+    items: "list[Message]"
+    memory_ids: list[str]
+
+
+class Call(TypedDict):
+    """What was called."""
+
+    tool: NotRequired[str | None]
+    input: NotRequired["JsonValue"]
+    output: NotRequired["JsonValue"]
+    duration_ms: NotRequired[float | None]
+
+
+class ChatMessage(TypedDict):
+    role: str
+    content: str
+
+
+class Checkpoint(TypedDict):
+    task_id: str
+    seq: int
+    label: str | None
+    reason: Literal["asked", "steps", "before_restore", "restore"]
+    restored_seq: int | None
+    state: "dict[str, JsonValue]"
+    created_at: str
+
+
+class CheckpointIn(TypedDict):
+    label: NotRequired[str | None]
+
+
+class ContentPart(TypedDict):
+    """`{'type':"""
+
+    type: str
+    text: NotRequired[str | None]
+
+
+class Context(TypedDict):
+    intent: Literal["general", "recall", "execute"]
+    messages: "list[ChatMessage]"
+    text: str
+    tokens: int
+    budget: int
+    query_tokens: int
+    system_prompt_tokens: int
+    sections: "list[PackedSection]"
+    dropped: "list[Dropped]"
+    errors: "list[SectionError]"
+    took_ms: Json
+
+
+class ContextMessage(TypedDict):
+    seq: int
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    name: str | None
+    content: str
+
+
+class ContextRequest(TypedDict):
+    query: str
+    agent_id: str
+    user_id: NotRequired[str | None]
+    session_id: NotRequired[str | None]
+    task_id: NotRequired[str | None]
+    intent: NotRequired[Literal["auto", "general", "recall", "execute"]]
+    token_budget: NotRequired[int | None]
+    sections: NotRequired[Json]
+    format: NotRequired[Literal["markdown", "messages"]]
+    citations: NotRequired[Literal["ids", "numbers"]]
+    system_prompt: NotRequired[str | None]
+    memory_role: NotRequired[Literal["user", "developer", "system"]]
+    include: NotRequired[list[str]]
+    exclude: NotRequired[list[str]]
+    min_trust: NotRequired[float | None]
+    as_of: NotRequired[str | None]
+    known_at: NotRequired[str | None]
+    now: NotRequired[str | None]
+
+
+class Decay(TypedDict):
+    """How what this agent remembers fades (docs/retrieval.md)."""
+
+    factor: NotRequired[float]
+    grace_days: NotRequired[float]
+    floor: NotRequired[float]
+
+
+class Deleted(TypedDict):
+    deleted: int
+
+
+class Dropped(TypedDict):
+    id: str
+    reason: Literal["budget", "section_budget", "limit", "duplicate"]
+
+
+class Edge(TypedDict):
+    fact_id: str
+    subject: str
+    predicate: str
+    object: str
+    depth: int
+    cardinality: Literal["one", "many"]
+    confidence: float
+    trust: float
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str
+    known_until: str | None
+
+
+class EmbeddingInfo(TypedDict):
+    model: str
+    dim: int
+    status: Literal["ready", "pending"]
+
+
+class Entity(TypedDict):
+    name: str
+    key: str
+    degree: int
+
+
+class EntityList(TypedDict):
+    items: "list[Entity]"
+    total: int
+    truncated: Literal["nodes", "edges", "time"] | None
+
+
+class EvidenceIn(TypedDict):
+    source: str
+    content: str
+
+
+class Experience(TypedDict):
+    procedural_knowledge: str
+    common_scenarios: "list[Lesson]"
+    effective_strategies: "list[Lesson]"
+    known_pitfalls: "list[Lesson]"
+    tool_patterns: "list[Lesson]"
+    heuristics: "list[Lesson]"
+    user_feedback: "list[Lesson]"
+    improvement_areas: "list[Lesson]"
+
+
+class ExperiencePatch(TypedDict):
+    """Lessons are added; one that is known is seen once more."""
+
+    procedural_knowledge: NotRequired[str | None]
+    common_scenarios: NotRequired[list[str] | None]
+    effective_strategies: NotRequired[list[str] | None]
+    known_pitfalls: NotRequired[list[str] | None]
+    tool_patterns: NotRequired[list[str] | None]
+    heuristics: NotRequired[list[str] | None]
+    user_feedback: NotRequired[list[str] | None]
+    improvement_areas: NotRequired[list[str] | None]
+
+
+class ExtractRequest(TypedDict):
+    messages: "list[MessageIn]"
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+
+
+class Extracted(TypedDict):
+    items: "list[MemoryCreated]"
+    created: int
+    superseded: int
+    dropped: dict[str, int]
+    llm: "Spent"
+
+
+class Fact(TypedDict):
+    fact_id: str
+    lineage_id: str
+    agent_id: str | None
+    user_id: str | None
+    subject: str
+    predicate: str
+    object: str
+    object_type: Literal["entity", "literal"]
+    confidence: float
+    trust: float
+    cardinality: Literal["one", "many"]
+    status: Literal["active", "superseded", "retracted", "disputed"]
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str
+    known_until: str | None
+    supersedes: list[str]
+    superseded_by: list[str]
+    disputes: list[str]
+    source: "Source"
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class FactBatch(TypedDict):
+    items: "list[FactCreate]"
+
+
+class FactBatchAsserted(TypedDict):
+    items: "list[Fact]"
+
+
+class FactCreate(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    subject: str
+    predicate: str
+    object: str
+    object_type: NotRequired[Literal["entity", "literal"] | None]
+    confidence: NotRequired[float]
+    trust: NotRequired[float]
+    valid_from: NotRequired[str | None]
+    valid_until: NotRequired[str | None]
+    cardinality: NotRequired[Literal["one", "many"] | None]
+    on_conflict: NotRequired[Literal["temporal", "last_write_wins", "keep_both"]]
+
+
+class FactSearch(TypedDict):
+    query: str
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    include_shared: NotRequired[bool]
+    subject: NotRequired[str | None]
+    predicate: NotRequired[str | None]
+    object_type: NotRequired[Literal["entity", "literal"] | None]
+    status: NotRequired[Literal["active", "disputed"]]
+    as_of: NotRequired[str | None]
+    known_at: NotRequired[str | None]
+    min_trust: NotRequired[float | None]
+    now: NotRequired[str | None]
+    top_k: NotRequired[int]
+    mode: NotRequired[Literal["hybrid", "vector", "text"]]
+
+
+class FactSearchResult(TypedDict):
+    items: "list[FoundFact]"
+    took_ms: "TookMs"
+
+
+class Feedback(TypedDict):
+    user_rating: NotRequired[int | None]
+    was_helpful: NotRequired[bool | None]
+    correction: NotRequired[str | None]
+
+
+class ForgetPlan(TypedDict):
+    """What would be forgotten."""
+
+    dry_run: Literal[True]
+    total: int
+    items: "list[Forgettable]"
+
+
+class ForgetRequest(TypedDict):
+    policy: NotRequired["PolicyIn"]
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    dry_run: NotRequired[bool]
+
+
+class Forgettable(TypedDict):
+    memory_id: str
+    content: str
+    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+    importance: float
+    score: float
+    reasons: "list[Reason]"
+
+
+class Found(TypedDict):
+    memory: "Memory"
+    score: float
+    scores: NotRequired[dict[str, float] | None]
+
+
+class FoundAction(TypedDict):
+    action: "Action"
+    score: float
+
+
+class FoundFact(TypedDict):
+    fact: "Fact"
+    score: float
+
+
+class FoundProcedure(TypedDict):
+    procedure: "Procedure"
+    score: float
+    recent: "RecentRecord"
+    track_record: str
+    warnings: "list[ProcedureWarning]"
+    scores: NotRequired[dict[str, float] | None]
+
+
+class FunctionCall(TypedDict):
+    name: str
+    arguments: str
+
+
+class Group(TypedDict):
+    total_actions: int
+    counts: dict[str, int]
+    success_rate: "Rate | None"
+    failure_rate: "Rate | None"
+    partial_rate: "Rate | None"
+    mean_duration_ms: float | None
+    p95_duration_ms: float | None
+    mean_rating: float | None
+    key: str
+
+
+class HistoryEntry(TypedDict):
+    version: int
+    changed_at: str
+    changed_by: str | None
+    record: Json
+
+
+class Interaction(TypedDict):
+    timestamp: str
+    summary: str
+    outcome: str | None
+
+
+class InteractionIn(TypedDict):
+    summary: str
+    outcome: NotRequired[str | None]
+    timestamp: NotRequired[str | None]
+
+
+class Interactions(TypedDict):
+    items: "list[Interaction]"
+    next_cursor: NotRequired[None]
+
+
+class Issue(TypedDict):
+    issue_id: str
+    user_id: str
+    agent_id: str | None
+    description: str
+    status: Literal["open", "in_progress", "resolved", "closed"]
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class IssueIn(TypedDict):
+    description: str
+    status: NotRequired[Literal["open", "in_progress", "resolved", "closed"]]
+    agent_id: NotRequired[str | None]
+
+
+class IssuePatch(TypedDict):
+    status: Literal["open", "in_progress", "resolved", "closed"]
+
+
+class JobInfo(TypedDict):
+    name: str
+    schedule: str
+    last_run: str | None
+    next_run: str | None
+    outcome: str | None
+
+
+class JobRun(TypedDict):
+    dry_run: NotRequired[bool]
+
+
+class Jobs(TypedDict):
+    items: "list[JobInfo]"
+    next_cursor: NotRequired[None]
+
+
+class Jotted(TypedDict):
+    note: "Note | None"
+    evicted: "list[Note]"
+    scratchpad: "list[Note]"
+
+
+JsonValue: TypeAlias = Any
+
+
+class Lesson(TypedDict):
+    text: str
+    seen: int
+    source: "Source"
+
+
+class Memory(TypedDict):
+    memory_id: str
+    agent_id: str | None
+    user_id: str | None
+    key: str | None
+    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+    content: str
+    context: str | None
+    importance: float
+    base_importance: float
+    trust: float
+    tags: list[str]
+    metadata: "dict[str, JsonValue]"
+    pinned: bool
+    status: Literal["active", "superseded", "archived"]
+    supersedes: list[str]
+    superseded_by: str | None
+    source: "Source"
+    event_at: str | None
+    valid_from: str | None
+    valid_until: str | None
+    expires_at: str | None
+    last_accessed: str | None
+    access_count: int
+    embedding: "EmbeddingInfo"
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class MemoryBatch(TypedDict):
+    items: "list[MemoryCreate]"
+
+
+class MemoryBatchCreated(TypedDict):
+    items: "list[MemoryCreated]"
+
+
+class MemoryCreate(TypedDict):
+    event_at: NotRequired[str | None]
+    valid_from: NotRequired[str | None]
+    valid_until: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    content: str
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    key: NotRequired[str | None]
+    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
+    context: NotRequired[str | None]
+    importance: NotRequired[float]
+    trust: NotRequired[float]
+    tags: NotRequired[list[str]]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    pinned: NotRequired[bool]
+    supersedes: NotRequired[list[str]]
+    deduplicate: NotRequired[bool]
+    on_similar: NotRequired[Literal["keep", "supersede"]]
+
+
+class MemoryCreated(TypedDict):
+    memory_id: str
+    agent_id: str | None
+    user_id: str | None
+    key: str | None
+    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+    content: str
+    context: str | None
+    importance: float
+    base_importance: float
+    trust: float
+    tags: list[str]
+    metadata: "dict[str, JsonValue]"
+    pinned: bool
+    status: Literal["active", "superseded", "archived"]
+    supersedes: list[str]
+    superseded_by: str | None
+    source: "Source"
+    event_at: str | None
+    valid_from: str | None
+    valid_until: str | None
+    expires_at: str | None
+    last_accessed: str | None
+    access_count: int
+    embedding: "EmbeddingInfo"
+    version: int
+    created_at: str
+    updated_at: str
+    similar: "list[Similar]"
+
+
+class MemoryPatch(TypedDict):
+    """What is absent stays; null clears what can be empty."""
+
+    event_at: NotRequired[str | None]
+    valid_from: NotRequired[str | None]
+    valid_until: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    content: NotRequired[str | None]
+    context: NotRequired[str | None]
+    key: NotRequired[str | None]
+    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None]
+    importance: NotRequired[float | None]
+    trust: NotRequired[float | None]
+    tags: NotRequired[list[str] | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    pinned: NotRequired[bool | None]
+    status: NotRequired[Literal["active", "archived"] | None]
+
+
+class Message(TypedDict):
+    message_id: str
+    session_id: str
+    seq: int
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[Json] | None
+    name: str | None
+    tool_calls: list[Json] | None
+    tool_call_id: str | None
+    result: "JsonValue"
+    metadata: "dict[str, JsonValue]"
+    refusal: str | None
+    annotations: "list[JsonValue] | None"
+    audio: "JsonValue"
+    function_call: "JsonValue"
+    timestamp: str
+    tokens: int
+    created_at: str
+
+
+class MessageIn(TypedDict):
+    """A message as OpenAI's clients hold it, `model_dump()` included."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: NotRequired["str | list[ContentPart] | None"]
+    name: NotRequired[str | None]
+    tool_calls: NotRequired["list[ToolCall] | None"]
+    tool_call_id: NotRequired[str | None]
+    result: NotRequired["JsonValue"]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    timestamp: NotRequired[str | None]
+    refusal: NotRequired[str | None]
+    annotations: NotRequired["list[JsonValue] | None"]
+    audio: NotRequired["JsonValue"]
+    function_call: NotRequired["JsonValue"]
+
+
+class MessagesAppend(TypedDict):
+    messages: "list[MessageIn]"
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    memorize: NotRequired[Literal["none", "messages", "extract"] | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+
+
+class Neighbors(TypedDict):
+    entity: str
+    nodes: "list[Node]"
+    edges: "list[Edge]"
+    truncated: Literal["nodes", "edges", "time"] | None
+    took_ms: float
+
+
+class Node(TypedDict):
+    name: str
+    key: str
+    depth: int
+
+
+class Note(TypedDict):
+    id: str
+    content: str
+    priority: float
+    tokens: int
+
+
+class NoteIn(TypedDict):
+    content: str
+    priority: NotRequired[float]
+
+
+class Operation(TypedDict):
+    operation_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: str
+    status: Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
+    progress: "Progress"
+    result: Json | None
+    error: str | None
+    can_undo: bool
+    created_at: str
+    updated_at: str
+
+
+class OutcomeIn(TypedDict):
+    success: bool
+    note: NotRequired[str | None]
+    action_id: NotRequired[str | None]
+    task_id: NotRequired[str | None]
+
+
+class OutcomeRecorded(TypedDict):
+    procedure: "Procedure"
+    dropped_notes: list[str]
+
+
+class PackedItem(TypedDict):
+    id: str
+    type: str
+    citation: str
+    score: float | None
+    tokens: int
+
+
+class PackedSection(TypedDict):
+    name: str
+    tokens: int
+    items: "list[PackedItem]"
+
+
+class PageAction(TypedDict):
+    items: "list[Action]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageAgent(TypedDict):
+    items: "list[Agent]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageCheckpoint(TypedDict):
+    items: "list[Checkpoint]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageFact(TypedDict):
+    items: "list[Fact]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageHistoryEntry(TypedDict):
+    items: "list[HistoryEntry]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageIssue(TypedDict):
+    items: "list[Issue]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageMemory(TypedDict):
+    items: "list[Memory]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageMessage(TypedDict):
+    items: "list[Message]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageOperation(TypedDict):
+    items: "list[Operation]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageProcedureVersion(TypedDict):
+    items: "list[ProcedureVersion]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageProcedure(TypedDict):
+    items: "list[Procedure]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageSession(TypedDict):
+    items: "list[Session]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageSolution(TypedDict):
+    items: "list[Solution]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageStoredProfile(TypedDict):
+    items: "list[StoredProfile]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageTask(TypedDict):
+    items: "list[Task]"
+    next_cursor: NotRequired[str | None]
+
+
+class Plan(TypedDict):
+    plan: "list[StepIn]"
+
+
+class PolicyIn(TypedDict):
+    older_than_days: NotRequired[float]
+    max_importance: NotRequired[float | None]
+    max_score: NotRequired[float | None]
+    types: NotRequired[list[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]] | None]
+    tags: NotRequired[list[str] | None]
+
+
+class Problem(TypedDict):
+    """RFC 9457 problem details, the body of every error."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    errors: NotRequired["list[ProblemError]"]
+
+
+class ProblemError(TypedDict):
+    pointer: str
+    detail: str
+
+
+class Procedure(TypedDict):
+    procedure_id: str
+    agent_id: str | None
+    user_id: str | None
+    name: str
+    trigger: str
+    preconditions: list[str]
+    steps: list[str]
+    notes: list[str]
+    success_count: int
+    failure_count: int
+    success_rate: float
+    recent_outcomes: "list[ProcedureOutcome]"
+    last_used: str | None
+    status: Literal["active", "archived"]
+    trust: float
+    tags: list[str]
+    metadata: "dict[str, JsonValue]"
+    source: "Source"
+    embedding: "EmbeddingInfo"
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class ProcedureCreate(TypedDict):
+    name: str
+    trigger: str
+    steps: list[str]
+    preconditions: NotRequired[list[str]]
+    notes: NotRequired[list[str]]
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    trust: NotRequired[float]
+    tags: NotRequired[list[str]]
+    metadata: NotRequired["dict[str, JsonValue]"]
+
+
+class ProcedureOutcome(TypedDict):
+    success: bool
+    note: str | None
+    action_id: str | None
+    task_id: str | None
+    at: str
+    version: int
+
+
+class ProcedurePatch(TypedDict):
+    """What is absent stays; a list replaces the one that is there."""
+
+    name: NotRequired[str | None]
+    trigger: NotRequired[str | None]
+    steps: NotRequired[list[str] | None]
+    preconditions: NotRequired[list[str] | None]
+    notes: NotRequired[list[str] | None]
+    trust: NotRequired[float | None]
+    tags: NotRequired[list[str] | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    status: NotRequired[Literal["active", "archived"] | None]
+
+
+class ProcedureSearch(TypedDict):
+    situation: str
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    include_shared: NotRequired[bool]
+    tags: NotRequired[list[str] | None]
+    min_success_rate: NotRequired[float | None]
+    min_trust: NotRequired[float | None]
+    status: NotRequired[Literal["active", "archived"]]
+    now: NotRequired[str | None]
+    top_k: NotRequired[int]
+    explain: NotRequired[bool]
+
+
+class ProcedureSearchResult(TypedDict):
+    items: "list[FoundProcedure]"
+    took_ms: "TookMs"
+
+
+class ProcedureVersion(TypedDict):
+    version: int
+    changed_at: str
+    changed_by: str | None
+    record: Json
+
+
+class ProcedureWarning(TypedDict):
+    code: Literal["failing_lately", "stale"]
+    detail: str
+
+
+class Profile(TypedDict):
+    name: NotRequired[str | None]
+    age: NotRequired[int | None]
+    home: NotRequired[str | None]
+    occupation: NotRequired[str | None]
+    interests: NotRequired[list[str]]
+    conversation_preferences: NotRequired[list[str]]
+    preferences: NotRequired["dict[str, JsonValue]"]
+    custom: NotRequired["dict[str, JsonValue]"]
+
+
+class ProfilePatch(TypedDict):
+    """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
+
+    name: NotRequired[str | None]
+    age: NotRequired[int | None]
+    home: NotRequired[str | None]
+    occupation: NotRequired[str | None]
+    interests: NotRequired[list[str] | None]
+    conversation_preferences: NotRequired[list[str] | None]
+    preferences: NotRequired["dict[str, JsonValue] | None"]
+    custom: NotRequired["dict[str, JsonValue] | None"]
+
+
+class Progress(TypedDict):
+    done: int
+    total: int | None
+
+
+class Prompt(TypedDict):
+    text: str
+    tokens: int
+
+
+class Rate(TypedDict):
+    value: float
+    low: float
+    high: float
+
+
+class Ready(TypedDict):
+    status: Literal["ready"]
+    store: str
+    model: str
+    checks: dict[str, str]
+
+
+class Reason(TypedDict):
+    reason: Literal["recency", "type", "access"]
+    points: float
+    detail: str
+
+
+class RecentRecord(TypedDict):
+    """Of the last outcomes, the latest counting most."""
+
+    rate: float
+    failed_in_a_row: int
+
+
+class Resolution(TypedDict):
+    keep: str
+
+
+class Restore(TypedDict):
+    seq: NotRequired[int]
+
+
+class SearchRequest(TypedDict):
+    query: str
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    include_shared: NotRequired[bool]
+    session_id: NotRequired[str | None]
+    memory_types: NotRequired[list[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]] | None]
+    tags: NotRequired[list[str] | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    min_importance: NotRequired[float]
+    min_trust: NotRequired[float | None]
+    since: NotRequired[str | None]
+    until: NotRequired[str | None]
+    status: NotRequired[Literal["active", "superseded", "archived"]]
+    as_of: NotRequired[str | None]
+    now: NotRequired[str | None]
+    top_k: NotRequired[int]
+    mode: NotRequired[Literal["hybrid", "vector", "text"]]
+    min_similarity: NotRequired[float | None]
+    explain: NotRequired[bool]
+    record_access: NotRequired[bool]
+
+
+class SearchResult(TypedDict):
+    items: "list[Found]"
+    took_ms: "TookMs"
+
+
+class SectionAsked(TypedDict):
+    """At most so much of the budget, by share or in tokens, and at most so many items."""
+
+    share: NotRequired[float | None]
+    tokens: NotRequired[int | None]
+    limit: NotRequired[int | None]
+
+
+class SectionError(TypedDict):
+    section: str
+    code: str
+    detail: str
+
+
+class Session(TypedDict):
+    session_id: str
+    agent_id: str
+    user_id: str
+    status: Literal["active", "ended"]
+    summary: str | None
+    metadata: "dict[str, JsonValue]"
+    memorize: Literal["none", "messages", "extract"]
+    message_count: int
+    token_count: int
+    last_message_at: str | None
+    ended_at: str | None
+    expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SessionContext(TypedDict):
+    text: str
+    messages: "list[ContextMessage]"
+    summary: str | None
+    tokens: int
+    truncated: bool
+
+
+class SessionCreate(TypedDict):
+    session_id: NotRequired[str | None]
+    agent_id: str
+    user_id: str
+    memorize: NotRequired[Literal["none", "messages", "extract"]]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    expires_at: NotRequired[str | None]
+
+
+class SessionPatch(TypedDict):
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    memorize: NotRequired[Literal["none", "messages", "extract"] | None]
+    summary: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+
+
+class SessionStats(TypedDict):
+    session_id: str
+    message_count: int
+    by_role: dict[str, int]
+    token_count: int
+    first_message_at: str | None
+    last_message_at: str | None
+    memories: int
+
+
+class Similar(TypedDict):
+    memory_id: str
+    content: str
+    score: float
+    superseded: bool
+
+
+class Solution(TypedDict):
+    solution_id: str
+    user_id: str
+    agent_id: str | None
+    problem: str
+    fix: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SolutionIn(TypedDict):
+    problem: str
+    fix: str
+    agent_id: NotRequired[str | None]
+
+
+class Source(TypedDict):
+    """Where a record comes from; set by the service."""
+
+    origin: Literal["api", "message", "extraction", "consolidation", "import"]
+    session_id: NotRequired[str | None]
+    message_seq: NotRequired[int | None]
+    speaker: NotRequired[str | None]
+    action_ids: NotRequired[list[str]]
+    memory_ids: NotRequired[list[str]]
+    model: NotRequired[str | None]
+    prompt_version: NotRequired[str | None]
+    api_key_id: NotRequired[str | None]
+
+
+class Spent(TypedDict):
+    calls: int
+    tokens: int
+
+
+class Stats(TypedDict):
+    total_actions: int
+    counts: dict[str, int]
+    success_rate: "Rate | None"
+    failure_rate: "Rate | None"
+    partial_rate: "Rate | None"
+    mean_duration_ms: float | None
+    p95_duration_ms: float | None
+    mean_rating: float | None
+    window_days: int
+    groups: NotRequired["list[Group] | None"]
+
+
+class Step(TypedDict):
+    step: int
+    action: str
+    params: "dict[str, JsonValue]"
+    status: Literal["pending", "in_progress", "completed", "failed", "skipped"]
+    result: "JsonValue"
+
+
+class StepIn(TypedDict):
+    action: str
+    step: NotRequired[int | None]
+    params: NotRequired["dict[str, JsonValue]"]
+    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "skipped"]]
+    result: NotRequired["JsonValue"]
+
+
+class StepPatch(TypedDict):
+    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "skipped"] | None]
+    result: NotRequired["JsonValue"]
+
+
+class StoredProfile(TypedDict):
+    name: NotRequired[str | None]
+    age: NotRequired[int | None]
+    home: NotRequired[str | None]
+    occupation: NotRequired[str | None]
+    interests: NotRequired[list[str]]
+    conversation_preferences: NotRequired[list[str]]
+    preferences: NotRequired["dict[str, JsonValue]"]
+    custom: NotRequired["dict[str, JsonValue]"]
+    user_id: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class Task(TypedDict):
+    task_id: str
+    agent_id: str
+    user_id: str | None
+    session_id: str | None
+    goal: str
+    status: Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+    plan: "list[Step]"
+    context: "dict[str, JsonValue]"
+    scratchpad: "list[Note]"
+    evidence: "list[EvidenceIn]"
+    max_tokens: int
+    checkpoint_every: int
+    metadata: "dict[str, JsonValue]"
+    expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class TaskCreate(TypedDict):
+    task_id: NotRequired[str | None]
+    agent_id: str
+    user_id: NotRequired[str | None]
+    session_id: NotRequired[str | None]
+    goal: str
+    status: NotRequired[Literal["pending", "in_progress"]]
+    plan: NotRequired["list[StepIn]"]
+    context: NotRequired["dict[str, JsonValue]"]
+    max_tokens: NotRequired[int]
+    checkpoint_every: NotRequired[int]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    expires_at: NotRequired[str | None]
+
+
+class TaskPatch(TypedDict):
+    goal: NotRequired[str | None]
+    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None]
+    session_id: NotRequired[str | None]
+    max_tokens: NotRequired[int | None]
+    checkpoint_every: NotRequired[int | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    expires_at: NotRequired[str | None]
+
+
+class TookMs(TypedDict):
+    embed: float
+    search: float
+    total: float
+
+
+class ToolCall(TypedDict):
+    """As the model gave it; fields that we do not know stay."""
+
+    id: str
+    type: NotRequired[str]
+    function: NotRequired["FunctionCall | None"]
+
+
+class WorkingMemory(TypedDict):
+    text: str
+    tokens: int
+
+
+class Recalld(SyncBase):
+    def search_memories(self, body: "SearchRequest") -> "SearchResult":
+        """Find what matters for a query, best first."""
+        found: "SearchResult" = self._call("POST", "/v1/memories/search", body=body)
+        return found
+
+    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryCreated":
+        """Remember one thing."""
+        found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+        """Memories that have exactly the owner fields named; shared ones are not added."""
+        found: "PageMemory" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+        """Delete all that match, with their history."""
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
+        return found
+
+    def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryBatchCreated":
+        """Remember up to 500 things:"""
+        found: "MemoryBatchCreated" = self._call("POST", "/v1/memories/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def get_memory(self, memory_id: str) -> "Memory":
+        """One memory."""
+        found: "Memory" = self._call("GET", path("/v1/memories/{}", memory_id))
+        return found
+
+    def update_memory(self, memory_id: str, body: "MemoryPatch", *, if_match: str | None = None) -> "Memory":
+        """Change a memory:"""
+        found: "Memory" = self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def delete_memory(self, memory_id: str, *, if_match: str | None = None) -> None:
+        """Delete a memory, its vector and its history."""
+        self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
+
+    def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
+        """The earlier versions of a memory, each as it was when it left."""
+        found: "PageHistoryEntry" = self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def assemble_context(self, body: "ContextRequest") -> "Context":
+        """The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why."""
+        found: "Context" = self._call("POST", "/v1/context", body=body)
+        return found
+
+    def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Session":
+        """Begin a conversation."""
+        found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSession":
+        """Sessions, newest first."""
+        found: "PageSession" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_session(self, session_id: str) -> "Session":
+        """One session, without its messages."""
+        found: "Session" = self._call("GET", path("/v1/sessions/{}", session_id))
+        return found
+
+    def update_session(self, session_id: str, body: "SessionPatch", *, if_match: str | None = None) -> "Session":
+        """Change a session:"""
+        found: "Session" = self._call("PATCH", path("/v1/sessions/{}", session_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def delete_session(self, session_id: str, *, if_match: str | None = None) -> None:
+        """Delete a session and its messages."""
+        self._call("DELETE", path("/v1/sessions/{}", session_id), headers={"If-Match": if_match})
+
+    def append_messages(self, session_id: str, body: "MessagesAppend", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Appended":
+        """Append messages in order, all or none."""
+        found: "Appended" = self._call("POST", path("/v1/sessions/{}/messages", session_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_messages(self, session_id: str, *, limit: int | None = None, cursor: str | None = None, last: int | None = None, max_tokens: int | None = None, before_seq: int | None = None, after_seq: int | None = None) -> "PageMessage":
+        """Messages, oldest first:"""
+        found: "PageMessage" = self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
+        return found
+
+    def clear_messages(self, session_id: str, *, if_match: str | None = None) -> "Deleted":
+        """A clean slate:"""
+        found: "Deleted" = self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
+        return found
+
+    def get_session_context(self, session_id: str, *, max_messages: int | None = None, max_tokens: int | None = None) -> "SessionContext":
+        """The last messages as text for a prompt, within a token budget."""
+        found: "SessionContext" = self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
+        return found
+
+    def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
+        """End the conversation:"""
+        found: "Operation" = self._call("POST", path("/v1/sessions/{}/end", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def get_session_stats(self, session_id: str) -> "SessionStats":
+        """Counts by role, tokens, first and last message, memories formed."""
+        found: "SessionStats" = self._call("GET", path("/v1/sessions/{}/stats", session_id))
+        return found
+
+    def search_facts(self, body: "FactSearch") -> "FactSearchResult":
+        """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
+        found: "FactSearchResult" = self._call("POST", "/v1/facts/search", body=body)
+        return found
+
+    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+        """Say that something is true."""
+        found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: Literal["entity", "literal"] | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: Literal["active", "disputed", "superseded", "retracted", "any"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
+        """Facts that have exactly the owner fields named:"""
+        found: "PageFact" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "FactBatchAsserted":
+        """Assert up to 500 facts, in their order:"""
+        found: "FactBatchAsserted" = self._call("POST", "/v1/facts/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def get_fact(self, fact_id: str) -> "Fact":
+        """One fact, whatever became of it."""
+        found: "Fact" = self._call("GET", path("/v1/facts/{}", fact_id))
+        return found
+
+    def delete_fact(self, fact_id: str, *, if_match: str | None = None) -> None:
+        """Remove an assertion and its history as if it had never been made."""
+        self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
+
+    def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
+        """All that was ever stated of the same assertion, today's facts included."""
+        found: "PageFact" = self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+        """Take back what should not have been said:"""
+        found: "Fact" = self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+        """Settle a dispute."""
+        found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_entities(self, *, prefix: str | None = None, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
+        """Whom and what the facts are about."""
+        found: "EntityList" = self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
+        """What an entity is linked with, in up to three hops along facts that are true at that time, both ways."""
+        found: "Neighbors" = self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
+        """Forget by policy."""
+        found: ForgetPlan | Operation = self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> "Extracted":
+        """Messages in, memories out:"""
+        found: "Extracted" = self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def summarize_session(self, session_id: str, *, idempotency_key: str | None = None) -> "Operation":
+        """Write the session's summary anew from all its messages."""
+        found: "Operation" = self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+        """Begin a task."""
+        found: "Task" = self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageTask":
+        """Tasks, newest first."""
+        found: "PageTask" = self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_task(self, task_id: str) -> "Task":
+        """A task with all its state."""
+        found: "Task" = self._call("GET", path("/v1/tasks/{}", task_id))
+        return found
+
+    def update_task(self, task_id: str, body: "TaskPatch", *, if_match: str | None = None) -> "Task":
+        """Change a task."""
+        found: "Task" = self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def delete_task(self, task_id: str, *, if_match: str | None = None) -> None:
+        """Delete a task and its checkpoints."""
+        self._call("DELETE", path("/v1/tasks/{}", task_id), headers={"If-Match": if_match})
+
+    def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: str | None = None) -> "Task":
+        """Merge into the context (JSON merge patch, RFC 7396):"""
+        found: "Task" = self._call("PATCH", path("/v1/tasks/{}/context", task_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def put_task_plan(self, task_id: str, body: "Plan", *, if_match: str | None = None) -> "Task":
+        """Replace the plan."""
+        found: "Task" = self._call("PUT", path("/v1/tasks/{}/plan", task_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def update_task_step(self, task_id: str, index: int, body: "StepPatch", *, if_match: str | None = None) -> "Task":
+        """Set a step's status and result."""
+        found: "Task" = self._call("PATCH", path("/v1/tasks/{}/plan/{}", task_id, index), body=body, headers={"If-Match": if_match})
+        return found
+
+    def add_task_note(self, task_id: str, body: "NoteIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Jotted":
+        """Jot down a note."""
+        found: "Jotted" = self._call("POST", path("/v1/tasks/{}/scratchpad", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+        """Add a piece of evidence."""
+        found: "Task" = self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def get_working_memory(self, task_id: str, *, max_tokens: int | None = None) -> "WorkingMemory":
+        """Plan, notes and evidence as text for a prompt, within a token budget."""
+        found: "WorkingMemory" = self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
+        return found
+
+    def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Checkpoint":
+        """Keep the task's state as it is now."""
+        found: "Checkpoint" = self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageCheckpoint":
+        """Checkpoints, newest first."""
+        found: "PageCheckpoint" = self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_checkpoint(self, task_id: str, seq: int) -> "Checkpoint":
+        """One checkpoint."""
+        found: "Checkpoint" = self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
+        return found
+
+    def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+        """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
+        found: "Task" = self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def log_action(self, body: "ActionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Action":
+        """Log what an agent did:"""
+        found: "Action" = self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: Literal["success", "failure", "partial"] | None = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAction":
+        """Actions by the time they happened, newest first."""
+        found: "PageAction" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "ActionBatchCreated":
+        """Log up to 500 actions:"""
+        found: "ActionBatchCreated" = self._call("POST", "/v1/actions/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def search_actions(self, body: "ActionSearch") -> "ActionSearchResult":
+        """Similar past actions, by meaning and words."""
+        found: "ActionSearchResult" = self._call("POST", "/v1/actions/search", body=body)
+        return found
+
+    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: Literal["action_type", "tool", "day"] | None = None, tz: str | None = None) -> "Stats":
+        """How often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
+        found: "Stats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        return found
+
+    def get_action(self, action_id: str) -> "Action":
+        """One action."""
+        found: "Action" = self._call("GET", path("/v1/actions/{}", action_id))
+        return found
+
+    def give_feedback(self, action_id: str, body: "Feedback", *, if_match: str | None = None) -> "Action":
+        """Say how it was:"""
+        found: "Action" = self._call("PATCH", path("/v1/actions/{}/feedback", action_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def create_procedure(self, body: "ProcedureCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Procedure":
+        """Keep how something is done."""
+        found: "Procedure" = self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: Literal["active", "archived", "any"] | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedure":
+        """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
+        found: "PageProcedure" = self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def search_procedures(self, body: "ProcedureSearch") -> "ProcedureSearchResult":
+        """Procedures for a situation, best first:"""
+        found: "ProcedureSearchResult" = self._call("POST", "/v1/procedures/search", body=body)
+        return found
+
+    def get_procedure(self, procedure_id: str) -> "Procedure":
+        """One procedure."""
+        found: "Procedure" = self._call("GET", path("/v1/procedures/{}", procedure_id))
+        return found
+
+    def update_procedure(self, procedure_id: str, body: "ProcedurePatch", *, if_match: str | None = None) -> "Procedure":
+        """Refine a procedure:"""
+        found: "Procedure" = self._call("PATCH", path("/v1/procedures/{}", procedure_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def delete_procedure(self, procedure_id: str, *, if_match: str | None = None) -> None:
+        """Delete a procedure, its vector and its history."""
+        self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
+
+    def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedureVersion":
+        """The earlier versions of a procedure, each as it was when it left."""
+        found: "PageProcedureVersion" = self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "OutcomeRecorded":
+        """Say whether it worked this time."""
+        found: "OutcomeRecorded" = self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageStoredProfile":
+        """Users of whom something was said:"""
+        found: "PageStoredProfile" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_profile(self, user_id: str) -> "StoredProfile":
+        """What is known of a user for good."""
+        found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id))
+        return found
+
+    def put_profile(self, user_id: str, body: "Profile", *, if_match: str | None = None) -> "StoredProfile":
+        """Replace the profile."""
+        found: "StoredProfile" = self._call("PUT", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: str | None = None) -> "StoredProfile":
+        """Add to the profile:"""
+        found: "StoredProfile" = self._call("PATCH", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def add_interaction(self, user_id: str, body: "InteractionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Interaction":
+        """Note a conversation in a line; the last 50 are kept."""
+        found: "Interaction" = self._call("POST", path("/v1/users/{}/interactions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_interactions(self, user_id: str) -> "Interactions":
+        """The last 50 interactions, newest first."""
+        found: "Interactions" = self._call("GET", path("/v1/users/{}/interactions", user_id))
+        return found
+
+    def add_issue(self, user_id: str, body: "IssueIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Issue":
+        """Note a problem that the user has."""
+        found: "Issue" = self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageIssue":
+        """The user's problems, newest first."""
+        found: "PageIssue" = self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: str | None = None) -> "Issue":
+        """Set a problem's status."""
+        found: "Issue" = self._call("PATCH", path("/v1/users/{}/issues/{}", user_id, issue_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def add_solution(self, user_id: str, body: "SolutionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Solution":
+        """Note what fixed a problem."""
+        found: "Solution" = self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSolution":
+        """What has helped this user, newest first."""
+        found: "PageSolution" = self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Agent":
+        """Register an agent."""
+        found: "Agent" = self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAgent":
+        """Agents, newest first."""
+        found: "PageAgent" = self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_agent(self, agent_id: str) -> "Agent":
+        """An agent with its settings and experience."""
+        found: "Agent" = self._call("GET", path("/v1/agents/{}", agent_id))
+        return found
+
+    def update_agent(self, agent_id: str, body: "AgentPatch", *, if_match: str | None = None) -> "Agent":
+        """Change an agent; its memories fade by its own settings."""
+        found: "Agent" = self._call("PATCH", path("/v1/agents/{}", agent_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def delete_agent(self, agent_id: str, *, if_match: str | None = None) -> None:
+        """Delete an agent's settings and experience."""
+        self._call("DELETE", path("/v1/agents/{}", agent_id), headers={"If-Match": if_match})
+
+    def get_experience(self, agent_id: str) -> "Experience":
+        """What the agent has learned from all its users."""
+        found: "Experience" = self._call("GET", path("/v1/agents/{}/experience", agent_id))
+        return found
+
+    def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: str | None = None) -> "Experience":
+        """Add lessons; one that is known is seen once more."""
+        found: "Experience" = self._call("PATCH", path("/v1/agents/{}/experience", agent_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
+        """Experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
+        found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        return found
+
+    def list_jobs(self) -> "Jobs":
+        """What runs by the clock, when it last ran and what came of it."""
+        found: "Jobs" = self._call("GET", "/v1/jobs")
+        return found
+
+    def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
+        """Run a job now, on this tenant's data; with `dry_run` only say what it would do."""
+        found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageOperation":
+        """Operations, newest first."""
+        found: "PageOperation" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_operation(self, operation_id: str) -> "Operation":
+        """How far an operation is, and what came of it."""
+        found: "Operation" = self._call("GET", path("/v1/operations/{}", operation_id))
+        return found
+
+    def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
+        """Undo what an operation did; the answer is the operation that does so."""
+        found: "Operation" = self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def livez(self) -> "Alive":
+        """The process answers."""
+        found: "Alive" = self._call("GET", "/livez")
+        return found
+
+    def readyz(self) -> "Ready":
+        """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
+        found: "Ready" = self._call("GET", "/readyz")
+        return found
+
+
+class AsyncRecalld(AsyncBase):
+    async def search_memories(self, body: "SearchRequest") -> "SearchResult":
+        """Find what matters for a query, best first."""
+        found: "SearchResult" = await self._call("POST", "/v1/memories/search", body=body)
+        return found
+
+    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryCreated":
+        """Remember one thing."""
+        found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+        """Memories that have exactly the owner fields named; shared ones are not added."""
+        found: "PageMemory" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+        """Delete all that match, with their history."""
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
+        return found
+
+    async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryBatchCreated":
+        """Remember up to 500 things:"""
+        found: "MemoryBatchCreated" = await self._call("POST", "/v1/memories/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def get_memory(self, memory_id: str) -> "Memory":
+        """One memory."""
+        found: "Memory" = await self._call("GET", path("/v1/memories/{}", memory_id))
+        return found
+
+    async def update_memory(self, memory_id: str, body: "MemoryPatch", *, if_match: str | None = None) -> "Memory":
+        """Change a memory:"""
+        found: "Memory" = await self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def delete_memory(self, memory_id: str, *, if_match: str | None = None) -> None:
+        """Delete a memory, its vector and its history."""
+        await self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
+
+    async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
+        """The earlier versions of a memory, each as it was when it left."""
+        found: "PageHistoryEntry" = await self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def assemble_context(self, body: "ContextRequest") -> "Context":
+        """The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why."""
+        found: "Context" = await self._call("POST", "/v1/context", body=body)
+        return found
+
+    async def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Session":
+        """Begin a conversation."""
+        found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSession":
+        """Sessions, newest first."""
+        found: "PageSession" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_session(self, session_id: str) -> "Session":
+        """One session, without its messages."""
+        found: "Session" = await self._call("GET", path("/v1/sessions/{}", session_id))
+        return found
+
+    async def update_session(self, session_id: str, body: "SessionPatch", *, if_match: str | None = None) -> "Session":
+        """Change a session:"""
+        found: "Session" = await self._call("PATCH", path("/v1/sessions/{}", session_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def delete_session(self, session_id: str, *, if_match: str | None = None) -> None:
+        """Delete a session and its messages."""
+        await self._call("DELETE", path("/v1/sessions/{}", session_id), headers={"If-Match": if_match})
+
+    async def append_messages(self, session_id: str, body: "MessagesAppend", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Appended":
+        """Append messages in order, all or none."""
+        found: "Appended" = await self._call("POST", path("/v1/sessions/{}/messages", session_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_messages(self, session_id: str, *, limit: int | None = None, cursor: str | None = None, last: int | None = None, max_tokens: int | None = None, before_seq: int | None = None, after_seq: int | None = None) -> "PageMessage":
+        """Messages, oldest first:"""
+        found: "PageMessage" = await self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
+        return found
+
+    async def clear_messages(self, session_id: str, *, if_match: str | None = None) -> "Deleted":
+        """A clean slate:"""
+        found: "Deleted" = await self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
+        return found
+
+    async def get_session_context(self, session_id: str, *, max_messages: int | None = None, max_tokens: int | None = None) -> "SessionContext":
+        """The last messages as text for a prompt, within a token budget."""
+        found: "SessionContext" = await self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
+        return found
+
+    async def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
+        """End the conversation:"""
+        found: "Operation" = await self._call("POST", path("/v1/sessions/{}/end", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def get_session_stats(self, session_id: str) -> "SessionStats":
+        """Counts by role, tokens, first and last message, memories formed."""
+        found: "SessionStats" = await self._call("GET", path("/v1/sessions/{}/stats", session_id))
+        return found
+
+    async def search_facts(self, body: "FactSearch") -> "FactSearchResult":
+        """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
+        found: "FactSearchResult" = await self._call("POST", "/v1/facts/search", body=body)
+        return found
+
+    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+        """Say that something is true."""
+        found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: Literal["entity", "literal"] | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: Literal["active", "disputed", "superseded", "retracted", "any"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
+        """Facts that have exactly the owner fields named:"""
+        found: "PageFact" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "FactBatchAsserted":
+        """Assert up to 500 facts, in their order:"""
+        found: "FactBatchAsserted" = await self._call("POST", "/v1/facts/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def get_fact(self, fact_id: str) -> "Fact":
+        """One fact, whatever became of it."""
+        found: "Fact" = await self._call("GET", path("/v1/facts/{}", fact_id))
+        return found
+
+    async def delete_fact(self, fact_id: str, *, if_match: str | None = None) -> None:
+        """Remove an assertion and its history as if it had never been made."""
+        await self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
+
+    async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
+        """All that was ever stated of the same assertion, today's facts included."""
+        found: "PageFact" = await self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+        """Take back what should not have been said:"""
+        found: "Fact" = await self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+        """Settle a dispute."""
+        found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_entities(self, *, prefix: str | None = None, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
+        """Whom and what the facts are about."""
+        found: "EntityList" = await self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
+        """What an entity is linked with, in up to three hops along facts that are true at that time, both ways."""
+        found: "Neighbors" = await self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
+        """Forget by policy."""
+        found: ForgetPlan | Operation = await self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> "Extracted":
+        """Messages in, memories out:"""
+        found: "Extracted" = await self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def summarize_session(self, session_id: str, *, idempotency_key: str | None = None) -> "Operation":
+        """Write the session's summary anew from all its messages."""
+        found: "Operation" = await self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+        """Begin a task."""
+        found: "Task" = await self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageTask":
+        """Tasks, newest first."""
+        found: "PageTask" = await self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_task(self, task_id: str) -> "Task":
+        """A task with all its state."""
+        found: "Task" = await self._call("GET", path("/v1/tasks/{}", task_id))
+        return found
+
+    async def update_task(self, task_id: str, body: "TaskPatch", *, if_match: str | None = None) -> "Task":
+        """Change a task."""
+        found: "Task" = await self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def delete_task(self, task_id: str, *, if_match: str | None = None) -> None:
+        """Delete a task and its checkpoints."""
+        await self._call("DELETE", path("/v1/tasks/{}", task_id), headers={"If-Match": if_match})
+
+    async def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: str | None = None) -> "Task":
+        """Merge into the context (JSON merge patch, RFC 7396):"""
+        found: "Task" = await self._call("PATCH", path("/v1/tasks/{}/context", task_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def put_task_plan(self, task_id: str, body: "Plan", *, if_match: str | None = None) -> "Task":
+        """Replace the plan."""
+        found: "Task" = await self._call("PUT", path("/v1/tasks/{}/plan", task_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def update_task_step(self, task_id: str, index: int, body: "StepPatch", *, if_match: str | None = None) -> "Task":
+        """Set a step's status and result."""
+        found: "Task" = await self._call("PATCH", path("/v1/tasks/{}/plan/{}", task_id, index), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def add_task_note(self, task_id: str, body: "NoteIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Jotted":
+        """Jot down a note."""
+        found: "Jotted" = await self._call("POST", path("/v1/tasks/{}/scratchpad", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+        """Add a piece of evidence."""
+        found: "Task" = await self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def get_working_memory(self, task_id: str, *, max_tokens: int | None = None) -> "WorkingMemory":
+        """Plan, notes and evidence as text for a prompt, within a token budget."""
+        found: "WorkingMemory" = await self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
+        return found
+
+    async def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Checkpoint":
+        """Keep the task's state as it is now."""
+        found: "Checkpoint" = await self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageCheckpoint":
+        """Checkpoints, newest first."""
+        found: "PageCheckpoint" = await self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_checkpoint(self, task_id: str, seq: int) -> "Checkpoint":
+        """One checkpoint."""
+        found: "Checkpoint" = await self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
+        return found
+
+    async def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+        """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
+        found: "Task" = await self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def log_action(self, body: "ActionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Action":
+        """Log what an agent did:"""
+        found: "Action" = await self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: Literal["success", "failure", "partial"] | None = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAction":
+        """Actions by the time they happened, newest first."""
+        found: "PageAction" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "ActionBatchCreated":
+        """Log up to 500 actions:"""
+        found: "ActionBatchCreated" = await self._call("POST", "/v1/actions/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def search_actions(self, body: "ActionSearch") -> "ActionSearchResult":
+        """Similar past actions, by meaning and words."""
+        found: "ActionSearchResult" = await self._call("POST", "/v1/actions/search", body=body)
+        return found
+
+    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: Literal["action_type", "tool", "day"] | None = None, tz: str | None = None) -> "Stats":
+        """How often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
+        found: "Stats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        return found
+
+    async def get_action(self, action_id: str) -> "Action":
+        """One action."""
+        found: "Action" = await self._call("GET", path("/v1/actions/{}", action_id))
+        return found
+
+    async def give_feedback(self, action_id: str, body: "Feedback", *, if_match: str | None = None) -> "Action":
+        """Say how it was:"""
+        found: "Action" = await self._call("PATCH", path("/v1/actions/{}/feedback", action_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def create_procedure(self, body: "ProcedureCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Procedure":
+        """Keep how something is done."""
+        found: "Procedure" = await self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: Literal["active", "archived", "any"] | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedure":
+        """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
+        found: "PageProcedure" = await self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def search_procedures(self, body: "ProcedureSearch") -> "ProcedureSearchResult":
+        """Procedures for a situation, best first:"""
+        found: "ProcedureSearchResult" = await self._call("POST", "/v1/procedures/search", body=body)
+        return found
+
+    async def get_procedure(self, procedure_id: str) -> "Procedure":
+        """One procedure."""
+        found: "Procedure" = await self._call("GET", path("/v1/procedures/{}", procedure_id))
+        return found
+
+    async def update_procedure(self, procedure_id: str, body: "ProcedurePatch", *, if_match: str | None = None) -> "Procedure":
+        """Refine a procedure:"""
+        found: "Procedure" = await self._call("PATCH", path("/v1/procedures/{}", procedure_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def delete_procedure(self, procedure_id: str, *, if_match: str | None = None) -> None:
+        """Delete a procedure, its vector and its history."""
+        await self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
+
+    async def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedureVersion":
+        """The earlier versions of a procedure, each as it was when it left."""
+        found: "PageProcedureVersion" = await self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "OutcomeRecorded":
+        """Say whether it worked this time."""
+        found: "OutcomeRecorded" = await self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageStoredProfile":
+        """Users of whom something was said:"""
+        found: "PageStoredProfile" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_profile(self, user_id: str) -> "StoredProfile":
+        """What is known of a user for good."""
+        found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id))
+        return found
+
+    async def put_profile(self, user_id: str, body: "Profile", *, if_match: str | None = None) -> "StoredProfile":
+        """Replace the profile."""
+        found: "StoredProfile" = await self._call("PUT", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: str | None = None) -> "StoredProfile":
+        """Add to the profile:"""
+        found: "StoredProfile" = await self._call("PATCH", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def add_interaction(self, user_id: str, body: "InteractionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Interaction":
+        """Note a conversation in a line; the last 50 are kept."""
+        found: "Interaction" = await self._call("POST", path("/v1/users/{}/interactions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_interactions(self, user_id: str) -> "Interactions":
+        """The last 50 interactions, newest first."""
+        found: "Interactions" = await self._call("GET", path("/v1/users/{}/interactions", user_id))
+        return found
+
+    async def add_issue(self, user_id: str, body: "IssueIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Issue":
+        """Note a problem that the user has."""
+        found: "Issue" = await self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageIssue":
+        """The user's problems, newest first."""
+        found: "PageIssue" = await self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: str | None = None) -> "Issue":
+        """Set a problem's status."""
+        found: "Issue" = await self._call("PATCH", path("/v1/users/{}/issues/{}", user_id, issue_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def add_solution(self, user_id: str, body: "SolutionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Solution":
+        """Note what fixed a problem."""
+        found: "Solution" = await self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSolution":
+        """What has helped this user, newest first."""
+        found: "PageSolution" = await self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Agent":
+        """Register an agent."""
+        found: "Agent" = await self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAgent":
+        """Agents, newest first."""
+        found: "PageAgent" = await self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_agent(self, agent_id: str) -> "Agent":
+        """An agent with its settings and experience."""
+        found: "Agent" = await self._call("GET", path("/v1/agents/{}", agent_id))
+        return found
+
+    async def update_agent(self, agent_id: str, body: "AgentPatch", *, if_match: str | None = None) -> "Agent":
+        """Change an agent; its memories fade by its own settings."""
+        found: "Agent" = await self._call("PATCH", path("/v1/agents/{}", agent_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def delete_agent(self, agent_id: str, *, if_match: str | None = None) -> None:
+        """Delete an agent's settings and experience."""
+        await self._call("DELETE", path("/v1/agents/{}", agent_id), headers={"If-Match": if_match})
+
+    async def get_experience(self, agent_id: str) -> "Experience":
+        """What the agent has learned from all its users."""
+        found: "Experience" = await self._call("GET", path("/v1/agents/{}/experience", agent_id))
+        return found
+
+    async def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: str | None = None) -> "Experience":
+        """Add lessons; one that is known is seen once more."""
+        found: "Experience" = await self._call("PATCH", path("/v1/agents/{}/experience", agent_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
+        """Experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
+        found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        return found
+
+    async def list_jobs(self) -> "Jobs":
+        """What runs by the clock, when it last ran and what came of it."""
+        found: "Jobs" = await self._call("GET", "/v1/jobs")
+        return found
+
+    async def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
+        """Run a job now, on this tenant's data; with `dry_run` only say what it would do."""
+        found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageOperation":
+        """Operations, newest first."""
+        found: "PageOperation" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_operation(self, operation_id: str) -> "Operation":
+        """How far an operation is, and what came of it."""
+        found: "Operation" = await self._call("GET", path("/v1/operations/{}", operation_id))
+        return found
+
+    async def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
+        """Undo what an operation did; the answer is the operation that does so."""
+        found: "Operation" = await self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def livez(self) -> "Alive":
+        """The process answers."""
+        found: "Alive" = await self._call("GET", "/livez")
+        return found
+
+    async def readyz(self) -> "Ready":
+        """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
+        found: "Ready" = await self._call("GET", "/readyz")
+        return found

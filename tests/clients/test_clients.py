@@ -1,0 +1,105 @@
+"""The clients are made from today's contract, and do what their READMEs say against a running service."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from recalld_client import AsyncRecalld, Problem, Recalld, models
+
+from scripts import generate_clients as generator
+from tests.server import ROOT, Server, serving
+
+CLIENTS = ROOT / "clients"
+OWNER: models.SearchRequest = {"query": "tea", "agent_id": "a", "user_id": "u"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("clients") / "data") as made:
+        yield made
+
+
+def flow(language: str, server: Server) -> str:
+    """The README's code, for that server."""
+    readme = (CLIENTS / {"python": "python", "ts": "typescript"}[language] / "README.md").read_text()
+    (code,) = re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+    return str(code).replace("http://127.0.0.1:8000", str(server.client.base_url).rstrip("/"))
+
+
+def test_they_are_made_from_this_contract() -> None:
+    again = "the contract has changed: run scripts/generate_clients.py"
+    assert generator.PYTHON.read_text(encoding="utf-8") == generator.python_rendered(), again
+    assert generator.fingerprint() in generator.TYPESCRIPT.read_text(encoding="utf-8").partition("\n")[0], again
+
+
+def test_python_does_what_its_readme_says(server: Server) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", flow("python", server)],
+        cwd=CLIENTS / "python",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    said, missed = ended.stdout.splitlines()
+    assert said == "I moved to Boston in May."
+    assert missed.startswith("404 not_found")
+
+
+def test_typescript_does_what_its_readme_says(server: Server, tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("there is no node with npm on this machine")
+    folder = tmp_path / "client"
+    shutil.copytree(CLIENTS / "typescript", folder, ignore=shutil.ignore_patterns("node_modules"))
+    quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--prefer-offline")
+    installed = subprocess.run(
+        [npm, "install", *quiet], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    if installed.returncode:
+        pytest.skip(f"npm cannot install here: {installed.stderr[-200:]}")
+    (folder / "flow.mjs").write_text(flow("ts", server).replace('"recalld-client"', '"./index.js"'))
+    ended = subprocess.run(["node", "flow.mjs"], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "I moved to Boston in May."
+
+
+@pytest.mark.before_store
+@pytest.mark.anyio
+async def test_every_kind_of_call(api: httpx.AsyncClient) -> None:
+    async with AsyncRecalld(http=api) as memory:
+        body: models.MemoryCreate = {
+            "agent_id": "a",
+            "user_id": "u",
+            "content": "Ada drinks tea",
+            "metadata": {"a.b": [1]},
+        }
+        made = await memory.create_memory(body, idempotency_key="once")
+        assert (await memory.create_memory(body, idempotency_key="once"))["memory_id"] == made["memory_id"]
+        assert (await memory.list_memories(pinned=False, user_id="u", limit=1))["items"][0]["metadata"] == {"a.b": [1]}
+        changed = await memory.update_memory(made["memory_id"], {"importance": 0.9, "key": None}, if_match='"1"')
+        assert changed["version"] == 2
+        with pytest.raises(Problem) as stale:
+            await memory.update_memory(made["memory_id"], {"importance": 0.1}, if_match='"1"')
+        assert (stale.value.status, stale.value.code) == (412, "precondition_failed")
+        with pytest.raises(Problem) as wrong:
+            await memory.search_memories({"query": " ", "user_id": "u"})
+        assert wrong.value.errors[0]["pointer"] == "/query"
+        assert (await memory.search_memories(OWNER))["items"][0]["memory"]["content"] == "Ada drinks tea"
+        with pytest.raises(Problem, match="404 not_found"):
+            await memory.get_memory("../x")
+        await memory.delete_memory(made["memory_id"])
+    assert not api.is_closed
+
+
+def test_both_have_a_method_for_each_operation() -> None:
+    wanted = {operation["operationId"] for _, _, operation in generator._operations(generator.document())}
+    assert len(wanted) > 80
+    for kind in (Recalld, AsyncRecalld):
+        assert wanted <= set(vars(kind))
