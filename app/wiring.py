@@ -13,9 +13,11 @@ from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
+from app.consolidation.deeds import Deeds
 from app.consolidation.jobs import ConversationJobs
 from app.consolidation.models import DERIVATIONS
-from app.consolidation.parts import Tools
+from app.consolidation.tidying import TidyingJobs
+from app.consolidation.tools import Tools
 from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
@@ -25,6 +27,7 @@ from app.facts.service import FACT
 from app.forgetting.decay import WORTH_WRITING, DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
+from app.jobs.kinds import CONSOLIDATION, POST_CONVERSATION, SUMMARIZE, UNDO
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
@@ -38,7 +41,7 @@ from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
-from app.sessions.models import MESSAGES, POST_CONVERSATION, SESSIONS, SUMMARIZE
+from app.sessions.models import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
@@ -184,7 +187,10 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     """Every kind of job and what runs it."""
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
-    conversations = ConversationJobs(tools, llm)
+    undo_days = settings.retention.archive_days
+    conversations = ConversationJobs(tools, llm, undo_days)
+    deeds = Deeds(store, clock)
+    undoing = {"forget": forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
     pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
     reembed = Reembed(store, embedder, EMBEDDABLE)
 
@@ -194,15 +200,19 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         embedded = await pending.embed_all()
         return Done({"embedded": embedded + await reembed.catch_up(CAUGHT_UP_AT_ONCE)})
 
+    async def undo(run: Run) -> Done:
+        return await undoing[run.payload["kind"]](run)
+
     handlers: dict[str, Handler] = {
         "decay": DecayJob(store, clock, WORTH_WRITING).handle,
         "expiry": forgetting.expire,
         "retention": forgetting.retain,
         "forget": forgetting.forget,
-        "undo": forgetting.undo,
+        UNDO: undo,
         "embed_pending": embed_pending,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
+        CONSOLIDATION: TidyingJobs(tools, llm, undo_days).handle,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from app.idempotency.models import IDEMPOTENCY
 from app.jobs import operations
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run
+from app.jobs.undoing import undo_each
 from app.memories.decays import Decays
 from app.memories.documents import new_memory, passage, revision
 from app.memories.embeddings import Embeddings
@@ -58,28 +58,13 @@ class ForgettingJobs:
         return Done({"archived": archived}, undo={"by": by, "until": until} if archived else None)
 
     async def undo(self, run: Run) -> Done:
-        """Brings back what can be. A run that was cut short goes on counting where it was: count and deed are one."""
-        payload = run.payload
+        """Brings back what can be."""
         forgetting = self._forgetting(Scope(run.tenant))
-        own = await self._store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
-        back, kept = own["progress"]["done"] if own else 0, 0
-        async for doc in forgetting.archived(payload["undo"]["by"]):
-            if await self._brought_back(run, forgetting, doc, back + 1):
-                back += 1
-            else:
-                kept += 1
-        fields = {"status": "undone", "undo": None}
-        await run.commit([operations.report(run.tenant, payload["operation_id"], self._clock.now(), fields)])
-        return Done({"restored": back, "not_restored": kept}, status="partial" if kept else "succeeded")
 
-    async def _brought_back(self, run: Run, forgetting: Forgetting, doc: Doc, number: int) -> bool:
-        """False where another memory has its place, or somebody is at it."""
-        fields = {"progress": {"done": number, "total": None}}
-        told = operations.report(run.tenant, str(run.lease.job.operation_id), self._clock.now(), fields)
-        with suppress(CommitConflict):
-            await run.commit([*forgetting.bring_back(doc), told])
-            return True
-        return False
+        async def back(doc: Doc) -> list[Change]:
+            return forgetting.bring_back(doc)
+
+        return await undo_each(run, forgetting.archived(run.payload["undo"]["by"]), back)
 
     async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
         """Each of its own, for one that has just changed is no reason to leave the others; how many were made."""
