@@ -6,7 +6,7 @@ somebody has changed one of them since, the whole note stays as it is.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.consolidation.models import DERIVATIONS
@@ -18,8 +18,8 @@ from app.memories.repository import MemoryRepository
 from app.procedures.models import PROCEDURES
 from app.procedures.repository import COUNTED, ProcedureRepository
 from app.profiles.models import AGENTS, USERS
-from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, Store, Update
-from app.storage.filters import Eq, Not, both
+from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, Order, Store, Update
+from app.storage.filters import Eq, both
 from app.storage.scope import Scope
 
 Plan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
@@ -35,22 +35,26 @@ LEFT_ALONE = frozenset({"updated_at", "known"})
 
 
 async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
-    """What takes `changes` back, from what is stored before they are made."""
+    """What takes `changes` back, from what is stored before they are made: for each record the version that they leave
+    it in (`expect`), and for one that was there before, that version (`was`) and the fields that change (`before`)."""
     steps: dict[tuple[str, str], Doc] = {}
     for change in changes:
         if not isinstance(change, Insert | Update) or change.collection.name not in UNDOABLE:
             continue
-        name, doc_id = change.collection.name, _id(change)
-        step = steps.get((name, doc_id))
-        if isinstance(change, Insert):
-            steps[name, doc_id] = {"collection": name, "id": doc_id, "expect": _seen(change.collection, change.doc)}
-        elif step is not None:  # made by the same changes
-            step["expect"]["version"] += change.inc.get("version", 0)
-        elif (old := await store.get(change.collection, change.tenant, doc_id)) is not None:
-            seen = _seen(change.collection, old)
-            seen["version"] += change.inc.get("version", 0)
-            before = {field: old[field] for field in change.set if field not in LEFT_ALONE}
-            steps[name, doc_id] = {"collection": name, "id": doc_id, "expect": seen, "before": before}
+        collection, doc_id = change.collection, _id(change)
+        step = steps.get((collection.name, doc_id))
+        old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+        if step is None and old is not None:
+            step = {"collection": collection.name, "id": doc_id, "expect": _seen(collection, old)}
+            if isinstance(change, Update):
+                step |= {"was": old["version"], "before": {}}
+            steps[collection.name, doc_id] = step
+        if step is None or isinstance(change, Insert):
+            continue
+        step["expect"]["version"] += change.inc.get("version", 0)
+        if old is not None and "before" in step:
+            changed = {field: old[field] for field in change.set if field not in LEFT_ALONE}
+            step["before"] = changed | step["before"]
     return list(steps.values())
 
 
@@ -95,11 +99,28 @@ async def commit_noted(run: Run, plan: Plan, derivation_id: str, of: Doc, attemp
     raise AssertionError("the last attempt returns or raises")
 
 
-def undo_of(run: Run, days: float) -> Doc | None:
-    """What an undo of the run's operation needs, which is possible for so many days from when it was asked for."""
-    asked_at = parse_rfc3339(run.lease.doc["created_at"])
+async def undo_of(run: Run, days: float) -> Doc | None:
+    """What an undo of the run's operation needs, which is possible for so many days from when it was asked for. None
+    where it did nothing, in earlier attempts neither."""
     by = run.lease.job.operation_id
-    return None if by is None else {"by": by, "until": rfc3339(asked_at + timedelta(days=days))}
+    notes = await run.store.find(DERIVATIONS, run.tenant, Eq("operation_id", by)) if by else []
+    if not any(note["undo"] for note in notes):
+        return None
+    asked_at = parse_rfc3339(run.lease.doc["created_at"])
+    return {"by": by, "until": rfc3339(asked_at + timedelta(days=days))}
+
+
+class Moved(NamedTuple):
+    """A record that the undo of a later deed brought back to what it was at one version, as another."""
+
+    was: int
+    now: int
+
+
+def _as_left(doc: Doc, expect: Doc, moved: Moved | None) -> bool:
+    """Whether nobody else has changed it since."""
+    seen = doc if moved is None or moved.now != doc["version"] else doc | {"version": moved.was}
+    return all(seen[name] == value for name, value in expect.items())
 
 
 class Deeds:
@@ -110,30 +131,44 @@ class Deeds:
 
     async def undo(self, run: Run) -> Done:
         """The last deed first. Raises nothing where one cannot be taken back: the operation says how many."""
+        by = str(run.payload["undo"]["by"])
+        moved: dict[tuple[str, str], Moved] = {}
+        async for note in self._notes(run.tenant, by, undone=True):
+            for one in note["undo"]:
+                moved.setdefault((one["collection"], one["id"]), Moved(one["was"], one["now"]))
 
         async def back(note: Doc) -> list[Change] | None:
-            return await self._back(note)
+            return await self._back(note, moved)
 
-        return await undo_each(run, self._notes(run.tenant, run.payload["undo"]["by"]), back)
+        return await undo_each(run, self._notes(run.tenant, by, undone=False), back)
 
-    async def _notes(self, tenant: str, operation_id: str) -> AsyncIterator[Doc]:
+    async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[Doc]:
+        """Notes of deeds that changed something, the last first; of those that were taken back, the first."""
         after = None
-        where = both(Eq("operation_id", operation_id), Not(Eq("undone", True)))
-        while notes := await self._store.find(DERIVATIONS, tenant, where, after=after, limit=PAGE):
+        order: Order = "asc" if undone else "desc"
+        where = both(Eq("operation_id", operation_id), Eq("undone", undone))
+        while notes := await self._store.find(DERIVATIONS, tenant, where, order=order, after=after, limit=PAGE):
             after = DERIVATIONS.after(notes[-1])
             for note in notes:
-                yield note
+                if note["undo"]:
+                    yield note
 
-    async def _back(self, note: Doc) -> list[Change] | None:
+    async def _back(self, note: Doc, moved: dict[tuple[str, str], Moved]) -> list[Change] | None:
         """Records that were made go first: they may have the place of those that come back."""
-        tenant, changes = note["tenant_id"], list[Change]()
+        tenant, changes, steps = note["tenant_id"], list[Change](), list[Doc]()
         for step in sorted(note["undo"], key=lambda step: "before" in step):
+            place = (step["collection"], step["id"])
             collection = UNDOABLE[step["collection"]]
             doc = await self._store.get(collection, tenant, step["id"])
-            if doc is None or any(doc[name] != value for name, value in step["expect"].items()):
+            if doc is None or not _as_left(doc, step["expect"], moved.get(place)):
                 return None
-            changes += self._restored(doc, collection, step) if "before" in step else self._removed(doc, collection)
-        undone = {"undone": True, "undo": []}
+            if "before" not in step:
+                changes += self._removed(doc, collection)
+                continue
+            changes += self._restored(doc, collection, step)
+            steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
+        moved |= {(one["collection"], one["id"]): Moved(one["was"], one["now"]) for one in steps}
+        undone = {"undone": True, "undo": steps}
         expect = {"undone": False}
         return [*changes, Update(DERIVATIONS, tenant, note["derivation_id"], set=undone, expect=expect)]
 

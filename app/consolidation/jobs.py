@@ -7,9 +7,9 @@ from app.consolidation import prompts, transcript
 from app.consolidation.deeds import commit_noted, undo_of
 from app.consolidation.models import DERIVATIONS
 from app.consolidation.parts import PARTS, Part, Skipped, Summary, Talk
-from app.consolidation.told import NO_LLM, Told
+from app.consolidation.told import NO_LLM, Told, Unfinished
 from app.consolidation.tools import ALWAYS, Tools
-from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable, RecalldError
+from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Done, Run
 from app.llm.budget import Budget
 from app.llm.llm import LLM, configured
@@ -27,10 +27,6 @@ SAID_CHARS = 200
 INTERACTION = "interaction"
 
 log = logging.getLogger(__name__)
-
-
-class Unfinished(RecalldError):
-    """Some parts failed: the job comes again for them alone."""
 
 
 class ConversationJobs:
@@ -59,13 +55,13 @@ class ConversationJobs:
             await run.progress(done, len(lines))
         if run.payload.get("ended") and lines:
             await self._note_interaction(run, scope, lines, told)
-        return self._over(run, told, {"messages": done, "llm": None if budget is None else budget.spent})
+        return await self._over(run, told, {"messages": done, "llm": None if budget is None else budget.spent})
 
-    def _over(self, run: Run, told: Told, result: Doc) -> Done:
+    async def _over(self, run: Run, told: Told, result: Doc) -> Done:
         if told.failed and (not told.done or not run.lease.last_attempt):
             raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
         whole = not told.failed and self._llm is not None
-        undo = undo_of(run, self._undo_days) if told.done else None
+        undo = await undo_of(run, self._undo_days)
         return Done({**result, "parts": told.parts}, undo, "succeeded" if whole else "partial")
 
     async def summarize(self, run: Run) -> Done:

@@ -1,4 +1,4 @@
-"""Consolidation: for each agent and user, near-duplicate memories become one.
+"""Consolidation: for each agent and user, near-duplicate memories become one, and what was done is learned from.
 
 By the clock it looks for pairs that have something new, in every tenant, and starts an operation for each that has
 something to do: what it does can be seen, and undone, one by one. By hand it does all of a tenant, or of one user, in
@@ -10,11 +10,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import NamedTuple
 
+from app.actions.models import ACTIONS
 from app.clock import rfc3339
 from app.consolidation import duplicates
 from app.consolidation.deeds import undo_of
 from app.consolidation.merging import Merged, Merging
 from app.consolidation.models import DERIVATIONS
+from app.consolidation.practising import Practising, skipped, waiting
+from app.consolidation.told import NO_LLM, Told, Unfinished
 from app.consolidation.tools import Tools
 from app.jobs import operations
 from app.jobs.kinds import CONSOLIDATION
@@ -44,11 +47,28 @@ class TidyingJobs:
         self._merging = Merging(tools)
 
     async def handle(self, run: Run) -> Done:
+        """By hand, or for one pair. Raises Unfinished where the model failed: the job comes again for the rest."""
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope = Scope.of_bindings(run.tenant, run.payload)
-        merged, dry_run = Merged(), bool(run.payload.get("dry_run"))
-        pairs = await self._pairs(run.tenant, both(_asked(run.payload), scope.writable()))
+        asked = both(_asked(run.payload), scope.writable())
+        dry_run = bool(run.payload.get("dry_run"))
+        merged = await self._merge(run, scope, asked, dry_run=dry_run)
+        told, learned = Told(), {"episodes": 0, "waiting": 0}
+        if dry_run or self._llm is None:
+            learned["waiting"] = await self._tools.store.count(ACTIONS, run.tenant, waiting(asked))
+            told.parts = skipped(learned["waiting"], "a dry run asks no model" if dry_run else NO_LLM)
+        else:
+            learned |= await self._learn(run, scope, asked, self._llm, told)
+        if told.failed and not run.lease.last_attempt:
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
+        result = {"dry_run": dry_run, "memories": merged.told(), **learned, "parts": told.parts}
+        whole = merged.whole and not told.failed and (dry_run or not learned["waiting"])
+        undo = None if dry_run else await undo_of(run, self._undo_days)
+        return Done(result, undo, "succeeded" if whole else "partial")
+
+    async def _merge(self, run: Run, scope: Scope, asked: Filter, *, dry_run: bool) -> Merged:
+        merged, pairs = Merged(), await self._with_memories(run.tenant, asked)
         for number, pair in enumerate(pairs, start=1):
             groups = await self._merging.plan(scope, pair.agent, pair.user)
             if dry_run:
@@ -56,9 +76,18 @@ class TidyingJobs:
             else:
                 await self._merging.apply(run, scope, groups, merged)
             await run.progress(number, len(pairs))
-        result = {"dry_run": dry_run, "memories": merged.told()}
-        did = not dry_run and merged.counts["groups"]
-        return Done(result, undo_of(run, self._undo_days) if did else None, "succeeded" if merged.whole else "partial")
+        return merged
+
+    async def _learn(self, run: Run, scope: Scope, asked: Filter, llm: LLM, told: Told) -> Doc:
+        """One user after the other, as far as the run's budget goes."""
+        practising, budget, done = Practising(self._tools, llm), llm.budget(), 0
+        for pair in await self._with_episodes(run.tenant, asked):
+            assert pair.agent is not None
+            done += await practising.learn(run, scope, pair.agent, pair.user, budget, told)
+            if told.failed:
+                break
+        left = await self._tools.store.count(ACTIONS, run.tenant, waiting(asked))
+        return {"episodes": done, "waiting": left, "llm": budget.spent}
 
     # --- By the clock -------------------------------------------------------------------------------------------------
 
@@ -68,15 +97,19 @@ class TidyingJobs:
         schedule = await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION) or {}
         since = schedule.get("looked_at")
         news = EVERYTHING if since is None else Range("created_at", ge=since)
-        started = 0
-        for pair in await self._pairs(None, news):
-            if await self._merging.plan(Scope(pair.tenant), pair.agent, pair.user):
-                await self._start(run, pair)
-                started += 1
+        pairs = {
+            pair: None
+            for pair in await self._with_memories(None, news)
+            if await self._merging.plan(Scope(pair.tenant), pair.agent, pair.user)
+        }
+        if self._llm is not None:
+            pairs |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
+        for pair in pairs:
+            await self._start(run, pair)
         seen = {"looked_at": rfc3339(looked_at - OVERLAP)}
         with suppress(CommitConflict):  # a schedule that is gone begins anew
             await run.commit([Update(SCHEDULES, SYSTEM, CONSOLIDATION, set=seen)])
-        return Done({"operations": started, "undo_ended": await self._end_undo(run)})
+        return Done({"operations": len(pairs), "undo_ended": await self._end_undo(run)})
 
     async def _end_undo(self, run: Run) -> int:
         """What can be undone no longer is not kept for it."""
@@ -97,13 +130,17 @@ class TidyingJobs:
 
     # --- Whose --------------------------------------------------------------------------------------------------------
 
-    async def _pairs(self, tenant: str | None, where: Filter) -> list[Owner]:
-        """Those that have memories that could be there twice, in the order of their first."""
+    async def _with_memories(self, tenant: str | None, where: Filter) -> list[Owner]:
+        """Pairs with memories that could be there twice, in the order of their first."""
         wanted = both(where, duplicates.candidates(rfc3339(self._tools.clock.now())))
-        found: dict[Owner, None] = {}
-        async for doc in self._all(MEMORIES, tenant, wanted):
-            found[Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"])] = None
-        return list(found)
+        return await self._pairs(MEMORIES, tenant, wanted)
+
+    async def _with_episodes(self, tenant: str | None, where: Filter) -> list[Owner]:
+        return await self._pairs(ACTIONS, tenant, waiting(where))
+
+    async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[Owner]:
+        docs = self._all(collection, tenant, where)
+        return list(dict.fromkeys([Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]) async for doc in docs]))
 
     async def _all(self, collection: Collection, tenant: str | None, where: Filter) -> AsyncIterator[Doc]:
         after = None

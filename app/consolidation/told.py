@@ -2,9 +2,14 @@
 
 from typing import Any
 
+from app.errors import RecalldError
 from app.storage.collection import Doc
 
 NO_LLM = "no language model is configured"
+
+
+class Unfinished(RecalldError):
+    """Some parts failed: the job comes again for them alone."""
 
 
 class Told:

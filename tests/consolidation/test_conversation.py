@@ -7,7 +7,7 @@ from app.consolidation import prompts
 from app.consolidation.models import DERIVATIONS
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
-from tests.consolidation.helpers import end, kept, learned, operation, talk, work
+from tests.consolidation.helpers import end, kept, learned, operation, talk, undo, work
 from tests.embedding.scripted import Reply
 from tests.llm.model import Model
 from tests.memories.helpers import PAIR, Json, problem, remember
@@ -56,6 +56,29 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     service.clock.move(days=1)
     context = await api.post("/v1/context", json={**PAIR, "query": "Recommend me a film.", "session_id": "s2"})
     assert "The user prefers action films." in context.json()["text"]
+
+
+async def test_what_was_learned_can_be_undone(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
+    await api.patch("/v1/users/u/profile", json={"interests": ["tea"]})
+    known = await remember(api, "The user likes romances.")
+    await talk(service, *FILMS)
+    llm.says = {
+        "LearnedMemories": {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]},
+        "LearnedProfile": {"interests": ["action films"]},
+        "LearnedExperience": {"heuristics": ["Ask for the favourite genre first."]},
+    }
+    done = await end(service)
+    assert done["can_undo"] is True
+    undone = await undo(service, done["operation_id"])
+    assert undone["result"] == {"restored": 4, "not_restored": 0}
+    (memory,) = await kept(service, status="any")
+    known.pop("similar")
+    assert memory | {"version": 1, "updated_at": ""} == known | {"updated_at": ""}
+    assert (await api.get("/v1/users/u/profile")).json()["interests"] == ["tea"]
+    assert (await api.get("/v1/agents/a/experience")).json()["heuristics"] == []
+    assert (await api.get("/v1/users/u/interactions")).json()["items"] == []
+    assert (await end(service))["result"]["messages"] == 0, "what was undone is not learned again"
 
 
 async def test_the_model_sees_the_conversation_as_data_and_what_is_known(service: Service, llm: Model) -> None:

@@ -174,7 +174,7 @@ async def test_near_duplicates_are_merged_once_and_undone_exactly(service: Servi
     assert (now[second]["importance"], now[second]["trust"]) == (0.9, 0.9)
     assert sorted(now[second]["tags"]) == ["films", "taste"]
     assert now[second]["source"] == before[second]["source"]
-    assert await found(api, "action films", mode="text") == [
+    assert await found(api, "action films", mode="text", record_access=False) == [
         "User prefers action films",
         "The user prefers horror films.",
     ]
@@ -184,7 +184,7 @@ async def test_near_duplicates_are_merged_once_and_undone_exactly(service: Servi
     assert undone["result"] == {"restored": 1, "not_restored": 0}
     after = {memory["memory_id"]: memory for memory in await kept(service, status="any")}
     assert {one: same(memory) for one, memory in after.items()} == {one: same(each) for one, each in before.items()}
-    assert len(await found(api, "action films", mode="text")) == 4
+    assert len(await found(api, "action films", mode="text", record_access=False)) == 4
     assert (await consolidate(service))["result"]["memories"]["groups"] == 0, "what was undone stays undone"
 
 

@@ -31,6 +31,8 @@ NOTHING: dict[str, Json] = {
         "user_feedback": [],
         "improvement_areas": [],
     },
+    "FoundFacts": {"facts": []},
+    "FoundProcedures": {"procedures": []},
     "Summary": {"summary": "They talked."},
 }
 
