@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 from app import tokens
@@ -13,6 +14,7 @@ from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
+from app.consolidation.days import day_teller
 from app.consolidation.deeds import Deeds
 from app.consolidation.jobs import ConversationJobs
 from app.consolidation.models import DERIVATIONS
@@ -185,7 +187,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Every kind of job and what runs it."""
-    forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
+    teller = None if llm is None else partial(day_teller, llm)
+    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)

@@ -67,13 +67,13 @@ def _shown(number: int, doc: Doc) -> Doc:
     }
 
 
-def chunks(batch: Batch, limit: int = CHUNK_TOKENS) -> Iterator[Batch]:
-    """Runs of at most `limit` tokens and `MOST` episodes, a longer one being one by itself."""
+def chunks(batch: Batch, limit: int = CHUNK_TOKENS, most: int = MOST) -> Iterator[Batch]:
+    """Runs of at most `limit` tokens and `most` episodes, a longer one being one by itself."""
     part: list[Doc] = []
     size = 0
     for doc in batch.docs:
         cost = tokens.count(orjson.dumps(_shown(0, doc)).decode())
-        if part and (size + cost > limit or len(part) == MOST):
+        if part and (size + cost > limit or len(part) == most):
             yield Batch(batch.scope, batch.agent_id, batch.user_id, part)
             part, size = [], 0
         part.append(doc)

@@ -86,7 +86,10 @@ class ConversationJobs:
     # --- What is read -------------------------------------------------------------------------------------------------
 
     async def _session(self, run: Run, scope: Scope) -> Doc | None:
-        return await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
+        """None where it is gone, or is not `of` whom a task named it for."""
+        session = await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
+        named = {name: owner for name, owner in (run.payload.get("of") or {}).items() if owner is not None}
+        return session if session and all(session[name] == owner for name, owner in named.items()) else None
 
     async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.Line]:
         """What was said after that message."""

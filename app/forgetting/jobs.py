@@ -1,7 +1,7 @@
 """The jobs of forgetting: what was asked for, its undo, time limits, retention."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,8 +36,17 @@ RETENTION = "retention"
 
 
 class ForgettingJobs:
-    def __init__(self, store: Store, embedder: Embedder, clock: Clock, retention: RetentionSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        clock: Clock,
+        retention: RetentionSettings,
+        teller: Callable[[], rollup.Tell] | None = None,
+    ) -> None:
+        """`teller`: for each run one who tells of days, where there is a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
+        self._teller = teller
         self._agents = StoredAgentSettings(store)
 
     # --- Asked for ----------------------------------------------------------------------------------------------------
@@ -143,14 +152,14 @@ class ForgettingJobs:
         old = Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
         if run.payload.get("dry_run"):
             return await self._store.count(ACTIONS, tenant, old)
-        done = 0
+        done, tell = 0, None if self._teller is None else self._teller()
         while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=rollup.MOST):
             for day, actions in rollup.by_day(docs).items():
-                await self._roll_up_day(run, day, actions)
+                await self._roll_up_day(run, day, actions, tell)
             done += len(docs)
         return done
 
-    async def _roll_up_day(self, run: Run, day: rollup.Day, actions: list[Doc]) -> None:
+    async def _roll_up_day(self, run: Run, day: rollup.Day, actions: list[Doc], tell: rollup.Tell | None) -> None:
         """The summary and the deletion of what it sums up are one commit. Late actions are added to the day's one."""
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))
@@ -160,26 +169,30 @@ class ForgettingJobs:
         earlier = rollup.counts_of(found[0]) if found else None
         counts = rollup.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
+        source: Doc = {}
+        if tell is not None and (told := await tell(actions, rollup.text_of(counts))):
+            counts |= {rollup.TEXT: told["text"]}
+            source = {name: told[name] for name in ("model", "prompt_version")}
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
         if earlier is not None:
-            summary = await self._added(memories, found[0], rollup.sentence(date, counts), counts, ids)
+            summary = await self._added(memories, found[0], rollup.sentence(date, counts), counts, ids, source)
         else:
             key = None if found else f"actions:{date}"  # a caller's own memory may have the name: it stays theirs
-            summary = await self._summed_up(memories, day, key, counts, ids)
+            summary = await self._summed_up(memories, day, key, counts, ids, source)
         await run.commit([*summary, *deletes])
 
     async def _added(
-        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str]
+        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], told: Doc
     ) -> list[Change]:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        source = old["source"] | {"action_ids": [*old["source"]["action_ids"], *ids][: rollup.MAX_IDS]}
+        source = old["source"] | told | {"action_ids": [*old["source"]["action_ids"], *ids][: rollup.MAX_IDS]}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         (entry,) = await embeddings.entries([passage(old | changed)])
         changed["embedding"] = embeddings.info(entry)
         return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
 
     async def _summed_up(
-        self, memories: MemoryRepository, day: rollup.Day, key: str | None, counts: Doc, ids: list[str]
+        self, memories: MemoryRepository, day: rollup.Day, key: str | None, counts: Doc, ids: list[str], told: Doc
     ) -> list[Change]:
         _, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
@@ -193,7 +206,7 @@ class ForgettingJobs:
             "metadata": counts,
             "event_at": f"{date}T00:00:00.000Z",
         }
-        source = {"origin": "consolidation", "action_ids": ids[: rollup.MAX_IDS]}
+        source = {"origin": "consolidation", "action_ids": ids[: rollup.MAX_IDS], **told}
         doc = new_memory(fields, source, now, unique=False)
         (entry,) = await embeddings.entries([passage(doc)])
         return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)
