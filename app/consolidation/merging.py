@@ -7,6 +7,7 @@ from app.clock import rfc3339, to_ms
 from app.consolidation import duplicates
 from app.consolidation.deeds import commit_noted
 from app.consolidation.duplicates import Group
+from app.consolidation.models import DERIVATIONS
 from app.consolidation.tools import Tools
 from app.ids import new_id
 from app.jobs.runner import Run
@@ -14,13 +15,15 @@ from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.storage.collection import Change, CommitConflict, Doc
-from app.storage.filters import both
+from app.storage.filters import Eq, both
 from app.storage.scope import Scope
 
-PAGE = 500
+PAGE = 200
 MOST = 1_000
 """Memories that one run retires."""
 SHOWN = 100
+MERGED = "merged"
+"""Where the note of a group has its ids."""
 
 
 @dataclass(slots=True)
@@ -30,17 +33,17 @@ class Merged:
     groups: list[Doc] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, group: Group) -> None:
+    def add(self, group: Doc) -> None:
+        """`kept` and `retired`, by their ids."""
         self.counts["groups"] += 1
-        self.counts["retired"] += len(group.retired)
+        self.counts["retired"] += len(group["retired"])
         if len(self.groups) < SHOWN:
-            retired = [doc["memory_id"] for doc in group.retired]
-            self.groups.append({"kept": group.kept["memory_id"], "retired": retired})
+            self.groups.append(group)
 
     def plan(self, groups: list[Group]) -> None:
-        """What a run would do."""
+        """What a run does, or would do."""
         for group in groups:
-            self.add(group)
+            self.add(_ids(group))
             self.counts["left"] += group.left
 
     @property
@@ -50,6 +53,10 @@ class Merged:
     def told(self) -> Doc:
         counts = {name: self.counts[name] for name in ("groups", "retired", "left", "unverified")}
         return {**counts, "items": self.groups}
+
+
+def _ids(group: Group) -> Doc:
+    return {"kept": group.kept["memory_id"], "retired": [doc["memory_id"] for doc in group.retired]}
 
 
 class Merging:
@@ -85,6 +92,17 @@ class Merging:
         importance = {doc["memory_id"]: await decays.importance(doc, now) for doc in docs}
         return [group for each in alike.values() for group in duplicates.groups(each, importance)]
 
+    async def before(self, run: Run) -> Merged:
+        """What earlier attempts of the run did."""
+        merged, after = Merged(), None
+        where = Eq("operation_id", str(run.lease.job.operation_id))
+        while notes := await run.store.find(DERIVATIONS, run.tenant, where, order="asc", after=after, limit=PAGE):
+            after = DERIVATIONS.after(notes[-1])
+            for note in notes:
+                if MERGED in note["result"]:
+                    merged.add(note["result"][MERGED])
+        return merged
+
     async def apply(self, run: Run, scope: Scope, groups: list[Group], merged: Merged) -> None:
         """Each group in a commit of its own, until `MOST` are retired in this run: what is left is counted."""
         for group in groups:
@@ -105,7 +123,7 @@ class Merging:
             changes = memories.revise(group.kept, group.gains, now)
             for doc in group.retired:
                 changes += memories.retire(doc, kept_id, now)
-            return {"kept": kept_id, "retired": len(group.retired)}, changes
+            return {MERGED: _ids(group)}, changes
 
         owner = {name: group.kept[name] for name in ("agent_id", "user_id")}
         try:

@@ -68,7 +68,7 @@ class TidyingJobs:
         return Done(result, undo, "succeeded" if whole else "partial")
 
     async def _merge(self, run: Run, scope: Scope, asked: Filter, *, dry_run: bool) -> Merged:
-        merged, pairs = Merged(), await self._with_memories(run.tenant, asked)
+        merged, pairs = await self._merging.before(run), await self._with_memories(run.tenant, asked)
         for number, pair in enumerate(pairs, start=1):
             groups = await self._merging.plan(scope, pair.agent, pair.user)
             if dry_run:

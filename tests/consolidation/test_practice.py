@@ -14,7 +14,7 @@ from tests.conftest import Service
 from tests.consolidation.helpers import consolidate, operation, undo, work
 from tests.embedding.scripted import Reply
 from tests.llm.model import Model
-from tests.memories.helpers import PAIR, Json
+from tests.memories.helpers import PAIR, Json, remember
 from tests.procedures.helpers import learn
 
 pytestmark = pytest.mark.anyio
@@ -232,6 +232,8 @@ async def test_a_part_that_fails_is_tried_again_and_loses_no_episode(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await done(api)
+    for told in ("Likes tea", "The user likes tea."):
+        await remember(api, told)
     llm.says["FoundFacts"] = {"facts": [fact("PostgreSQL 16", 1)]}
     llm.says["FoundProcedures"] = {"procedures": [{"name": 1}]}
     answer = await api.post("/v1/jobs/consolidation/run", json={})
@@ -245,7 +247,8 @@ async def test_a_part_that_fails_is_tried_again_and_loses_no_episode(
     assert [shape for shape, *_ in llm.asked[asked:]] == ["FoundProcedures"]
     over = await operation(service, answer.json()["operation_id"])
     assert (over["status"], over["result"]["episodes"]) == ("succeeded", 3)
-    assert (await undo(service, over["operation_id"]))["result"] == {"restored": 2, "not_restored": 0}
+    assert over["result"]["memories"]["retired"] == 1, "by the first attempt"
+    assert (await undo(service, over["operation_id"]))["result"] == {"restored": 3, "not_restored": 0}
 
 
 async def test_a_model_that_stays_away_ends_as_partial_and_the_episodes_wait(
