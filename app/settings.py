@@ -73,6 +73,9 @@ class JobSettings(_Group):
     decay_seconds: int = Field(3600, ge=1, description="How often faded importance is written down.")
     expiry_seconds: int = Field(600, ge=1, description="How often what has passed its time is deleted.")
     retention_seconds: int = Field(3600, ge=1, description="How often old action logs are rolled up.")
+    consolidation_seconds: int = Field(
+        86_400, ge=1, description="How often near-duplicate memories are merged and what was done is learned from."
+    )
     embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 from app import tokens
@@ -13,9 +14,12 @@ from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
+from app.consolidation.days import day_teller
+from app.consolidation.deeds import Deeds
 from app.consolidation.jobs import ConversationJobs
 from app.consolidation.models import DERIVATIONS
-from app.consolidation.parts import Tools
+from app.consolidation.tidying import TidyingJobs
+from app.consolidation.tools import Tools
 from app.embedding.embedder import Embedder
 from app.embedding.opening import open_embedder
 from app.embedding.options import Options
@@ -25,6 +29,7 @@ from app.facts.service import FACT
 from app.forgetting.decay import WORTH_WRITING, DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
+from app.jobs.kinds import CONSOLIDATION, POST_CONVERSATION, SUMMARIZE, UNDO
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
@@ -38,7 +43,7 @@ from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
-from app.sessions.models import MESSAGES, POST_CONVERSATION, SESSIONS, SUMMARIZE
+from app.sessions.models import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.state import Resources, State
 from app.storage.collection import Collection, Store
@@ -185,9 +190,13 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Every kind of job and what runs it."""
-    forgetting = ForgettingJobs(store, embedder, clock, settings.retention)
+    teller = None if llm is None else partial(day_teller, llm)
+    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
-    conversations = ConversationJobs(tools, llm)
+    undo_days = settings.retention.archive_days
+    conversations = ConversationJobs(tools, llm, undo_days)
+    deeds = Deeds(store, clock)
+    undoing = {"forget": forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
     pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
     reembed = Reembed(store, embedder, EMBEDDABLE)
 
@@ -197,15 +206,19 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         embedded = await pending.embed_all()
         return Done({"embedded": embedded + await reembed.catch_up(CAUGHT_UP_AT_ONCE)})
 
+    async def undo(run: Run) -> Done:
+        return await undoing[run.payload["kind"]](run)
+
     handlers: dict[str, Handler] = {
         "decay": DecayJob(store, clock, WORTH_WRITING).handle,
         "expiry": forgetting.expire,
         "retention": forgetting.retain,
         "forget": forgetting.forget,
-        "undo": forgetting.undo,
+        UNDO: undo,
         "embed_pending": embed_pending,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
+        CONSOLIDATION: TidyingJobs(tools, llm, undo_days).handle,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
 

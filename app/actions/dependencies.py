@@ -16,7 +16,7 @@ async def action_service(request: Request) -> ActionService:
     held, caller = calling(request)
     actions = Repository(held.store, caller.scope, ACTIONS)
     lookup = Lookup(held.store, caller.scope, held.embedder, ACTIONS)
-    return ActionService(actions, Embeddings(held.embedder), lookup, held.clock)
+    return ActionService(actions, Embeddings(held.embedder), lookup, held.clock, learns=held.llm is not None)
 
 
 Actions = Annotated[ActionService, Depends(action_service)]

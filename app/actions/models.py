@@ -17,10 +17,12 @@ ACTIONS = Collection(
         "tags": "list",
         "timestamp": "time",
         "created_at": "time",
+        "consolidated_at": "time",
     },
     order="timestamp",
     indexes=(
         ("agent_id", "user_id"),
+        ("agent_id", "user_id", "consolidated_at"),
         ("agent_id", "action_type"),
         ("agent_id",),
         ("user_id",),
@@ -36,4 +38,5 @@ ACTIONS = Collection(
         anchor=("timestamp",),
     ),
 )
-INTERNAL = frozenset({"tenant_id", "content_hash"})
+INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
+"""Fields that never leave the service. `consolidated_at`: when it was learned from; not there before."""

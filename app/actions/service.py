@@ -1,7 +1,7 @@
 """The rules of episodic memory. Methods that write return an `Outcome` and commit nothing."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta, tzinfo
 from typing import Any
@@ -15,21 +15,30 @@ from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
+from app.jobs import operations
+from app.jobs.kinds import CONSOLIDATION
 from app.memories.embeddings import Embeddings, Passage
 from app.memories.lookup import Lookup, Wanted
 from app.memories.pending import Embeddable, note
+from app.memories.repository import of_pair
 from app.storage.collection import Change, Doc
-from app.storage.filters import Eq, Filter, Has, Range, both
+from app.storage.filters import Absent, Eq, Filter, Has, Range, both
 from app.storage.repository import Listing, Repository
 from app.storage.text import content_hash
 
 BATCH = 500
 ONE_LINE = 200
+LEARN_EVERY = 20
+"""Episodes of an agent and user."""
 
 
 class ActionService:
-    def __init__(self, actions: Repository, embeddings: Embeddings, lookup: Lookup, clock: Clock) -> None:
+    def __init__(
+        self, actions: Repository, embeddings: Embeddings, lookup: Lookup, clock: Clock, *, learns: bool = False
+    ) -> None:
+        """`learns`: there is a language model that reads what was done."""
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
+        self._learns = learns
 
     async def log_one(self, body: ActionCreate, precondition: Precondition) -> Outcome:
         outcome = await self.log([body], precondition)
@@ -49,7 +58,22 @@ class ActionService:
             changes.append(self._actions.insert(doc, entry))
             if entry.vector is None:
                 changes.append(note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
+        changes += await self._consolidate(docs)
         return Outcome({"items": [render(doc) for doc in docs]}, changes, 201)
+
+    async def _consolidate(self, docs: Sequence[Doc]) -> list[Change]:
+        """An operation that learns from them, each time that so many have come of an agent and user. Two callers at
+        once may both miss the moment: then the next so many, or the clock, bring it."""
+        changes: list[Change] = []
+        pairs = Counter((doc["agent_id"], doc["user_id"]) for doc in docs) if self._learns else {}
+        for (agent, user), new in pairs.items():
+            waiting = await self._actions.count(both(of_pair(agent, user), Absent("consolidated_at")))
+            if waiting // LEARN_EVERY != (waiting + new) // LEARN_EVERY:
+                owner, scope = {"agent_id": agent, "user_id": user}, self._actions.scope
+                payload = {"pair": owner, **scope.bindings()}
+                _, queued = operations.start(scope, CONSOLIDATION, payload, self._clock.now(), **owner)
+                changes += queued
+        return changes
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
         docs, cursor = await self._actions.page(_listed(asked), listing, mark=repr(sorted(asked.items())))

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.auth.dependencies import calling
-from app.consolidation.parts import Tools
 from app.consolidation.service import Learning
+from app.consolidation.tools import Tools
 
 
 async def learning(request: Request) -> Learning:

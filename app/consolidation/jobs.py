@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
-from app.clock import rfc3339
 from app.consolidation import prompts, transcript
+from app.consolidation.deeds import commit_noted, undo_of
 from app.consolidation.models import DERIVATIONS
-from app.consolidation.parts import ALWAYS, PARTS, Part, Plan, Skipped, Summary, Talk, Tools
-from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable, RecalldError
+from app.consolidation.parts import PARTS, Part, Skipped, Summary, Talk
+from app.consolidation.told import NO_LLM, Told, Unfinished
+from app.consolidation.tools import ALWAYS, Tools
+from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Done, Run
 from app.llm.budget import Budget
 from app.llm.llm import LLM, configured
@@ -17,26 +18,20 @@ from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
 from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
-from app.storage.collection import Change, CommitConflict, Doc, Insert, Update
+from app.storage.collection import Change, CommitConflict, Doc, Update
 from app.storage.filters import Eq, both
 from app.storage.scope import Scope
 
 PAGE = 500
-REPLANS = 8
 SAID_CHARS = 200
 INTERACTION = "interaction"
-NO_LLM = "no language model is configured"
 
 log = logging.getLogger(__name__)
 
 
-class Unfinished(RecalldError):
-    """Some parts failed: the job comes again for them alone."""
-
-
 class ConversationJobs:
-    def __init__(self, tools: Tools, llm: LLM | None) -> None:
-        self._tools, self._llm = tools, llm
+    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
+        self._tools, self._llm, self._undo_days = tools, llm, undo_days
 
     async def learn(self, run: Run) -> Done:
         """What came since the last time, part by part. What is done stays done when another part fails: the job is
@@ -60,13 +55,14 @@ class ConversationJobs:
             await run.progress(done, len(lines))
         if run.payload.get("ended") and lines:
             await self._note_interaction(run, scope, lines, told)
-        return self._over(run, told, {"messages": done, "llm": None if budget is None else budget.spent})
+        return await self._over(run, told, {"messages": done, "llm": None if budget is None else budget.spent})
 
-    def _over(self, run: Run, told: "Told", result: Doc) -> Done:
+    async def _over(self, run: Run, told: Told, result: Doc) -> Done:
         if told.failed and (not told.done or not run.lease.last_attempt):
             raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
         whole = not told.failed and self._llm is not None
-        return Done({**result, "parts": told.parts}, status="succeeded" if whole else "partial")
+        undo = await undo_of(run, self._undo_days)
+        return Done({**result, "parts": told.parts}, undo, "succeeded" if whole else "partial")
 
     async def summarize(self, run: Run) -> Done:
         """A summary of all that the session holds, made anew. Raises what the model's client raises."""
@@ -90,7 +86,10 @@ class ConversationJobs:
     # --- What is read -------------------------------------------------------------------------------------------------
 
     async def _session(self, run: Run, scope: Scope) -> Doc | None:
-        return await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
+        """None where it is gone, or is not `of` whom a task named it for."""
+        session = await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
+        named = {name: owner for name, owner in (run.payload.get("of") or {}).items() if owner is not None}
+        return session if session and all(session[name] == owner for name, owner in named.items()) else None
 
     async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.Line]:
         """What was said after that message."""
@@ -114,7 +113,7 @@ class ConversationJobs:
 
     # --- One part -----------------------------------------------------------------------------------------------------
 
-    async def _learn(self, run: Run, part: Part, talk: Talk, budget: Budget | None, told: "Told") -> None:
+    async def _learn(self, run: Run, part: Part, talk: Talk, budget: Budget | None, told: Told) -> None:
         if self._llm is None or budget is None:
             told.skip(part.name, NO_LLM)
             return
@@ -127,7 +126,7 @@ class ConversationJobs:
             return
         try:
             plan = await part.learn(self._tools, talk, self._llm, budget)
-            told.add(part.name, await self._commit(run, plan, talk, made_of))
+            told.add(part.name, await commit_noted(run, plan, made_of, self._stretch(talk)) or {})
         except Skipped as why:
             told.skip(part.name, str(why))
         except Forbidden as fault:
@@ -136,37 +135,11 @@ class ConversationJobs:
             log.warning("a part was not learned", extra={"part": part.name, "code": fault.code})
             told.fail(part.name, fault.detail)
 
-    async def _commit(self, run: Run, plan: Plan, talk: Talk, made_of: str) -> Doc:
-        """The changes and the note that they were made are one. Another worker's note means that they are there."""
-        for attempt in range(REPLANS):
-            result, changes = await plan()
-            result.pop("items", None)
-            try:
-                await run.commit([*changes, self._note(run, talk, made_of, result)])
-            except CommitConflict as conflict:
-                if conflict.collection == DERIVATIONS.name:
-                    return {}
-                if attempt + 1 == REPLANS:
-                    raise
-                continue
-            return result
-        raise AssertionError("the last attempt returns or raises")
-
-    def _note(self, run: Run, talk: Talk, made_of: str, result: Doc) -> Insert:
+    def _stretch(self, talk: Talk) -> Doc:
+        """Whose it is, and of what, for the note."""
         assert talk.session is not None
-        return Insert(
-            DERIVATIONS,
-            {
-                "tenant_id": run.tenant,
-                "derivation_id": made_of,
-                **talk.owner,
-                "session_id": talk.session["session_id"],
-                "from_seq": talk.lines[0].seq,
-                "to_seq": talk.lines[-1].seq,
-                "result": result,
-                "created_at": rfc3339(self._tools.clock.now()),
-            },
-        )
+        seqs = {"from_seq": talk.lines[0].seq, "to_seq": talk.lines[-1].seq}
+        return {**talk.owner, "session_id": talk.session["session_id"], **seqs}
 
     async def _learned(self, run: Run, session: Doc, seq: int) -> None:
         """Without a model nothing was learned: what was said waits for one."""
@@ -179,7 +152,7 @@ class ConversationJobs:
         except CommitConflict:
             log.info("the session is gone")
 
-    async def _note_interaction(self, run: Run, scope: Scope, lines: Sequence[transcript.Line], told: "Told") -> None:
+    async def _note_interaction(self, run: Run, scope: Scope, lines: Sequence[transcript.Line], told: Told) -> None:
         """Needs no model: without a summary, the user's first words stand for the conversation."""
         session = await self._session(run, scope)
         if session is None or session["memorize"] == "none":
@@ -197,41 +170,9 @@ class ConversationJobs:
             return {"noted": 1}, list(outcome.changes)
 
         try:
-            told.add(INTERACTION, await self._commit(run, plan, talk, made_of))
+            told.add(INTERACTION, await commit_noted(run, plan, made_of, self._stretch(talk)) or {})
         except Forbidden as fault:
             told.skip(INTERACTION, fault.detail)
-
-
-class Told:
-    """What came of each part, over all stretches of the conversation."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, Doc] = {}
-        self.failed: dict[str, str] = {}
-        self.done = False
-
-    def add(self, name: str, result: Doc) -> None:
-        self.done = True
-        part = self.parts.setdefault(name, {})
-        part["status"] = "done"
-        for key, value in result.items():
-            part[key] = _sum(part.get(key), value)
-
-    def skip(self, name: str, why: str) -> None:
-        self.parts.setdefault(name, {"status": "skipped", "reason": why})
-
-    def fail(self, name: str, why: str) -> None:
-        self.failed[name] = why
-        self.parts[name] = {**self.parts.get(name, {}), "status": "failed", "reason": why}
-
-
-def _sum(old: Any, new: Any) -> Any:
-    """Counts and lists grow; a text is the last one."""
-    if old is None or isinstance(new, str):
-        return new
-    if isinstance(new, dict):
-        return {key: _sum(old.get(key), new.get(key, 0)) for key in {**old, **new}}
-    return old + new
 
 
 def _derivation_id(part: str, prompt_id: str, talk: Talk) -> str:

@@ -4,19 +4,19 @@ A part reads again whenever it plans, so that a plan which met a conflict is mad
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from app.clock import Clock, rfc3339, to_ms
+from app.clock import rfc3339, to_ms
 from app.consolidation import merge, prompts, shapes
+from app.consolidation.deeds import Plan
+from app.consolidation.tools import ALWAYS, Tools
 from app.consolidation.transcript import Line, data
-from app.embedding.embedder import Embedder
 from app.facts.models import FACTS
 from app.facts.query import View
 from app.facts.repository import FactRepository
 from app.facts.service import FactService
-from app.idempotency.precondition import Precondition
 from app.llm.budget import Budget
 from app.llm.llm import LLM
 from app.memories.decays import Decays
@@ -26,15 +26,11 @@ from app.memories.lookup import Lookup, Wanted
 from app.memories.models import MEMORIES
 from app.memories.remember import Remember
 from app.memories.repository import MemoryRepository
-from app.memories.service import MemoryService
 from app.profiles.merge import EMPTY_PROFILE, merge_experience
 from app.profiles.models import AGENTS, USERS
 from app.profiles.schemas import ProfilePatch
-from app.profiles.users import UserService
 from app.sessions.models import SESSIONS
-from app.settings import LimitSettings
-from app.state import AgentSettings
-from app.storage.collection import Change, Doc, Store, Update
+from app.storage.collection import Change, Doc, Update
 from app.storage.filters import Eq, Not, both
 from app.storage.repository import Repository, unexpired
 from app.storage.scope import Pair, Scope
@@ -42,25 +38,6 @@ from app.storage.scope import Pair, Scope
 KNOWN_MEMORIES = 20
 KNOWN_FACTS = 30
 QUERY_CHARS = 2_000
-
-Plan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
-"""What came of it, for the operation's result, and the changes that make it true."""
-
-ALWAYS = Precondition(None)
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    store: Store
-    embedder: Embedder
-    clock: Clock
-    agents: AgentSettings
-    limits: LimitSettings
-
-    def users(self, scope: Scope) -> UserService:
-        decays = Decays(self.agents, scope.tenant)
-        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
-        return UserService(Repository(self.store, scope, USERS), memories, self.limits, self.clock)
 
 
 @dataclass(frozen=True, slots=True)

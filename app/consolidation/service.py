@@ -4,13 +4,15 @@ from dataclasses import dataclass, replace
 
 from app.clock import rfc3339
 from app.consolidation import transcript
-from app.consolidation.parts import Memories, Plan, Talk, Tools
+from app.consolidation.deeds import Plan
+from app.consolidation.parts import Memories, Talk
 from app.consolidation.schemas import ExtractRequest
+from app.consolidation.tools import Tools
 from app.errors import invalid
 from app.idempotency.write import Outcome
 from app.jobs import operations
+from app.jobs.kinds import SUMMARIZE
 from app.llm.llm import LLM, configured
-from app.sessions.models import SUMMARIZE
 from app.sessions.repository import SessionRepository
 from app.storage.collection import Doc
 from app.storage.scope import Scope

@@ -44,6 +44,37 @@ class Preference(Shape):
     value: Line
 
 
+class FoundFact(Shape):
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    object: Line
+    cardinality: Literal["one", "many"]
+    valid_from: Annotated[str, StringConstraints(max_length=40)] | None
+    episode_numbers: Annotated[list[int], Field(max_length=100)]
+
+
+class FoundFacts(Shape):
+    facts: Annotated[list[FoundFact], Field(max_length=50)]
+
+
+class FoundProcedure(Shape):
+    procedure_id: Annotated[str, StringConstraints(max_length=128)] | None
+    name: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
+    trigger: Line
+    preconditions: Lines
+    steps: Annotated[list[Line], Field(min_length=1, max_length=30)]
+    notes: Lines
+    episode_numbers: Annotated[list[int], Field(max_length=100)]
+
+
+class FoundProcedures(Shape):
+    procedures: Annotated[list[FoundProcedure], Field(max_length=20)]
+
+
+class DayText(Shape):
+    text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+
+
 class LearnedProfile(Shape):
     name: Line | None
     age: Annotated[int, Field(ge=0, le=150)] | None

@@ -1,8 +1,7 @@
 """The jobs of forgetting: what was asked for, its undo, time limits, retention."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from app.idempotency.models import IDEMPOTENCY
 from app.jobs import operations
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run
+from app.jobs.undoing import undo_each
 from app.memories.decays import Decays
 from app.memories.documents import new_memory, passage, revision
 from app.memories.embeddings import Embeddings
@@ -36,8 +36,17 @@ RETENTION = "retention"
 
 
 class ForgettingJobs:
-    def __init__(self, store: Store, embedder: Embedder, clock: Clock, retention: RetentionSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        clock: Clock,
+        retention: RetentionSettings,
+        teller: Callable[[], rollup.Tell] | None = None,
+    ) -> None:
+        """`teller`: for each run one who tells of days, where there is a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
+        self._teller = teller
         self._agents = StoredAgentSettings(store)
 
     # --- Asked for ----------------------------------------------------------------------------------------------------
@@ -58,28 +67,13 @@ class ForgettingJobs:
         return Done({"archived": archived}, undo={"by": by, "until": until} if archived else None)
 
     async def undo(self, run: Run) -> Done:
-        """Brings back what can be. A run that was cut short goes on counting where it was: count and deed are one."""
-        payload = run.payload
+        """Brings back what can be."""
         forgetting = self._forgetting(Scope(run.tenant))
-        own = await self._store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
-        back, kept = own["progress"]["done"] if own else 0, 0
-        async for doc in forgetting.archived(payload["undo"]["by"]):
-            if await self._brought_back(run, forgetting, doc, back + 1):
-                back += 1
-            else:
-                kept += 1
-        fields = {"status": "undone", "undo": None}
-        await run.commit([operations.report(run.tenant, payload["operation_id"], self._clock.now(), fields)])
-        return Done({"restored": back, "not_restored": kept}, status="partial" if kept else "succeeded")
 
-    async def _brought_back(self, run: Run, forgetting: Forgetting, doc: Doc, number: int) -> bool:
-        """False where another memory has its place, or somebody is at it."""
-        fields = {"progress": {"done": number, "total": None}}
-        told = operations.report(run.tenant, str(run.lease.job.operation_id), self._clock.now(), fields)
-        with suppress(CommitConflict):
-            await run.commit([*forgetting.bring_back(doc), told])
-            return True
-        return False
+        async def back(doc: Doc) -> list[Change]:
+            return forgetting.bring_back(doc)
+
+        return await undo_each(run, forgetting.archived(run.payload["undo"]["by"]), back)
 
     async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
         """Each of its own, for one that has just changed is no reason to leave the others; how many were made."""
@@ -158,14 +152,14 @@ class ForgettingJobs:
         old = Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
         if run.payload.get("dry_run"):
             return await self._store.count(ACTIONS, tenant, old)
-        done = 0
+        done, tell = 0, None if self._teller is None else self._teller()
         while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=rollup.MOST):
             for day, actions in rollup.by_day(docs).items():
-                await self._roll_up_day(run, day, actions)
+                await self._roll_up_day(run, day, actions, tell)
             done += len(docs)
         return done
 
-    async def _roll_up_day(self, run: Run, day: rollup.Day, actions: list[Doc]) -> None:
+    async def _roll_up_day(self, run: Run, day: rollup.Day, actions: list[Doc], tell: rollup.Tell | None) -> None:
         """The summary and the deletion of what it sums up are one commit. Late actions are added to the day's one."""
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))
@@ -175,26 +169,30 @@ class ForgettingJobs:
         earlier = rollup.counts_of(found[0]) if found else None
         counts = rollup.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
+        source: Doc = {}
+        if tell is not None and (told := await tell(actions, rollup.text_of(counts))):
+            counts |= {rollup.TEXT: told["text"]}
+            source = {name: told[name] for name in ("model", "prompt_version")}
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
         if earlier is not None:
-            summary = await self._added(memories, found[0], rollup.sentence(date, counts), counts, ids)
+            summary = await self._added(memories, found[0], rollup.sentence(date, counts), counts, ids, source)
         else:
             key = None if found else f"actions:{date}"  # a caller's own memory may have the name: it stays theirs
-            summary = await self._summed_up(memories, day, key, counts, ids)
+            summary = await self._summed_up(memories, day, key, counts, ids, source)
         await run.commit([*summary, *deletes])
 
     async def _added(
-        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str]
+        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], told: Doc
     ) -> list[Change]:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        source = old["source"] | {"action_ids": [*old["source"]["action_ids"], *ids][: rollup.MAX_IDS]}
+        source = old["source"] | told | {"action_ids": [*old["source"]["action_ids"], *ids][: rollup.MAX_IDS]}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         (entry,) = await embeddings.entries([passage(old | changed)])
         changed["embedding"] = embeddings.info(entry)
         return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
 
     async def _summed_up(
-        self, memories: MemoryRepository, day: rollup.Day, key: str | None, counts: Doc, ids: list[str]
+        self, memories: MemoryRepository, day: rollup.Day, key: str | None, counts: Doc, ids: list[str], told: Doc
     ) -> list[Change]:
         _, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
@@ -208,7 +206,7 @@ class ForgettingJobs:
             "metadata": counts,
             "event_at": f"{date}T00:00:00.000Z",
         }
-        source = {"origin": "consolidation", "action_ids": ids[: rollup.MAX_IDS]}
+        source = {"origin": "consolidation", "action_ids": ids[: rollup.MAX_IDS], **told}
         doc = new_memory(fields, source, now, unique=False)
         (entry,) = await embeddings.entries([passage(doc)])
         return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)

@@ -1,8 +1,8 @@
 """Rolling up action logs, pure: what a day of an agent with a user comes to."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from app.storage.collection import Doc
 
@@ -12,6 +12,11 @@ MAX_IDS = 10_000
 MOST = 1_000
 """Actions rolled up in one commit."""
 IMPORTANCE = 0.4
+TEXT = "text"
+
+Tell: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
+"""A text of a day's actions that goes on from an earlier one, with its `model` and `prompt_version`; None: there is
+none. It raises nothing: counts go on without it."""
 
 
 def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
@@ -42,10 +47,18 @@ def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
     return {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
 
 
+def text_of(counts: Doc) -> str | None:
+    """What a language model told of the day, where one did."""
+    text = counts.get(TEXT)
+    return text if isinstance(text, str) else None
+
+
 def sentence(day: str, counts: Doc) -> str:
-    """The roll-up as a text that can be found."""
+    """The roll-up as a text that can be found: its counts, and what was told of it."""
     total = sum(counts["outcomes"].values())
-    return f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."
+    counted = f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."
+    text = text_of(counts)
+    return counted if text is None else f"{counted} {text}"
 
 
 def _listed(counts: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +22,8 @@ from app.storage.collection import Change, CommitConflict, Committed, Delete, Do
 
 ATTEMPTS = 64
 LEASE = timedelta(seconds=30)
-"""A crash blocks its key for so long. One that works longer loses it, and then commits nothing."""
+"""A crash blocks its key for so long. One that works longer renews it; one that could not, and lost it to another
+request, commits nothing."""
 KEPT = timedelta(hours=24)
 _NOTHING = Committed({}, 0)
 
@@ -67,14 +69,15 @@ class Request:
 _FREEING: set[asyncio.Task[None]] = set()
 
 
-async def write(store: Store, clock: Clock, request: Request | None, plan: Plan) -> Answer:
+async def write(store: Store, clock: Clock, request: Request | None, plan: Plan, lease: timedelta = LEASE) -> Answer:
     """Raises what the plan raises, and Conflict where others win every race."""
     if request is None:
         return await _attempt(store, plan, lambda outcome: ())
-    claim = _Claim(store, clock, request)
+    claim = _Claim(store, clock, request, lease)
     stored = await claim.take()
     if stored is not None:
         return stored
+    renewing = asyncio.create_task(claim.renew(), context=Context())
     try:
         return await _attempt(store, plan, claim.settle)
     except StoreUnavailable:  # freeing waits for the same store: the caller is told first, whose patience is over
@@ -85,6 +88,8 @@ async def write(store: Store, clock: Clock, request: Request | None, plan: Plan)
     except BaseException:
         await asyncio.shield(claim.free())
         raise
+    finally:
+        renewing.cancel()
 
 
 async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[Change]]) -> Answer:
@@ -109,8 +114,8 @@ async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[
 
 
 class _Claim:
-    def __init__(self, store: Store, clock: Clock, request: Request) -> None:
-        self._store, self._clock, self._request = store, clock, request
+    def __init__(self, store: Store, clock: Clock, request: Request, lease: timedelta) -> None:
+        self._store, self._clock, self._request, self._lease = store, clock, request, lease
         self._token = secrets.token_hex(8)
 
     async def take(self) -> Answer | None:
@@ -139,7 +144,7 @@ class _Claim:
             "token": self._token,
             "fingerprint": self._request.fingerprint,
             "answered": False,
-            "leased_until": rfc3339(now + LEASE),
+            "leased_until": rfc3339(now + self._lease),
             "expires_at": rfc3339(now + KEPT),
             "created_at": rfc3339(now),
             "status": None,
@@ -158,10 +163,22 @@ class _Claim:
             raise IdempotencyInProgress(retry_after=1)
         return Answer(doc["status"], {**doc["headers"], "Idempotency-Replayed": "true"}, doc["body"])
 
+    async def renew(self) -> None:
+        """Until cancelled, so that work that takes long (a language model's) keeps its key."""
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / 3)
+            until = {"leased_until": rfc3339(self._clock.now() + self._lease)}
+            with suppress(RecalldError):  # one that was lost is found out by the commit
+                await self._store.commit([self._ours(until)])
+
     def settle(self, outcome: Outcome) -> Sequence[Change]:
         answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": outcome.body}
+        return [self._ours(answer)]
+
+    def _ours(self, fields: Doc) -> Update:
+        """A change of the claim, made only while it is ours."""
         ours = {"token": self._token, "answered": False}
-        return [Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=answer, expect=ours)]
+        return Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=fields, expect=ours)
 
     async def free(self) -> None:
         """A request that failed leaves its key unused. One that cannot be freed is, by its lease."""

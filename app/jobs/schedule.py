@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from app.clock import Clock, parse_rfc3339, rfc3339
+from app.jobs.kinds import CONSOLIDATION
 from app.jobs.models import SCHEDULES
 from app.jobs.queue import Job
 from app.settings import JobSettings
@@ -66,6 +67,7 @@ def periods(settings: JobSettings) -> dict[str, timedelta]:
         "decay": timedelta(seconds=settings.decay_seconds),
         "expiry": timedelta(seconds=settings.expiry_seconds),
         "retention": timedelta(seconds=settings.retention_seconds),
+        CONSOLIDATION: timedelta(seconds=settings.consolidation_seconds),
         "embed_pending": timedelta(seconds=settings.embed_seconds),
     }
 

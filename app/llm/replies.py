@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 T = TypeVar("T", bound=BaseModel)
 
 SHOWN_ERRORS = 8
-_REFUSED = frozenset({"title", "default", "minLength", "maxLength"})
+_REFUSED = frozenset({"title", "default", "minLength", "maxLength", "pattern"})
 _FENCE = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
@@ -102,7 +102,7 @@ def response_format(
 
 
 def strict_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the words that OpenAI's strict mode refuses: what they say is checked here anyway."""
+    """Without the words that OpenAI's strict mode or llama.cpp's grammars refuse: what they say is checked here."""
     kept = {word: value for word, value in schema.items() if word not in _REFUSED}
     for word in ("properties", "$defs"):
         if word in kept:

@@ -64,6 +64,15 @@ MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, asked_
 """The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""
 
 INTERNAL = frozenset(
-    {"tenant_id", "content_hash", "dedupe_key", "metadata_terms", "anchored_at", "archived_by", "archived_at"}
+    {
+        "tenant_id",
+        "content_hash",
+        "dedupe_key",
+        "metadata_terms",
+        "anchored_at",
+        "archived_by",
+        "archived_at",
+        "kept_apart",
+    }
 )
 """Fields that never leave the service."""

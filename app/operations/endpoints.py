@@ -36,8 +36,8 @@ async def list_jobs(operations: Operations) -> Response:
 async def run_job(
     name: Annotated[Identifier, Path(examples=["decay"])], body: schemas.JobRun, operations: Operations, write: InWrite
 ) -> Response:
-    """Run a job now, on this tenant's data; with `dry_run` only say what it would do."""
-    return await write(lambda: operations.run(name, dry_run=body.dry_run))
+    """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do."""
+    return await write(lambda: operations.run(name, body))
 
 
 @operations_router.get("", response_model=Page[Operation], responses=problems())

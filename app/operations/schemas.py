@@ -1,6 +1,8 @@
 """Jobs and operations on the wire."""
 
-from app.schemas import Flag, Schema, example
+from pydantic import Field
+
+from app.schemas import Flag, Identifier, Schema, example
 
 
 class JobInfo(Schema):
@@ -20,3 +22,5 @@ class JobRun(Schema):
     model_config = example({"dry_run": True})
 
     dry_run: Flag = False
+    agent_id: Identifier | None = Field(None, description="For `consolidation`: only what is of this agent.")
+    user_id: Identifier | None = Field(None, description="For `consolidation`: only what is of this user.")

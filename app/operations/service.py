@@ -3,16 +3,19 @@
 from dataclasses import replace
 
 from app.clock import Clock
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, NotFound, invalid
 from app.idempotency.write import Outcome
 from app.jobs import operations
+from app.jobs.kinds import CONSOLIDATION, UNDO
 from app.jobs.models import OPERATIONS
 from app.jobs.schedule import Schedules
+from app.operations.schemas import JobRun
 from app.storage.collection import Doc, Update
 from app.storage.filters import EVERYTHING
 from app.storage.repository import Listing, Repository
 
-UNDO = "undo"
+NARROWED = (CONSOLIDATION,)
+"""Jobs that can be run for one agent or user."""
 
 
 class OperationService:
@@ -22,12 +25,16 @@ class OperationService:
     async def jobs(self) -> Doc:
         return {"items": await self._schedules.all(), "next_cursor": None}
 
-    async def run(self, name: str, *, dry_run: bool) -> Outcome:
+    async def run(self, name: str, body: JobRun) -> Outcome:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for a name that is none."""
         if name not in self._schedules.kinds:
             raise NotFound(f"There is no job {name}.")
-        self._operations.scope.require_write(None, None)  # it works on all of the tenant
-        return self._begin(name, {"dry_run": dry_run})
+        owner = {"agent_id": body.agent_id, "user_id": body.user_id}
+        if name not in NARROWED and (named := next((field for field, one in owner.items() if one), None)):
+            raise invalid(f"/{named}", f"{name} works on all of the tenant")
+        scope = self._operations.scope
+        scope.require_write(body.agent_id, body.user_id)  # none named: it works on all of the tenant
+        return self._begin(name, {"dry_run": body.dry_run, **owner, **scope.bindings()}, **owner)
 
     def _begin(self, kind: str, payload: Doc, **owner: str | None) -> Outcome:
         """202 with an operation, which a job will carry out."""

@@ -27,11 +27,6 @@ MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
 says, its content parts joined."""
 
 
-POST_CONVERSATION = "post_conversation"
-SUMMARIZE = "summarize"
-"""Jobs that the layer above runs; sessions know their names alone."""
-
-
 def counter(session_id: str) -> str:
     """Name of the session's counter."""
     return f"messages:{session_id}"

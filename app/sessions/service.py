@@ -9,6 +9,7 @@ from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.jobs import operations
+from app.jobs.kinds import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
 from app.memories.documents import passage
 from app.memories.embeddings import Embeddings
@@ -16,7 +17,7 @@ from app.memories.repository import MemoryRepository
 from app.offload import off_loop
 from app.schemas import same
 from app.sessions import documents
-from app.sessions.models import POST_CONVERSATION, SUMMARIZE, counter
+from app.sessions.models import counter
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
 from app.storage.collection import Allocate, Change, Doc, SearchEntry

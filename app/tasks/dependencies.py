@@ -11,7 +11,8 @@ from app.tasks.service import TaskService
 
 async def task_service(request: Request) -> TaskService:
     held, caller = calling(request)
-    return TaskService(TaskRepository(held.store, caller.scope), held.settings.limits, held.clock)
+    tasks = TaskRepository(held.store, caller.scope)
+    return TaskService(tasks, held.settings.limits, held.clock, learns=held.llm is not None)
 
 
 Tasks = Annotated[TaskService, Depends(task_service)]

@@ -1,6 +1,7 @@
 """The rules of tasks. Methods that write return an `Outcome` and commit nothing."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ from app.errors import AlreadyExists, Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
+from app.jobs import operations
+from app.jobs.kinds import POST_CONVERSATION
 from app.offload import off_loop
 from app.schemas import merge_patch, require_size, same
 from app.settings import LimitSettings
@@ -26,8 +29,10 @@ MAX_EVIDENCE = 500
 
 
 class TaskService:
-    def __init__(self, tasks: TaskRepository, limits: LimitSettings, clock: Clock) -> None:
+    def __init__(self, tasks: TaskRepository, limits: LimitSettings, clock: Clock, *, learns: bool = False) -> None:
+        """`learns`: there is a language model that reads conversations."""
         self._tasks, self._limits, self._clock = tasks, limits, clock
+        self._learns = learns
 
     async def create(self, body: TaskCreate, precondition: Precondition) -> Outcome:
         precondition.check(None)
@@ -73,7 +78,18 @@ class TaskService:
             fields = self._moved(task, fields["status"]) | fields
         if "max_tokens" in fields:
             fields["scratchpad"], _ = state.bound(task["scratchpad"], fields["max_tokens"])
-        return self._changed(task, fields)
+        outcome = self._changed(task, fields)
+        return replace(outcome, changes=[*outcome.changes, *self._learn_from(task | fields, fields.get("status"))])
+
+    def _learn_from(self, task: Doc, status: str | None) -> list[Change]:
+        """A task that completed or failed: what its session heard since the last time is learned from."""
+        if not self._learns or status not in ("completed", "failed") or task["session_id"] is None:
+            return []
+        scope = self._tasks.scope
+        owner = {name: task[name] for name in ("agent_id", "user_id")}
+        payload = {"session_id": task["session_id"], "of": owner, **scope.bindings()}
+        _, queued = operations.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
+        return queued
 
     def _moved(self, task: Doc, status: str) -> Doc:
         """What a change of status brings. Raises Conflict where the table has no such move."""

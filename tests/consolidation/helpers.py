@@ -44,8 +44,8 @@ async def end(service: Service, session: str = "s") -> Json:
     return await operation(service, answer.json()["operation_id"])
 
 
-async def operation(service: Service, operation_id: str) -> Json:
-    body: Json = (await service.client.get(f"/v1/operations/{operation_id}")).json()
+async def operation(service: Service, operation_id: str, headers: dict[str, str] | None = None) -> Json:
+    body: Json = (await service.client.get(f"/v1/operations/{operation_id}", headers=headers)).json()
     return body
 
 
@@ -53,3 +53,18 @@ async def kept(service: Service, **params: Any) -> list[Json]:
     """Memories that are no messages, newest first."""
     page = await service.client.get("/v1/memories", params={"user_id": "u", "limit": 100, **params})
     return [item for item in page.json()["items"] if item["memory_type"] != "message"]
+
+
+async def consolidate(service: Service, headers: dict[str, str] | None = None, **body: Any) -> Json:
+    """The operation, once it is over."""
+    answer = await service.client.post("/v1/jobs/consolidation/run", json=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    await work(service)
+    return await operation(service, answer.json()["operation_id"], headers)
+
+
+async def undo(service: Service, operation_id: str) -> Json:
+    answer = await service.client.post(f"/v1/operations/{operation_id}/undo")
+    assert answer.status_code == 202, answer.text
+    await work(service)
+    return await operation(service, answer.json()["operation_id"])

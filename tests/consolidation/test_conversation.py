@@ -7,7 +7,7 @@ from app.consolidation import prompts
 from app.consolidation.models import DERIVATIONS
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
-from tests.consolidation.helpers import end, kept, learned, operation, talk, work
+from tests.consolidation.helpers import end, kept, learned, operation, talk, undo, work
 from tests.embedding.scripted import Reply
 from tests.llm.model import Model
 from tests.memories.helpers import PAIR, Json, problem, remember
@@ -56,6 +56,64 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     service.clock.move(days=1)
     context = await api.post("/v1/context", json={**PAIR, "query": "Recommend me a film.", "session_id": "s2"})
     assert "The user prefers action films." in context.json()["text"]
+    task = {**PAIR, "task_id": "tomorrow", "session_id": "s2", "goal": "Recommend a film"}
+    assert (await api.post("/v1/tasks", json=task)).status_code == 201
+    for query, preference in (
+        ("Recommend me a film.", "action films"),  # by the profile, for something is to be done
+        ("Which film would they like?", "The user prefers action films."),
+    ):
+        body = {**PAIR, "query": query, "session_id": "s2", "task_id": "tomorrow"}
+        context = (await api.post("/v1/context", json=body)).json()["text"]
+        assert "goal: Recommend a film" in context
+        assert preference in context
+
+
+async def test_a_task_that_ends_is_learned_from_as_a_session_is(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, *FILMS)
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    for number, session in enumerate(("s", "s", "none", None)):
+        task = {**PAIR, "task_id": f"t{number}", "session_id": session, "goal": "Find a film", "status": "in_progress"}
+        assert (await api.post("/v1/tasks", json=task)).status_code == 201, session
+    of_others = {"agent_id": "a", "user_id": "v", "task_id": "v", "session_id": "s", "goal": "Find a film"}
+    assert (await api.post("/v1/tasks", json={**of_others, "status": "in_progress"})).status_code == 201
+    await api.patch("/v1/tasks/v", json={"status": "completed"})
+    assert await work(service) == 1
+    assert llm.asked == []
+    await api.patch("/v1/tasks/t0", json={"status": "completed"})
+    await work(service)
+    assert [memory["content"] for memory in await kept(service)] == ["The user prefers action films."]
+    asked = len(llm.asked)
+    for number, status in ((1, "failed"), (2, "completed"), (3, "completed")):
+        await api.patch(f"/v1/tasks/t{number}", json={"status": status})
+    assert await work(service) == 2, "the last has no session"
+    assert len(llm.asked) == asked, "what was learned is not learned twice"
+    (last, *_) = (await api.get("/v1/operations")).json()["items"]
+    assert (last["kind"], last["status"], last["result"]["messages"]) == ("post_conversation", "succeeded", 0)
+
+
+async def test_what_was_learned_can_be_undone(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
+    await api.patch("/v1/users/u/profile", json={"interests": ["tea"]})
+    known = await remember(api, "The user likes romances.")
+    await talk(service, *FILMS)
+    llm.says = {
+        "LearnedMemories": {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]},
+        "LearnedProfile": {"interests": ["action films"]},
+        "LearnedExperience": {"heuristics": ["Ask for the favourite genre first."]},
+    }
+    done = await end(service)
+    assert done["can_undo"] is True
+    undone = await undo(service, done["operation_id"])
+    assert undone["result"] == {"restored": 4, "not_restored": 0}
+    (memory,) = await kept(service, status="any")
+    known.pop("similar")
+    assert memory | {"version": 1, "updated_at": ""} == known | {"updated_at": ""}
+    assert (await api.get("/v1/users/u/profile")).json()["interests"] == ["tea"]
+    assert (await api.get("/v1/agents/a/experience")).json()["heuristics"] == []
+    assert (await api.get("/v1/users/u/interactions")).json()["items"] == []
+    assert (await end(service))["result"]["messages"] == 0, "what was undone is not learned again"
 
 
 async def test_the_model_sees_the_conversation_as_data_and_what_is_known(service: Service, llm: Model) -> None:

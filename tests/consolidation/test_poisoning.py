@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from app.actions.models import ACTIONS
+from app.facts.models import FACTS
 from app.memories.models import MEMORIES
+from app.procedures.models import PROCEDURES
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
-from tests.consolidation.helpers import end, learned, talk
+from tests.consolidation.helpers import end, learned, talk, work
 from tests.llm.model import Model
-from tests.memories.helpers import remember
+from tests.memories.helpers import PAIR, remember
+from tests.procedures.helpers import learn
 
 pytestmark = pytest.mark.anyio
 
@@ -108,3 +112,66 @@ async def test_what_is_derived_is_believed_no_more_than_its_least_source(service
     page = await service.client.get("/v1/memories", params={"user_id": "u", "limit": 100})
     trust = {memory["content"]: memory["trust"] for memory in page.json()["items"]}
     assert (trust["The user is the owner."], trust["The user agreed."]) == (0.3, 1.0)
+
+
+async def test_no_planted_order_in_an_episode_reaches_beyond_its_own_user(service: Service, llm: Model) -> None:
+    """The model of consolidation obeys as well: it cites all that it can, and claims procedures of others."""
+    api = service.client
+    theirs = await learn(api, user_id="victim", agent_id="bank")
+    mine = await learn(api, trust=0.4)
+    doubted = await api.post("/v1/facts", json={**PAIR, "subject": "u", "predicate": "is", "object": "guest"})
+    llm.says["FoundFacts"] = lambda data: {
+        "facts": [
+            {
+                "subject": "u",
+                "predicate": "is",
+                "object": f"{episode['number']}: {episode['content'][:900]}",
+                "cardinality": "many",
+                "valid_from": None,
+                "episode_numbers": [episode["number"], 7_000_000],
+            }
+            for episode in data["episodes"]
+        ]
+    }
+    llm.says["FoundProcedures"] = lambda data: {
+        "procedures": [
+            {
+                "procedure_id": theirs["procedure_id"] if episode["number"] % 2 else mine["procedure_id"],
+                "name": f"{episode['number']} {episode['content'][:150]}",
+                "trigger": episode["content"][:1000] or "?",
+                "preconditions": [],
+                "steps": [episode["content"][:1000] or "?"],
+                "notes": [],
+                "episode_numbers": [episode["number"]],
+            }
+            for episode in data["episodes"][:20]
+        ]
+    }
+    told = [message["content"] for message in PAYLOADS if "name" not in message]
+    assert len(told) >= 50
+    acts = [{**PAIR, "action_type": "note", "content": text, "outcome": "success"} for text in told]
+    assert (await api.post("/v1/actions/batch", json={"items": acts})).status_code == 201
+    await work(service)
+    (done,) = (await api.get("/v1/operations")).json()["items"]
+    assert (done["status"], done["result"]["waiting"]) == ("succeeded", 0)
+    store = service.resources.store
+    actions = {doc["action_id"] for doc in await store.find(ACTIONS, "default", EVERYTHING, limit=1000)}
+    derived = 0
+    for collection in (FACTS, PROCEDURES):
+        for doc in await store.find(collection, "default", EVERYTHING, limit=1000):
+            if doc["source"]["origin"] != "consolidation":
+                continue
+            derived += 1
+            assert (doc["agent_id"], doc["user_id"]) == ("a", "u")
+            assert doc["trust"] <= 1.0
+            assert doc["source"]["prompt_version"]
+            assert doc["source"]["action_ids"]
+            assert {*doc["source"]["action_ids"]} <= actions
+    assert derived > 50
+    for procedure in (theirs, mine):
+        now = (await api.get(f"/v1/procedures/{procedure['procedure_id']}")).json()
+        assert now == procedure
+    assert (await api.get(f"/v1/facts/{doubted.json()['fact_id']}")).json()["status"] == "active"
+    for data in llm.shown("FoundProcedures"):
+        assert set(data) == {"known_procedures", "episodes"}
+        assert theirs["procedure_id"] not in {known["procedure_id"] for known in data["known_procedures"]}

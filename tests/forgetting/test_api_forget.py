@@ -6,7 +6,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.forgetting.jobs import ForgettingJobs
 from app.forgetting.service import Forgetting
 from app.settings import JobSettings, Settings
 from app.wiring import COLLECTIONS
@@ -162,16 +161,16 @@ async def test_a_run_cut_short_goes_on_and_counts_all(
     done = await operation(api, begun["operation_id"])
     assert (done["status"], done["result"]) == ("succeeded", {"archived": 300})
 
-    brought, calls = ForgettingJobs._brought_back, 0
+    bring_back, calls = Forgetting.bring_back, 0
 
-    async def failing_undo(self: ForgettingJobs, *given: Any) -> bool:
+    def failing_undo(self: Forgetting, doc: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 120:
             raise RuntimeError
-        return await brought(self, *given)
+        return bring_back(self, doc)
 
-    monkeypatch.setattr(ForgettingJobs, "_brought_back", failing_undo)
+    monkeypatch.setattr(Forgetting, "bring_back", failing_undo)
     undoing = (await api.post(f"/v1/operations/{begun['operation_id']}/undo")).json()
     await work(service)
     assert (await operation(api, undoing["operation_id"]))["progress"]["done"] == 119

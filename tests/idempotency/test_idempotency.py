@@ -1,11 +1,14 @@
 """`Idempotency-Key`: one effect, one answer, however often a request is sent."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from app.clock import SystemClock
+from app.errors import IdempotencyInProgress
 from app.idempotency.models import IDEMPOTENCY
 from app.idempotency.write import LEASE, Outcome, Request, write
 from app.storage.collection import Insert
@@ -156,6 +159,33 @@ async def test_who_lost_the_lease_cannot_finish(service: Service, clock: TurnedC
     with pytest.raises(Exception, match="took over"):
         await write(store, clock, request, slow)
     assert (await write(store, clock, request, slow)).body == {"who": "quick"}
+
+
+async def test_work_that_takes_longer_than_its_lease_keeps_its_claim(service: Service) -> None:
+    """As asking a language model does: nobody else takes the claim meanwhile, and the answer is stored."""
+    request, lease, store, clock = (
+        Request("default", "anonymous", "k", "f"),
+        0.15,
+        service.resources.store,
+        SystemClock(),
+    )
+    begun = asyncio.Event()
+
+    async def slow() -> Outcome:
+        begun.set()
+        await asyncio.sleep(2 * lease)
+        return Outcome({"who": "slow"})
+
+    async def quick() -> Outcome:
+        return Outcome({"who": "quick"})
+
+    working = asyncio.create_task(write(store, clock, request, slow, timedelta(seconds=lease)))
+    await begun.wait()
+    await asyncio.sleep(1.5 * lease)
+    with pytest.raises(IdempotencyInProgress):
+        await write(store, clock, request, quick)
+    assert (await working).body == {"who": "slow"}
+    assert (await write(store, clock, request, quick)).headers["Idempotency-Replayed"] == "true"
 
 
 async def test_keys_belong_to_an_api_key_of_a_tenant(service: Service) -> None:

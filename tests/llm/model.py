@@ -31,6 +31,9 @@ NOTHING: dict[str, Json] = {
         "user_feedback": [],
         "improvement_areas": [],
     },
+    "DayText": {"text": "They worked."},
+    "FoundFacts": {"facts": []},
+    "FoundProcedures": {"procedures": []},
     "Summary": {"summary": "They talked."},
 }
 

@@ -1,0 +1,44 @@
+"""Which pairs of near texts would be merged: by the rule of `app/consolidation/claims.py`, and by cosine alone.
+
+    .venv/bin/python scripts/evaluate_merging.py [--data FILE] [--pairs]
+
+FILE holds a pair on each line: {"one", "other", "same"}, `same` saying whether they mean the same. Cosines are those of
+the default model.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from app.consolidation.claims import claim
+from app.embedding.opening import load_model
+from app.memories.remember import SIMILAR
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "near_pairs.jsonl"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--pairs", action="store_true", help="every pair, with its cosine")
+    options = parser.parse_args()
+    pairs = [json.loads(line) for line in options.data.read_text(encoding="utf-8").splitlines()]
+    model = load_model("minilm-int8")
+    ones, others = (model.encode([pair[side] for pair in pairs]) for side in ("one", "other"))
+    cosines = (ones * others).sum(axis=1).tolist()
+    merged = [claim(pair["one"]) == claim(pair["other"]) for pair in pairs]
+    for meaning in (True, False):
+        of = [at for at, pair in enumerate(pairs) if pair["same"] is meaning]
+        near = sum(cosines[at] >= SIMILAR for at in of)
+        told = "the same" if meaning else "something else"
+        print(f"{len(of)} pairs that mean {told}: {sum(merged[at] for at in of)} merged; cosine ≥ {SIMILAR}: {near}")
+        for at in of if options.pairs else ():
+            mark = "merged" if merged[at] else ""
+            print(f"  {cosines[at]:.3f} {mark:6} {pairs[at]['one']} | {pairs[at]['other']}")
+
+
+if __name__ == "__main__":
+    main()
