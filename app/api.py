@@ -29,6 +29,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     actions.router,
     procedures.router,
     profiles.users_router,
+    forgetting.users_router,
     profiles.agents_router,
     operations.jobs_router,
     operations.operations_router,

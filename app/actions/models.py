@@ -2,6 +2,8 @@
 
 from app.storage.collection import Collection, Searched
 
+INTERNAL = frozenset({"tenant_id", "content_hash"})
+
 ACTIONS = Collection(
     name="action_logs",
     id_field="action_id",
@@ -35,5 +37,5 @@ ACTIONS = Collection(
         time=("timestamp",),
         anchor=("timestamp",),
     ),
+    internal=INTERNAL,
 )
-INTERNAL = frozenset({"tenant_id", "content_hash"})

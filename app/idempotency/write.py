@@ -12,6 +12,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
+from app.audit.trail import Actor, entries
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError, StoreUnavailable
 from app.idempotency.models import IDEMPOTENCY
@@ -57,25 +58,45 @@ class Request:
     key_id: str
     key: str
     fingerprint: str
+    users: Sequence[str] = ()
+    """Whom the request names."""
 
     @property
     def claim_id(self) -> str:
         return blake2b(f"{self.key_id}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
+def users_of(outcome: Outcome) -> set[str]:
+    """Whose records an answer is about: it goes with them."""
+    found = {change.doc.get("user_id") for change in outcome.changes if isinstance(change, Insert)}
+    found |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
+    shown = [outcome.body, *_items(outcome.body)]
+    found |= {one.get("user_id") for one in shown if isinstance(one, dict)}
+    return {user for user in found if isinstance(user, str)}
+
+
+def _items(body: Any) -> Sequence[Any]:
+    items = body.get("items") if isinstance(body, dict) else None
+    return items if isinstance(items, list) else ()
+
+
 _FREEING: set[asyncio.Task[None]] = set()
 
 
-async def write(store: Store, clock: Clock, request: Request | None, plan: Plan) -> Answer:
-    """Raises what the plan raises, and Conflict where others win every race."""
+async def write(store: Store, clock: Clock, request: Request | None, plan: Plan, actor: Actor | None = None) -> Answer:
+    """`actor` is named in the audit trail. Raises what the plan raises, and Conflict where others win every race."""
+
+    def noted(outcome: Outcome) -> Sequence[Change]:
+        return entries(actor, outcome.changes, rfc3339(clock.now())) if actor is not None else ()
+
     if request is None:
-        return await _attempt(store, plan, lambda outcome: ())
+        return await _attempt(store, plan, noted)
     claim = _Claim(store, clock, request)
     stored = await claim.take()
     if stored is not None:
         return stored
     try:
-        return await _attempt(store, plan, claim.settle)
+        return await _attempt(store, plan, lambda outcome: [*noted(outcome), *claim.settle(outcome)])
     except StoreUnavailable:  # freeing waits for the same store: the caller is told first
         freeing = asyncio.create_task(claim.free())
         _FREEING.add(freeing)
@@ -144,6 +165,7 @@ class _Claim:
             "status": None,
             "headers": None,
             "body": None,
+            "users": [],
         }
 
     def _over(self, doc: Doc) -> bool:
@@ -159,6 +181,7 @@ class _Claim:
 
     def settle(self, outcome: Outcome) -> Sequence[Change]:
         answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": outcome.body}
+        answer["users"] = sorted({*self._request.users, *users_of(outcome)})
         ours = {"token": self._token, "answered": False}
         return [Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=answer, expect=ours)]
 

@@ -129,6 +129,13 @@ async def people(talk: Talk) -> None:
     await talk("list_solutions", **ada, limit=1)
 
 
+async def erasing(talk: Talk) -> None:
+    """In the end: everything about ada goes."""
+    assert await talk("export_user", user_id="ada")
+    await talk("erase_user", user_id="ada")
+    await talk("erase_user", user_id="nobody")
+
+
 async def agents(talk: Talk) -> None:
     agent = {"agent_id": "support", "name": "Support", "settings": {"decay": {"factor": 0.9}}}
     await talk("create_agent", 201, body=agent)

@@ -22,6 +22,7 @@ _PRAGMAS = (
     "wal_autocheckpoint = 10000",
     "cache_size = -65536",
     "temp_store = MEMORY",
+    "secure_delete = ON",
 )
 
 _OWN_TABLES = (

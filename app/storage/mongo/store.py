@@ -16,7 +16,7 @@ from app.clock import Clock, SystemClock, to_ms
 from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.filters import EVERYTHING, Filter
-from app.storage.mongo import check, fade, pairs, query, transfer
+from app.storage.mongo import check, fade, pairs, purge, query, transfer
 from app.storage.mongo.candidates import Candidates
 from app.storage.mongo.changes import Work, competing
 from app.storage.mongo.client import connect, greet
@@ -238,6 +238,13 @@ class MongoStore(Unbroken):
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         with self._within(LONG_FACTOR):
             await transfer.load_counters(self._database, counters)
+
+    # --- Erasing ------------------------------------------------------------------------------------------------------
+
+    @whole
+    async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
+        gone = await self._slow(lambda: purge.forget(self._database, tenant, user, counters))
+        self._copies.drop_pairs(gone)
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
