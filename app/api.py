@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from app.actions import endpoints as actions
+from app.administration import endpoints as administration
 from app.consolidation import endpoints as consolidation
 from app.context import endpoints as context
 from app.facts import endpoints as facts
@@ -33,5 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     profiles.agents_router,
     operations.jobs_router,
     operations.operations_router,
+    administration.keys_router,
+    administration.audit_router,
     health.router,
 )

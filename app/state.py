@@ -26,8 +26,8 @@ class AgentSettings(Protocol):
 
 
 class Limiter(Protocol):
-    def check(self, key_id: str) -> None:
-        """Raises RateLimited."""
+    def check(self, key_id: str, per_second: float | None) -> None:
+        """`per_second`: the key's own limit, in place of the setting's. Raises RateLimited."""
         ...
 
 

@@ -34,6 +34,8 @@ class Outcome:
     changes: Sequence[Change] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    shown_once: str | None = None
+    """A field of the body that is not stored with it: null when the answer comes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,8 @@ class _Claim:
         return Answer(doc["status"], {**doc["headers"], "Idempotency-Replayed": "true"}, doc["body"])
 
     def settle(self, outcome: Outcome) -> Sequence[Change]:
-        answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": outcome.body}
+        body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
+        answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}
         answer["users"] = sorted({*self._request.users, *users_of(outcome)})
         ours = {"token": self._token, "answered": False}
         return [Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=answer, expect=ours)]

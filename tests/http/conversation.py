@@ -44,7 +44,9 @@ class Talk:
         declared = operation.spec["responses"].get(str(response.status_code), {})
         schema = declared.get("content", {}).get("application/json", {}).get("schema", {})
         if "$ref" in schema:
-            self.answers.setdefault(schema["$ref"].rpartition("/")[2], response.json())
+            body = response.json()
+            hidden = {"key": "rk_0123456789abcdef_" + "x" * 43} if str(body.get("key")).startswith("rk_") else {}
+            self.answers.setdefault(schema["$ref"].rpartition("/")[2], body | hidden)
 
 
 async def whole_conversation(talk: Talk) -> None:
@@ -66,6 +68,7 @@ async def whole_conversation(talk: Talk) -> None:
     await talk("delete_session", 204, session_id="chat-1")
     await talk("get_session", 404, session_id="chat-1")
     await more_talk.erasing(talk)
+    await more_talk.administering(talk)
 
 
 async def _session(talk: Talk) -> None:

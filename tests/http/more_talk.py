@@ -165,3 +165,22 @@ async def background(talk: Talk) -> None:
         await asyncio.sleep(0.1)
     await talk("undo_operation", 202, **named)
     await talk("list_operations", limit=1)
+
+
+async def administering(talk: Talk) -> None:
+    """From the first key on, nobody is served without one."""
+    await talk("create_key", 422, body={"name": "all", "verbs": ["fly"]})
+    made = await talk("create_key", 201, body={"name": "all", "verbs": ["read", "write", "admin"]})
+    me: dict[str, Any] = {"headers": {"Authorization": f"Bearer {made['key']}"}}
+    await talk("list_keys", 401)
+    bot = await talk("create_key", 201, **me, body={"name": "bot", "verbs": ["read"], "users": ["ada"]})
+    named: dict[str, Any] = {"key_id": bot["id"]}
+    await talk("get_key", **me, **named)
+    await talk("get_key", 404, **me, key_id="0" * 16)
+    await talk("rotate_key", 201, **me, **named, body={"overlap_seconds": 60})
+    await talk("rotate_key", 409, **me, **named, body={})
+    await talk("revoke_key", 412, **named, headers=me["headers"] | {"If-Match": '"1"'})
+    await talk("revoke_key", **me, **named)
+    await talk("list_keys", **me, limit=1)
+    await talk("list_audit", **me, limit=1)
+    await talk("list_audit", **me, action="create_memory", record_id="ada", since="2020-01-01T00:00:00Z")
