@@ -129,7 +129,11 @@ class RealParts:
 
 async def open_store(settings: Settings, dim: int, *, elsewhere: str | None = None) -> MovableStore:
     """The store of the settings; or the one `elsewhere` names, in place of RECALLD_STORE."""
-    where = Where(
+    return await open_engine(where_of(settings, elsewhere), COLLECTIONS, dim=dim, observe_commit=_observe_commit)
+
+
+def where_of(settings: Settings, elsewhere: str | None = None) -> Where:
+    return Where(
         store=elsewhere or settings.store.get_secret_value(),
         directory=settings.data_dir,
         database=settings.mongodb.database,
@@ -138,7 +142,6 @@ async def open_store(settings: Settings, dim: int, *, elsewhere: str | None = No
         busy_timeout_ms=settings.busy_timeout_ms,
         cache_bytes=settings.cache_bytes,
     )
-    return await open_engine(where, COLLECTIONS, dim=dim, observe_commit=_observe_commit)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import doctor, evaluate, forgetting, keys, migrate, reembed, serve, worker
+from app.cli import archive, backup, doctor, evaluate, forgetting, importing, keys, migrate, reembed, serve, worker
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -16,6 +16,10 @@ app = typer.Typer(
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
+app.command("export")(archive.export)
+app.command("import")(importing.import_)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.command("migrate")(migrate.migrate)
 app.command("reembed")(reembed.reembed)
 app.command("decay")(forgetting.decay)

@@ -16,7 +16,7 @@ import orjson
 
 from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
-from app.storage.embedded import check, fade, pairs, purge, sql, transfer
+from app.storage.embedded import backup, check, fade, pairs, purge, sql, transfer
 from app.storage.embedded.changes import execute
 from app.storage.embedded.readers import Readers
 from app.storage.embedded.reads import Reads
@@ -253,6 +253,9 @@ class EmbeddedStore:
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         work = partial(transfer.load, collection=collection, records=records)
         return (await self.writer.submit(work)).deleted
+
+    async def backup(self, target: Path) -> int:
+        return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)
 
     async def counters(self) -> list[Counter]:
         return await self._readers.apart(transfer.counters)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import pymongo
@@ -35,7 +36,7 @@ from app.storage.packed import model_id
 from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
-from app.storage.transfer import Counter, Record
+from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")
 
@@ -227,6 +228,11 @@ class MongoStore(Unbroken):
         now_ms = to_ms(self._clock.now())
         return await self._slowly.in_transaction(
             lambda session: transfer.load(self._database, session, collection, records, now_ms), set()
+        )
+
+    async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
+        raise BackupRefused(
+            "MongoDB has tools of its own for this (mongodump, Atlas backups); `recalld export` writes a tenant's data."
         )
 
     @whole
