@@ -1,4 +1,5 @@
-"""A user of whom everything is known, with the user's id in every text and in every id that a caller may choose."""
+"""A user of whom everything is known, with a mark in every text: the user's id, as a rule, which is in every id that a
+caller may choose."""
 
 from itertools import count
 from pathlib import Path
@@ -11,10 +12,12 @@ KEYS = count()
 
 
 class Life:
-    """`user` is the canary: once the user is erased it is nowhere."""
+    """`mark` is the canary: once the user is erased it is nowhere."""
 
-    def __init__(self, api: httpx.AsyncClient, user: str, headers: dict[str, str] | None = None) -> None:
-        self._api, self.user, self._headers = api, user, headers or {}
+    def __init__(
+        self, api: httpx.AsyncClient, user: str, headers: dict[str, str] | None = None, mark: str | None = None
+    ) -> None:
+        self._api, self.user, self._headers, self.mark = api, user, headers or {}, mark or user
         self.owner: Json = {"agent_id": "a", "user_id": user}
 
     async def call(self, method: str, path: str, body: Json | None = None, expect: int = 0) -> Any:
@@ -28,7 +31,7 @@ class Life:
             await part()
 
     async def _profile(self) -> None:
-        user, me = self.user, f"/v1/users/{self.user}"
+        user, me = self.mark, f"/v1/users/{self.user}"
         await self.call("PUT", f"{me}/profile", {"name": user, "custom": {user: {"a.b": user}}, "interests": [user]})
         await self.call("PATCH", f"{me}/profile", {"home": f"house of {user}"})
         await self.call("POST", f"{me}/interactions", {"summary": f"{user} asked", "outcome": user})
@@ -38,25 +41,25 @@ class Life:
             await self.call("POST", f"{me}/solutions", {"problem": f"{user} again", "fix": f"helped {user}"})
 
     async def _talks(self) -> None:
-        user = self.user
+        user = self.mark
         said = [{"role": "user", "name": user, "content": f"I am {user}, {word}"} for word in ("hello", "good day")]
         call = {"id": user, "type": "function", "function": {"name": user, "arguments": user}}
         heard = {"role": "assistant", "content": None, "tool_calls": [call]}
-        for session in (f"chat-{user}", f"left-{user}", f"new-{user}"):
+        for session in (f"chat-{self.user}", f"left-{self.user}", f"new-{self.user}"):
             body = {**self.owner, "messages": [*said, heard]}
             await self.call("POST", f"/v1/sessions/{session}/messages", body)
-        await self.call("DELETE", f"/v1/sessions/left-{user}")
+        await self.call("DELETE", f"/v1/sessions/left-{self.user}")
         await self.call(
-            "PATCH", f"/v1/sessions/chat-{user}", {"summary": f"{user} said hello", "metadata": {user: user}}
+            "PATCH", f"/v1/sessions/chat-{self.user}", {"summary": f"{user} said hello", "metadata": {user: user}}
         )
-        await self.call("POST", f"/v1/sessions/chat-{user}/end")
-        await self.call("DELETE", f"/v1/sessions/new-{user}/messages")
+        await self.call("POST", f"/v1/sessions/chat-{self.user}/end")
+        await self.call("DELETE", f"/v1/sessions/new-{self.user}/messages")
 
     async def _memories(self) -> None:
-        user = self.user
+        user = self.mark
         about: Json = {**self.owner, "tags": [user], "metadata": {user: user}, "context": f"when {user} asks"}
         made = await self.call(
-            "POST", "/v1/memories", {**about, "content": f"{user} likes tea", "key": f"drink-{user}"}
+            "POST", "/v1/memories", {**about, "content": f"{user} likes tea", "key": f"drink-{self.user}"}
         )
         await self.call(
             "PATCH", f"/v1/memories/{made['memory_id']}", {"content": f"{user} likes coffee " + "x" * 9_000}
@@ -65,14 +68,20 @@ class Life:
         items = [{**about, "content": f"{user} number {number}" + "y" * 40 * number} for number in range(30)]
         made = await self.call("POST", "/v1/memories/batch", {"items": items})
         await self.call("DELETE", f"/v1/memories/{made['items'][3]['memory_id']}")
-        await self.call("POST", "/v1/memories", {"user_id": user, "content": f"everybody's {user}"})
+        await self.call("POST", "/v1/memories", {"user_id": self.user, "content": f"everybody's {user}"})
         policy = {"older_than_days": 0, "types": ["fact"]}
         await self.call("POST", "/v1/memories/forget", {**self.owner, "policy": policy, "dry_run": False}, 202)
 
     async def _tasks(self) -> None:
-        user, task = self.user, f"/v1/tasks/work-{self.user}"
+        user, task = self.mark, f"/v1/tasks/work-{self.user}"
         plan = [{"action": user, "params": {user: user}}]
-        body = {"task_id": f"work-{user}", **self.owner, "goal": f"for {user}", "plan": plan, "metadata": {"w": user}}
+        body = {
+            "task_id": f"work-{self.user}",
+            **self.owner,
+            "goal": f"for {user}",
+            "plan": plan,
+            "metadata": {"w": user},
+        }
         await self.call("POST", "/v1/tasks", body)
         await self.call("PATCH", f"{task}/context", {user: f"context of {user}"})
         await self.call("POST", f"{task}/scratchpad", {"content": f"note of {user}"})
@@ -81,7 +90,7 @@ class Life:
         await self.call("POST", f"{task}/restore", {"seq": -1})
 
     async def _actions(self) -> None:
-        user = self.user
+        user = self.mark
         call = {"tool": user, "input": {user: user}, "output": user}
         body = {**self.owner, "action_type": "refund", "action": call, "entities": [user], "content": f"for {user}"}
         made = await self.call("POST", "/v1/actions", body)
@@ -89,15 +98,15 @@ class Life:
         await self.call("POST", "/v1/actions/batch", {"items": [body, body]})
 
     async def _facts(self) -> None:
-        about = {**self.owner, "subject": self.user, "predicate": "lives_in"}
+        about = {**self.owner, "subject": self.mark, "predicate": "lives_in"}
         told = [
-            await self.call("POST", "/v1/facts", {**about, "object": f"{place} of {self.user}"})
+            await self.call("POST", "/v1/facts", {**about, "object": f"{place} of {self.mark}"})
             for place in ("Boston", "New York", "Rome")
         ]
         await self.call("POST", f"/v1/facts/{told[-1]['fact_id']}/retract")
 
     async def _ways(self) -> None:
-        user = self.user
+        user = self.mark
         body = {**self.owner, "name": f"serve {user}", "trigger": f"{user} comes", "steps": [f"greet {user}"]}
         way = f"/v1/procedures/{(await self.call('POST', '/v1/procedures', body))['procedure_id']}"
         await self.call("POST", f"{way}/outcomes", {"success": False, "note": f"{user} left"})
