@@ -1,11 +1,14 @@
 """Parts that call the service in this process: tenancy, bad input, and a model of what must come back."""
 
 import random
+import tempfile
 import time
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from app.http import strict_query
 from app.storage.filters import Eq
 from app.storage.repository import Repository
 from scripts.battery_parts.row import Row, quantile
@@ -15,6 +18,7 @@ from tests.conftest import Service
 from tests.http import bad_input as cases
 from tests.http.contract import ANY_ROUTE, Contract
 from tests.http.tenancy import OPEN, Strangers
+from tests.mongodb import start_mongodb
 
 SLOWEST_P99 = 0.05
 STEPS = 50
@@ -79,27 +83,25 @@ async def _refused(made: Service, contract: Contract, case: cases.Case, times: l
 
 
 async def _crash_is_seen() -> bool:
-    """Every read by id breaks."""
-
-    async def broken(_: Repository, doc_id: str) -> Any:
-        raise KeyError(doc_id)
-
+    """Whoever looks at query strings breaks."""
     async with service() as made:
         contract = Contract(made.app)
         (operation,) = [op for op in contract.operations() if op.name == "get_session"]
         found: list[str] = []
-        with patch.object(Repository, "find_one", broken):
+        with patch.object(strict_query, "check", side_effect=KeyError):
             for case in cases.path_cases(contract, operation):
                 found += await _refused(made, contract, case, [])
     return any("500 instead of" in fault for fault in found)
 
 
 async def model(sequences: int) -> Row:
-    """Random walks, each beside a dictionary that says what must come back."""
+    """Random walks, each beside dictionaries that say what must come back; the same ones on both engines."""
     diverged: list[str] = []
-    async with service() as made:
-        for seed in range(sequences):
-            diverged += await Walk(made, seed).run(STEPS)
-        caught = bool(await Walk(made, -1, forgets=True).run(STEPS))
-    figures = {"walks": sequences, "steps": sequences * STEPS, "divergences": len(diverged)}
+    with tempfile.TemporaryDirectory(prefix="recalld-battery-") as made, start_mongodb(Path(made) / "data") as mongodb:
+        for store in ("embedded", mongodb.uri):
+            async with service(store=store) as started:
+                for seed in range(sequences):
+                    diverged += await Walk(started, seed).run(STEPS)
+                caught = bool(await Walk(started, -1, forgets=True).run(STEPS))
+    figures = {"walks on each engine": sequences, "steps": 2 * sequences * STEPS, "divergences": len(diverged)}
     return Row("walks beside a model", figures, len(diverged), caught, diverged)

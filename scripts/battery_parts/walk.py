@@ -19,7 +19,7 @@ class Walk:
         self._memories: dict[str, str] = {}
         self._said: list[str] = []
         self._context: dict[str, Any] = {}
-        self._kept: list[dict[str, Any]] = []
+        self._kept: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
 
     async def run(self, steps: int) -> list[str]:
@@ -96,14 +96,13 @@ class Walk:
         self._same("context", task["context"], self._context)
 
     async def _keep(self) -> None:
-        await self._call("POST", f"/v1/tasks/{self._task}/checkpoints", {}, 201)
-        self._kept.append(dict(self._context))
+        made = await self._call("POST", f"/v1/tasks/{self._task}/checkpoints", {}, 201)
+        self._kept[made["seq"]] = dict(self._context)
 
     async def _restore(self) -> None:
         if self._kept:
-            seq = self._random.randrange(len(self._kept))
-            await self._call("POST", f"/v1/tasks/{self._task}/restore", {"seq": seq + 1})
+            seq = self._random.choice(list(self._kept))
+            await self._call("POST", f"/v1/tasks/{self._task}/restore", {"seq": seq})
             self._context = dict(self._kept[seq])
-            self._kept.append(dict(self._context))
             task = await self._call("GET", f"/v1/tasks/{self._task}")
             self._same("restored", task["context"], self._context)
