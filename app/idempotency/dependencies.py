@@ -18,6 +18,8 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
         description="1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
     ),
 ]

@@ -59,7 +59,8 @@ async def faults(rounds: int) -> Row:
 
 async def _round(kind: int, counts: dict[str, int]) -> None:
     with tempfile.TemporaryDirectory(prefix="recalld-battery-") as made:
-        directory, sent = Path(made), {}
+        directory = Path(made)
+        sent: dict[str, int] = {}
         async with service(directory) as running:
             await _write(running, sent, "before")
             locker = _arm(kind, directory)
@@ -118,7 +119,8 @@ async def _planted() -> bool:
     counts = dict.fromkeys(("acknowledged", "refused", "lost", "invented", "other", "no recovery"), 0)
     try:
         with tempfile.TemporaryDirectory(prefix="recalld-battery-") as made:
-            directory, sent = Path(made), {}
+            directory = Path(made)
+            sent: dict[str, int] = {}
             async with service(directory) as running:
                 await _write(running, sent, "before")
                 FaultyFile.swallow = True

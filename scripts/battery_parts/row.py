@@ -1,6 +1,8 @@
 """What a part of the battery tells."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -8,7 +10,7 @@ class Row:
     """`caught`: the checker saw the bug that was planted for it."""
 
     did: str
-    figures: dict[str, float | int | str]
+    figures: Mapping[str, Any]
     faults: int
     caught: bool
     details: list[str] = field(default_factory=list)
