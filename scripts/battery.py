@@ -40,6 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--size", type=int, help="of each part named, instead: calls, walks, rounds or seconds")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
@@ -48,7 +49,7 @@ def main() -> int:
     for name in options.parts or PARTS:
         run, full, quick = PARTS[name]
         started = time.perf_counter()
-        row = asyncio.run(_run(run, quick if options.quick else full))
+        row = asyncio.run(_run(run, options.size or (quick if options.quick else full)))
         row.seconds = round(time.perf_counter() - started, 1)
         rows.append(row)
         if not options.json:

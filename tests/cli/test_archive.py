@@ -16,6 +16,7 @@ from tests.forgetting.lives import Life
 from tests.memories.helpers import found
 
 pytestmark = pytest.mark.anyio
+EMBEDDED = pytest.mark.parametrize("engine", ["embedded"])
 
 
 @pytest.fixture
@@ -64,6 +65,7 @@ async def test_a_round_trip_is_the_same(exported: Path, empty: MovableStore, tmp
     assert all(finding.ok for finding in await empty.check(deep=True))
 
 
+@EMBEDDED
 async def test_what_was_imported_is_found_and_goes_on(
     start: Starter, exported: Path, tmp_path: Path, service: Service
 ) -> None:
@@ -78,6 +80,7 @@ async def test_what_was_imported_is_found_and_goes_on(
         assert [message["seq"] for message in answer.json()["items"]] == [4], "counters came with it"
 
 
+@EMBEDDED
 async def test_an_import_that_was_cut_short_is_run_again(exported: Path, empty: MovableStore, tmp_path: Path) -> None:
     lines = exported.read_bytes().splitlines(keepends=True)  # noqa: ASYNC240
     cut = tmp_path / "cut.jsonl"
@@ -91,6 +94,7 @@ async def test_an_import_that_was_cut_short_is_run_again(exported: Path, empty: 
     assert report.new == last(exported)["records"] - 149
 
 
+@EMBEDDED
 async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
     exported: Path, empty: MovableStore, tmp_path: Path
 ) -> None:
@@ -126,6 +130,7 @@ async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
     assert not report.ok
 
 
+@EMBEDDED
 async def test_a_tenant_that_holds_other_data_is_told(exported: Path, service: Service) -> None:
     store: Any = service.resources.store
     key = await service.key("third")

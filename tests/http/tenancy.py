@@ -90,9 +90,11 @@ class Strangers:
         return {t: [one for one in lines if one["collection"] != "operations"] for t, lines in found.items()}
 
     async def run(self, calls: int) -> Found:
-        """At least one of each operation by each key, then at random."""
-        first = [(op, key) for op in self._operations for key in self._keys]
-        self._random.shuffle(first)
+        """Each operation once, then by each key, then at random."""
+        every = [(op, key) for op in self._operations for key in self._keys]
+        self._random.shuffle(every)
+        once = {op.name: (op, key) for op, key in every}
+        first = [*once.values(), *every]
         for number in range(calls):
             op, key = first[number] if number < len(first) else self._any()
             await self._call(op, key)
