@@ -14,7 +14,7 @@ from app.errors import Forbidden
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.storage.collection import Doc, Store
-from app.storage.filters import Eq, Has, In, Or, Range, both
+from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import Listing, Repository
 from app.storage.scope import SYSTEM, Scope
 
@@ -83,9 +83,10 @@ class AuditService:
         self._entries, self._tombstones = Repository(store, scope, AUDIT), Tombstones(store, scope.tenant)
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
-        """A record's or user's id finds what is kept of it under its hash, too."""
-        named = [Eq(name, asked[name]) for name in ("key_id", "action", "user_id") if asked.get(name) is not None]
-        parts: list[Any] = list(named)
+        """A user's or a record's id finds what is kept of it under its hash, too."""
+        parts: list[Filter] = [Eq(name, asked[name]) for name in ("key_id", "action") if asked.get(name) is not None]
+        if (user := asked.get("user_id")) is not None:
+            parts.append(await self._of_user(user))
         if (record := asked.get("record_id")) is not None:
             hashed = await self._tombstones.hashed(record)
             parts.append(Or((Has("records", record), Has("records", hashed))))
@@ -93,6 +94,11 @@ class AuditService:
             parts.append(Range("created_at", ge=asked.get("since"), lt=asked.get("until")))
         docs, cursor = await self._entries.page(both(*parts), listing, mark=repr(sorted(asked.items())))
         return {"items": [_shown(doc) for doc in docs], "next_cursor": cursor}
+
+    async def _of_user(self, user_id: str) -> Filter:
+        if not await self._tombstones.erased_since(user_id, ""):
+            return Eq("user_id", user_id)
+        return Or((Eq("user_id", user_id), Eq("user_hash", await self._tombstones.hashed(user_id))))
 
 
 def _shown(doc: Doc) -> Doc:

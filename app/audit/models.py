@@ -5,7 +5,14 @@ from app.storage.collection import Collection
 AUDIT = Collection(
     name="audit",
     id_field="audit_id",
-    fields={"user_id": "text", "key_id": "text", "action": "text", "records": "list", "created_at": "time"},
+    fields={
+        "user_id": "text",
+        "user_hash": "text",
+        "key_id": "text",
+        "action": "text",
+        "records": "list",
+        "created_at": "time",
+    },
     indexes=(("user_id",),),
     everywhere=("created_at",),
     opaque=("changes",),

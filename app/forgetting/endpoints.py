@@ -5,10 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
-from app.audit import trail
 from app.audit.trail import Actor
 from app.auth.dependencies import calling
-from app.clock import rfc3339
 from app.forgetting import schemas
 from app.forgetting.dependencies import InErasure, InExport, InForgetting
 from app.http.listing import answer
@@ -47,10 +45,8 @@ LINES = {
 async def export_user(user_id: UserId, export: InExport, request: Request) -> Response:
     """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the line `end`
     it is not whole. It is noted in the audit trail."""
-    held, caller = calling(request)
-    actor = Actor(caller.scope.tenant, caller.key_id, "export_user")
-    changes = {"users": {"export": 1}}
-    await held.store.commit([trail.entry(actor, rfc3339(held.clock.now()), user_id, [], changes)])
+    _, caller = calling(request)
+    await export.note(user_id, Actor(caller.scope.tenant, caller.key_id, "export_user"))
     return StreamingResponse(export.lines(user_id), media_type=NDJSON)
 
 

@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import orjson
 
+from app.audit import trail
+from app.audit.tombstones import Tombstones
+from app.audit.trail import Actor
 from app.clock import Clock, rfc3339
 from app.forgetting.erasure import owned
 from app.storage.collection import Collection, Doc, Store
@@ -19,6 +22,13 @@ class UserExport:
     def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
         self._store, self._scope, self._clock = store, scope, clock
         self._collections = owned(collections)
+
+    async def note(self, user_id: str, actor: Actor) -> None:
+        """In the audit trail; of one who was erased, by the hash."""
+        tombstones, now = Tombstones(self._store, self._scope.tenant), rfc3339(self._clock.now())
+        erased = await tombstones.erased_since(user_id, "")
+        named, hashed = (None, await tombstones.hashed(user_id)) if erased else (user_id, None)
+        await self._store.commit([trail.entry(actor, now, named, [], {"users": {"export": 1}}, hashed)])
 
     async def lines(self, user_id: str) -> AsyncIterator[bytes]:
         """Records that have this user as their owner, as far as the key sees them; never what is shared. What is

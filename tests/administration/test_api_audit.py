@@ -55,6 +55,19 @@ async def test_every_write_is_in_it_and_no_content(service: Service) -> None:
     assert (await trail(service, admin, user_id="ada"))[-1]["action"] == "delete_memories"
 
 
+async def test_of_an_erased_user_it_tells_under_hashes(service: Service) -> None:
+    admin, writer = await service.key(verbs="admin"), await service.key()
+    await Life(service.client, "ada", writer).lived()
+    before = await trail(service, admin, user_id="ada")
+    receipt = (await service.client.delete("/v1/users/ada", headers=writer)).json()
+    after = await trail(service, admin, user_id="ada")
+    assert [entry["audit_id"] for entry in after[:-1]] == [entry["audit_id"] for entry in before]
+    assert {(entry["user_id"], entry["user_hash"]) for entry in after} == {(None, receipt["tombstone"])}
+    assert after[-1]["action"] == "erase_user"
+    assert "ada" not in json.dumps(after)
+    assert len(await trail(service, admin, record_id="chat-ada")) >= 3
+
+
 async def test_it_can_only_be_read(service: Service) -> None:
     admin = await service.key(verbs="read,write,admin")
     for method in ("POST", "PUT", "PATCH", "DELETE"):

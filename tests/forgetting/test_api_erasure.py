@@ -73,6 +73,7 @@ async def test_an_erased_user_is_nowhere_and_others_are_as_they_were(
         assert bytes_with(settings.data_dir, CANARY) == {}
         assert bytes_with(settings.data_dir, "other") != {}, "the scan finds what is there"
     assert (await exported(api, CANARY))[-1]["total"] == 0
+    assert [doc for one, doc in await everything(service) if CANARY in json.dumps(doc)] == []
     assert await found(api, "tea", user_id=CANARY) == []
     assert (await exported(api, "other"))[1:-1] == before
 
