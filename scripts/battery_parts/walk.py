@@ -71,7 +71,7 @@ class Walk:
         self._same("search", sorted(contents), sorted([*self._memories.values(), *self._said])[:100])
 
     async def _list(self) -> None:
-        page = await self._call("GET", f"/v1/memories?user_id={self._owner['user_id']}", limit=100, order="asc")
+        page = await self._call("GET", "/v1/memories", user_id=self._owner["user_id"], limit=100, order="asc")
         found = {item["memory_id"]: item["content"] for item in page["items"] if item["memory_type"] != "message"}
         self._same("list", found, self._memories)
 
