@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from app.actions import endpoints as actions
+from app.administration import endpoints as administration
 from app.consolidation import endpoints as consolidation
 from app.context import endpoints as context
 from app.facts import endpoints as facts
@@ -29,8 +30,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     actions.router,
     procedures.router,
     profiles.users_router,
+    forgetting.users_router,
     profiles.agents_router,
     operations.jobs_router,
     operations.operations_router,
+    administration.keys_router,
+    administration.audit_router,
     health.router,
 )

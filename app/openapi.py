@@ -31,6 +31,7 @@ TAGS = [
     {"name": "users", "description": "People: profiles, interactions, issues and solutions."},
     {"name": "agents", "description": "Agents: settings and experience."},
     {"name": "jobs", "description": "Background work, and operations that were asked for."},
+    {"name": "keys", "description": "For admin keys: the keys of a tenant, and who did what."},
     {"name": "operating", "description": "Health and metrics; they need no key."},
 ]
 HEADERS = {

@@ -22,7 +22,10 @@ class LimitSettings(_Group):
         256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
     )
     requests_per_second: float = Field(
-        0, ge=0, description="Requests a second for each key, with bursts of twice that; 0: no limit."
+        2_000,
+        ge=0,
+        description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
+        "of its own; 0: no limit.",
     )
 
 
@@ -86,6 +89,7 @@ class RetentionSettings(_Group):
     operation_days: float = Field(
         30, gt=0, description="How long finished operations and failed jobs can be asked for."
     )
+    audit_days: float = Field(365, gt=0, description="How long the audit trail goes back.")
 
 
 class MongodbSettings(_Group):

@@ -1,6 +1,6 @@
 """What lifespan builds and endpoints' dependencies read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
@@ -8,7 +8,7 @@ from app.clock import Clock
 from app.embedding.embedder import Embedder
 from app.llm.llm import LLM
 from app.settings import Settings
-from app.storage.collection import Store
+from app.storage.collection import Collection, Store
 
 
 class AccessLog(Protocol):
@@ -26,8 +26,8 @@ class AgentSettings(Protocol):
 
 
 class Limiter(Protocol):
-    def check(self, key_id: str) -> None:
-        """Raises RateLimited."""
+    def check(self, key_id: str, per_second: float | None) -> None:
+        """`per_second`: the key's own limit, in place of the setting's. Raises RateLimited."""
         ...
 
 
@@ -46,6 +46,8 @@ class Resources:
     limiter: Limiter
     agents: AgentSettings
     llm: LLM | None = None
+    collections: Sequence[Collection] = ()
+    """All that is stored, for what concerns every feature: erasing and exporting a user."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from app import tokens
 from app.actions.models import ACTIONS
 from app.actions.service import ACTION
+from app.audit.models import AUDIT, ERASED
 from app.auth.keys import Keys
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
@@ -76,6 +77,8 @@ COLLECTIONS: tuple[Collection, ...] = (
     SCHEDULES,
     OPERATIONS,
     DERIVATIONS,
+    AUDIT,
+    ERASED,
 )
 
 EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
@@ -131,10 +134,10 @@ class RealParts:
 
 async def open_store(settings: Settings, dim: int, *, elsewhere: str | None = None) -> MovableStore:
     """The store of the settings; or the one `elsewhere` names, in place of RECALLD_STORE."""
-    return await open_engine(where(settings, elsewhere), COLLECTIONS, dim=dim, observe_commit=_observe_commit)
+    return await open_engine(where_of(settings, elsewhere), COLLECTIONS, dim=dim, observe_commit=_observe_commit)
 
 
-def where(settings: Settings, elsewhere: str | None = None) -> Where:
+def where_of(settings: Settings, elsewhere: str | None = None) -> Where:
     return Where(
         store=elsewhere or settings.store.get_secret_value(),
         directory=settings.data_dir,
@@ -183,9 +186,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     await stack.enter_async_context(_running("accesses", accesses.run))
     if settings.jobs.enabled:
         await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock, llm).run))
-    return Resources(
-        settings, store, embedder, clock, accesses, RateLimiter(settings.limits.requests_per_second), agents, llm
-    )
+    limiter = RateLimiter(settings.limits.requests_per_second)
+    return Resources(settings, store, embedder, clock, accesses, limiter, agents, llm, COLLECTIONS)
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:

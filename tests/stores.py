@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 from app.settings import Settings
 from app.storage.collection import Collection, Store
 from app.storage.opening import open_store
-from app.wiring import where
+from app.wiring import where_of
 
 P = ParamSpec("P")
 S = TypeVar("S", bound=Store)
@@ -29,4 +29,4 @@ async def closed_in_the_end(opener: Callable[P, Awaitable[S]]) -> AsyncIterator[
 
 def opener_of(settings: Settings, collections: Sequence[Collection], dim: int) -> Open:
     """Of the settings' engine and place."""
-    return lambda: open_store(where(settings), collections, dim=dim)
+    return lambda: open_store(where_of(settings), collections, dim=dim)

@@ -29,6 +29,22 @@ def test_all_other_routes_are_known_to_be_open() -> None:
     assert len(ROUTES) > 15
 
 
+DOCUMENTATION = {"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"}
+
+
+async def unguarded(service: Service) -> list[str]:
+    """Routes of the whole application, however they came into it, that answer somebody without a key."""
+    await service.key()
+    found = []
+    for route in service.app.routes:
+        path, methods = getattr(route, "path", str(route)), getattr(route, "methods", None) or {"GET"}
+        if path not in OPEN | DOCUMENTATION:
+            for method in methods:
+                answer = await service.client.request(method, re.sub(r"\{.*?\}", "none", path))
+                found += [f"{method} {path}"] if answer.status_code != 401 else []
+    return found
+
+
 @pytest.fixture(scope="module")
 async def service(
     tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
@@ -53,3 +69,17 @@ async def test_head_asks_as_get_does(service: Service) -> None:
     write, read = await service.key(verbs="write"), await service.key(verbs="read")
     for headers, status in (({}, 401), (write, 403), (read, 200)):
         assert (await service.client.head("/v1/memories", headers=headers)).status_code == status
+
+
+async def test_no_route_is_unguarded_and_one_that_were_would_be_seen(service: Service) -> None:
+    assert await unguarded(service) == []
+
+    async def forgotten() -> str:
+        return "everybody's"
+
+    planted = APIRoute("/v1/forgotten", forgotten, methods=["GET"])
+    service.app.router.routes.insert(0, planted)
+    try:
+        assert await unguarded(service) == ["GET /v1/forgotten"]
+    finally:
+        service.app.router.routes.remove(planted)

@@ -2,6 +2,9 @@
 
 from app.storage.collection import Collection, Searched
 
+INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
+"""Fields that never leave the service. `consolidated_at`: when it was learned from; not there before."""
+
 ACTIONS = Collection(
     name="action_logs",
     id_field="action_id",
@@ -37,6 +40,5 @@ ACTIONS = Collection(
         time=("timestamp",),
         anchor=("timestamp",),
     ),
+    internal=INTERNAL,
 )
-INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
-"""Fields that never leave the service. `consolidated_at`: when it was learned from; not there before."""

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.auth.keys import Keys
-from app.auth.principal import Principal, unauthenticated
+from app.auth.principal import ANONYMOUS, UNAUTHENTICATED, Principal, unauthenticated
 from app.errors import Forbidden, Unauthorized
 from app.state import Resources
 
@@ -50,13 +50,13 @@ async def authenticate(request: Request) -> Principal:
         return admitted
     held = held_of(request)
     caller = await _identify(request, held)
-    held.limiter.check(caller.key_id)
+    held.limiter.check(caller.key_id, caller.requests_per_second)
     return caller
 
 
 async def _identify(request: Request, held: Resources) -> Principal:
     if held.settings.auth == "off":
-        return unauthenticated("unauthenticated")
+        return unauthenticated(UNAUTHENTICATED)
     keys = Keys(held.store, held.clock)
     given = _given_key(request)
     if given is not None:
@@ -65,7 +65,7 @@ async def _identify(request: Request, held: Resources) -> Principal:
         raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
     if not _from_this_machine(request):
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
-    return unauthenticated("anonymous")
+    return unauthenticated(ANONYMOUS)
 
 
 def _given_key(request: Request) -> str | None:

@@ -4,18 +4,21 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+from app.audit.trail import Actor, entries
 from app.auth.models import API_KEYS
 from app.auth.principal import VERBS, Principal
 from app.clock import Clock, parse_rfc3339, rfc3339
-from app.errors import Invalid, NotFound, Unauthorized, invalid
-from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
+from app.errors import Conflict, Invalid, NotFound, Unauthorized, invalid
+from app.storage.collection import Change, CommitConflict, Doc, Insert, Store, Update
 from app.storage.scope import SYSTEM, Scope
 
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+COMMAND_LINE = "cli"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 
 
@@ -29,6 +32,8 @@ class NewKey:
     agents: Sequence[str] = ()
     users: Sequence[str] = ()
     lifetime: timedelta | None = None
+    requests_per_second: float | None = None
+    """None: as the setting says."""
 
     def check(self) -> None:
         """Raises Invalid, naming the field."""
@@ -43,12 +48,23 @@ class NewKey:
             raise invalid("/expires", "must lie in the future")
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A key, shown this once, its record, and the changes that make it."""
+
+    key: str
+    record: Doc
+    changes: list[Change]
+
+
 class Keys:
+    """Methods named `plan_…` commit nothing; the others do, as the command line does."""
+
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
-    async def create(self, new: NewKey) -> tuple[str, Doc]:
-        """The whole key, shown this once, and its record."""
+    def plan_create(self, new: NewKey, replaces: str | None = None) -> Made:
+        """Raises Invalid."""
         new.check()
         now = self._clock.now()
         key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -60,45 +76,77 @@ class Keys:
             "verbs": sorted(set(new.verbs)),
             "agents": sorted(set(new.agents)),
             "users": sorted(set(new.users)),
+            "requests_per_second": new.requests_per_second,
             "secret_sha256": _digest(secret),
             "expires_at": _after(now, new.lifetime),
             "revoked_at": None,
+            "replaces": replaces,
+            "replaced_by": None,
             "version": 1,
             "created_at": rfc3339(now),
             "updated_at": rfc3339(now),
         }
-        await self._store.commit([Insert(API_KEYS, doc)])
-        return f"rk_{key_id}_{secret}", public(doc)
+        return Made(f"rk_{key_id}_{secret}", public(doc), [Insert(API_KEYS, doc)])
 
-    async def list(self, tenant: str | None = None) -> list[Doc]:
-        docs: list[Doc] = []
-        from_here = None
-        while page := await self._store.find(API_KEYS, SYSTEM, order="asc", after=from_here, limit=100):
-            docs += page
-            from_here = API_KEYS.after(page[-1])
-        return [public(doc) for doc in docs if tenant in (None, doc["tenant"])]
+    async def create(self, new: NewKey) -> tuple[str, Doc]:
+        """The whole key, shown this once, and its record."""
+        made = self.plan_create(new)
+        await self._commit(made.changes, new.tenant, "create_key")
+        return made.key, made.record
+
+    async def _commit(self, changes: Sequence[Change], tenant: str, action: str) -> None:
+        actor = Actor(tenant, COMMAND_LINE, action)
+        await self._store.commit([*changes, *entries(actor, changes, rfc3339(self._clock.now()))])
+
+    async def find(self, key_id: str, tenant: str | None = None) -> Doc:
+        """The stored record, of that tenant where one is named. Raises NotFound."""
+        doc = await self._store.get(API_KEYS, SYSTEM, key_id)
+        if doc is None or tenant not in (None, doc["tenant"]):
+            raise NotFound(f"There is no key {key_id}." if tenant is None else "")
+        return doc
+
+    def plan_revoke(self, doc: Doc) -> tuple[Doc, list[Change]]:
+        """The record, and no changes where it was revoked before: the first time stands."""
+        if doc["revoked_at"] is not None:
+            return public(doc), []
+        now = rfc3339(self._clock.now())
+        return self._changed(doc, {"revoked_at": now, "updated_at": now})
+
+    def plan_rotate(self, doc: Doc, overlap: timedelta, lifetime: timedelta | None = None) -> Made:
+        """Another key of the same rights, for the same time if no other is given; the old one goes on for the overlap,
+        and never longer than it would have. Raises Conflict for one that is over, or has a successor."""
+        if not self._alive(doc) or doc.get("replaced_by") is not None:
+            raise Conflict("This key is revoked, expired, or was rotated before.")
+        if lifetime is None and doc["expires_at"] is not None:
+            lifetime = parse_rfc3339(doc["expires_at"]) - parse_rfc3339(doc["created_at"])
+        rights = {name: doc[name] for name in ("tenant", "name", "verbs", "agents", "users")}
+        new = NewKey(**rights, lifetime=lifetime, requests_per_second=doc.get("requests_per_second"))
+        made = self.plan_create(new, replaces=doc["key_id"])
+        now = self._clock.now()
+        ends = min(filter(None, (doc["expires_at"], _after(now, overlap))))
+        fields = {"replaced_by": made.record["id"], "expires_at": ends, "updated_at": rfc3339(now)}
+        return Made(made.key, made.record, [*made.changes, *self._changed(doc, fields)[1]])
+
+    def _changed(self, doc: Doc, fields: Doc) -> tuple[Doc, list[Change]]:
+        expect = {"version": doc["version"]}
+        change = Update(API_KEYS, SYSTEM, doc["key_id"], set=fields, inc={"version": 1}, expect=expect)
+        return public(doc | fields | {"version": doc["version"] + 1}), [change]
 
     async def revoke(self, key_id: str) -> Doc:
         """Takes effect with the next request. Raises NotFound. Revoking twice keeps the first time."""
-        doc = await self._store.get(API_KEYS, SYSTEM, key_id)
-        if doc is None:
-            raise NotFound(f"There is no key {key_id}.")
-        if doc["revoked_at"] is None:
-            now = rfc3339(self._clock.now())
-            change = Update(
-                API_KEYS,
-                SYSTEM,
-                key_id,
-                set={"revoked_at": now, "updated_at": now},
-                inc={"version": 1},
-                expect={"revoked_at": None},
-            )
-            try:
-                await self._store.commit([change])
-            except CommitConflict:
-                return await self.revoke(key_id)
-            doc |= {"revoked_at": now}
-        return public(doc)
+        while True:
+            doc = await self.find(key_id)
+            record, changes = self.plan_revoke(doc)
+            with suppress(CommitConflict):
+                await self._commit(changes, doc["tenant"], "revoke_key")
+                return record
+
+    async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, Doc]:
+        """The whole new key and its record. Raises NotFound or Conflict."""
+        doc = await self.find(key_id)
+        made = self.plan_rotate(doc, overlap, lifetime)
+        await self._commit(made.changes, doc["tenant"], "rotate_key")
+        return made.key, made.record
 
     async def any_made(self) -> bool:
         return bool(await self._store.find(API_KEYS, SYSTEM, limit=1))
@@ -115,17 +163,27 @@ class Keys:
             doc["key_id"],
             frozenset(doc["verbs"]),
             Scope(doc["tenant"], frozenset(doc["agents"]) or None, frozenset(doc["users"]) or None, doc["key_id"]),
+            doc.get("requests_per_second"),
         )
 
     def _alive(self, doc: Doc) -> bool:
         expires = doc["expires_at"]
         return doc["revoked_at"] is None and (expires is None or parse_rfc3339(expires) > self._clock.now())
 
+    async def list(self, tenant: str | None = None) -> list[Doc]:
+        docs: list[Doc] = []
+        from_here = None
+        while page := await self._store.find(API_KEYS, SYSTEM, order="asc", after=from_here, limit=100):
+            docs += page
+            from_here = API_KEYS.after(page[-1])
+        return [public(doc) for doc in docs if tenant in (None, doc["tenant"])]
+
 
 def public(doc: Doc) -> Doc:
     """A key's record without its secret's hash."""
     hidden = {"tenant_id", "secret_sha256", "key_id"}
-    return {"id": doc["key_id"]} | {name: value for name, value in doc.items() if name not in hidden}
+    late = {"requests_per_second": None, "replaces": None, "replaced_by": None}
+    return {"id": doc["key_id"], **late} | {name: value for name, value in doc.items() if name not in hidden}
 
 
 def _digest(secret: str) -> str:

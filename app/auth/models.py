@@ -2,4 +2,11 @@
 
 from app.storage.collection import Collection
 
-API_KEYS = Collection(name="api_keys", id_field="key_id", fields={}, asked_always=True)
+API_KEYS = Collection(
+    name="api_keys",
+    id_field="key_id",
+    fields={},
+    internal=frozenset({"secret_sha256"}),
+    asked_always=True,
+)
+"""`tenant` is whose data the key opens."""

@@ -7,6 +7,7 @@ from app.errors import Forbidden
 from app.storage.scope import Scope
 
 VERBS = ("read", "write", "admin")
+ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Principal:
     """Of the API key, or `anonymous` / `unauthenticated`."""
     verbs: frozenset[str]
     scope: Scope
+    requests_per_second: float | None = None
+    """The key's own limit; None: as the setting says."""
 
     def require(self, verb: str) -> None:
         if verb not in self.verbs:

@@ -1,4 +1,4 @@
-"""`recalld keys create | list | revoke`."""
+"""`recalld keys create | list | revoke | rotate`."""
 
 import re
 from datetime import timedelta
@@ -13,7 +13,7 @@ from app.clock import SystemClock
 from app.errors import invalid
 from app.storage.collection import Doc
 
-app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke.")
+app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke, rotate.")
 
 _LIFETIME = re.compile(r"(\d{1,6})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
@@ -27,12 +27,17 @@ def create(  # noqa: PLR0913 (options)
     agent: Annotated[list[str] | None, typer.Option(help="Bind it to this agent; may be repeated.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="Bind it to this user; may be repeated.")] = None,
     expires: Annotated[str | None, typer.Option(help="Lifetime, such as 90d, 12h or 30m.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0, help="Requests a second; default: as the setting says.")] = None,
     as_json_: AsJson = False,
 ) -> None:
     """Make a key. It is shown this once."""
     named = [verb.strip() for verb in verbs.split(",") if verb.strip()]
-    new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires))
-    key, record = on_store(lambda store: Keys(store, SystemClock()).create(new))
+    new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires), rate)
+    _show(on_store(lambda store: Keys(store, SystemClock()).create(new)), as_json_=as_json_)
+
+
+def _show(made: tuple[str, Doc], *, as_json_: bool) -> None:
+    key, record = made
     if as_json_:
         as_json({"key": key, **record})
     else:
@@ -60,6 +65,22 @@ def revoke(key_id: Annotated[str, typer.Argument(help="The id, as listed.")], as
         as_json(record)
     else:
         print(f"{record['id']} is revoked.")
+
+
+@app.command()
+def rotate(
+    key_id: Annotated[str, typer.Argument(help="The id, as listed.")],
+    overlap: Annotated[str, typer.Option(help="How long the old key goes on, such as 7d, 12h or 0m.")] = "24h",
+    expires: Annotated[
+        str | None, typer.Option(help="Lifetime of the new key; default: as long as the old one's.")
+    ] = None,
+    as_json_: AsJson = False,
+) -> None:
+    """Make a key of the same rights in place of this one, which goes on for a while. It is shown this once."""
+    going_on = _lifetime(overlap)
+    assert going_on is not None
+    made = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, _lifetime(expires)))
+    _show(made, as_json_=as_json_)
 
 
 def _lifetime(text: str | None) -> timedelta | None:

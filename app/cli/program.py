@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import doctor, evaluate, foreign, forgetting, keys, mcp, migrate, reembed, serve, worker
+from app.cli import archive, backup, doctor, evaluate, forgetting, keys, mcp, migrate, reembed, serve, taking, worker
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -16,11 +16,14 @@ app = typer.Typer(
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
+app.command("export")(archive.export)
+app.command("import")(taking.import_)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
 app.command("migrate")(migrate.migrate)
 app.command("reembed")(reembed.reembed)
 app.command("decay")(forgetting.decay)
 app.command("forget")(forgetting.forget)
-app.command("import")(foreign.import_foreign)
 app.command("mcp")(mcp.mcp)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(keys.app, name="keys")

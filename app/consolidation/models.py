@@ -13,9 +13,10 @@ DERIVATIONS = Collection(
         "undone": "flag",
         "created_at": "time",
     },
-    indexes=(("session_id",), ("operation_id",)),
+    indexes=(("session_id",), ("operation_id",), ("user_id",)),
     everywhere=("created_at",),
     opaque=("result", "undo"),
+    audited=False,
 )
 """Where something was learned, the id is a hash of the sources, of the part that was learned and of the prompt's
 version: no source is learned from twice, also where what came of it was undone. `undo` says how to take it back, as

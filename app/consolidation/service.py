@@ -2,19 +2,20 @@
 
 from dataclasses import dataclass, replace
 
+from app.audit.tombstones import Tombstones
 from app.clock import rfc3339
 from app.consolidation import transcript
 from app.consolidation.deeds import Plan
 from app.consolidation.parts import Memories, Talk
 from app.consolidation.schemas import ExtractRequest
 from app.consolidation.tools import Tools
-from app.errors import invalid
+from app.errors import Conflict, invalid
 from app.idempotency.write import Outcome
 from app.jobs import operations
 from app.jobs.kinds import SUMMARIZE
 from app.llm.llm import LLM, configured
 from app.sessions.repository import SessionRepository
-from app.storage.collection import Doc
+from app.storage.collection import Change, Doc
 from app.storage.scope import Scope
 
 
@@ -37,13 +38,24 @@ class Learning:
         """Asks the model. Raises what its client raises: nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
+        begun = rfc3339(self._tools.clock.now())
         talk = Talk(self._scope, body.agent_id, body.user_id, self._lines(body))
         budget, part = llm.budget(), Memories()
         heard = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
             for chunk in transcript.chunks(talk.lines)
         ]
-        return Extraction(part.plan(self._tools, talk, llm, heard), budget.spent)
+        plan = part.plan(self._tools, talk, llm, heard)
+
+        async def unless_erased() -> tuple[Doc, list[Change]]:
+            """What was heard of a user who was erased while the model read is not written."""
+            planned = await plan()
+            erased = Tombstones(self._tools.store, self._scope.tenant)
+            if body.user_id is not None and await erased.erased_since(body.user_id, begun):
+                raise Conflict("This user was erased meanwhile: nothing was stored.")
+            return planned
+
+        return Extraction(unless_erased, budget.spent)
 
     def _lines(self, body: ExtractRequest) -> list[transcript.Line]:
         now = rfc3339(self._tools.clock.now())

@@ -48,6 +48,7 @@ FACTS = Collection(
         importance="confidence",
         pinned="known_from",
     ),
+    internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
 )
 """`group_id` names the scope, subject and predicate; `lineage_id` is the first id of what is one assertion, stated
 again for another span. `*_key` are compared, the texts beside them are shown. `standing` (held or disputed) never
@@ -59,6 +60,7 @@ FACT_GROUPS = Collection(
     id_field="group_id",
     fields={"agent_id": "text", "user_id": "text"},
     indexes=(("user_id",),),
+    audited=False,
 )
 """One for each scope, subject and predicate: every change of its facts expects the version that it read, so that two at
 once never both pass; `known` is when the last one was made."""

@@ -94,7 +94,8 @@ class FactRepository(Repository):
         """A whole lineage; with the group where it is the last of it."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
         tenant, expect = self.scope.tenant, {"version": group["version"]}
-        gone = DeleteWhere(FACTS, tenant, Eq("lineage_id", fact["lineage_id"]))
+        named = Delete(FACTS, tenant, fact["fact_id"], user=fact["user_id"])
+        gone: list[Change] = [named, DeleteWhere(FACTS, tenant, Eq("lineage_id", fact["lineage_id"]))]
         if last:
-            return [Delete(FACT_GROUPS, tenant, group["group_id"], expect), gone]
-        return [Update(FACT_GROUPS, tenant, group["group_id"], inc={"version": 1}, expect=expect), gone]
+            return [Delete(FACT_GROUPS, tenant, group["group_id"], expect), *gone]
+        return [Update(FACT_GROUPS, tenant, group["group_id"], inc={"version": 1}, expect=expect), *gone]

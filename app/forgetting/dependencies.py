@@ -1,10 +1,12 @@
-"""What forgetting's endpoint asks for."""
+"""What forgetting's endpoints ask for."""
 
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from app.auth.dependencies import calling
+from app.forgetting.erasure import Erasure
+from app.forgetting.export import UserExport
 from app.forgetting.service import Forgetting
 from app.memories.decays import Decays
 from app.memories.repository import MemoryRepository
@@ -17,3 +19,17 @@ async def forgetting(request: Request) -> Forgetting:
 
 
 InForgetting = Annotated[Forgetting, Depends(forgetting)]
+
+
+async def erasure(request: Request) -> Erasure:
+    held, caller = calling(request)
+    return Erasure(held.store, caller.scope, held.collections, held.clock, model=held.embedder.name)
+
+
+async def user_export(request: Request) -> UserExport:
+    held, caller = calling(request)
+    return UserExport(held.store, caller.scope, held.collections, held.clock)
+
+
+InErasure = Annotated[Erasure, Depends(erasure)]
+InExport = Annotated[UserExport, Depends(user_export)]

@@ -1,15 +1,22 @@
 """Forgetting over HTTP."""
 
-from fastapi import APIRouter, Response
+from typing import Annotated
 
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import StreamingResponse
+
+from app.audit.trail import Actor
+from app.auth.dependencies import calling
 from app.forgetting import schemas
-from app.forgetting.dependencies import InForgetting
+from app.forgetting.dependencies import InErasure, InExport, InForgetting
 from app.http.listing import answer
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
 from app.idempotency.dependencies import InWrite
 from app.jobs.schemas import Operation
+from app.schemas import Identifier
 
+users_router = APIRouter(prefix="/v1/users", tags=["users"], route_class=StrictRoute)
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 
 
@@ -24,3 +31,29 @@ async def forget_memories(body: schemas.ForgetRequest, forgetting: InForgetting,
     if body.dry_run:
         return answer(await forgetting.plan(body))
     return await write(lambda: forgetting.request(body))
+
+
+UserId = Annotated[Identifier, Path(examples=["ada"])]
+NDJSON = "application/x-ndjson"
+LINES = {
+    "description": "A line each: `export`, then a `record` each, then `end`.",
+    "content": {NDJSON: {"schema": {"type": "string"}}},
+}
+
+
+@users_router.get("/{user_id}/export", response_class=StreamingResponse, responses={**problems(404), 200: LINES})
+async def export_user(user_id: UserId, export: InExport, request: Request) -> Response:
+    """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the line `end`
+    it is not whole. It is noted in the audit trail."""
+    _, caller = calling(request)
+    await export.note(user_id, Actor(caller.scope.tenant, caller.key_id, "export_user"))
+    return StreamingResponse(export.lines(user_id), media_type=NDJSON)
+
+
+@users_router.delete("/{user_id}", response_model=schemas.Receipt, responses=problems(404, 409))
+async def erase_user(user_id: UserId, erasure: InErasure, request: Request) -> Response:
+    """Erase a user: all records, with what was derived from them, their history, vectors, undo logs, jobs and stored
+    answers. Returns when a search has found nothing. A keyed hash remains, so that no work under way brings the user
+    back; a new write may. A key that is bound to agents may not, and one bound to other users neither."""
+    _, caller = calling(request)
+    return answer(await erasure.erase(user_id, Actor(caller.scope.tenant, caller.key_id, "erase_user")))

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from app.actions.models import ACTIONS
+from app.audit.models import AUDIT
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
 from app.forgetting import rollup
@@ -128,7 +129,7 @@ class ForgettingJobs:
 
     async def retain(self, run: Run) -> Done:
         """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year;
-        deletes operations that ended, and jobs that failed, long ago."""
+        deletes operations that ended, jobs that failed, and entries of the audit trail, long ago."""
         days = self._retention
         ended = both(
             In("status", operations.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
@@ -139,6 +140,7 @@ class ForgettingJobs:
             "archived": await self._archive_unused(run),
             "operations": await self._sweep(run, OPERATIONS, ended),
             "failed_jobs": await self._sweep(run, JOBS, failed),
+            "audit": await self._sweep(run, AUDIT, self._older("created_at", days.audit_days)),
         }
         return Done(result)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from app.memories.schemas import MemoryType, Tags
-from app.schemas import Count, Flag, Identifier, Schema, Share
+from app.schemas import Count, Flag, Identifier, Schema, Share, example
 
 
 class PolicyIn(Schema):
@@ -59,3 +59,30 @@ class ForgetPlan(Schema):
     dry_run: Literal[True]
     total: Count
     items: list[Forgettable] = Field(description="The first 100, lowest score first.")
+
+
+class Verification(Schema):
+    """What was looked for after all was gone."""
+
+    records_found: Count = Field(description="Records of the user in any collection: 0.")
+    search_found: Count = Field(description="What searches of the user's scope have to look at: 0.")
+
+
+class Receipt(Schema):
+    """What an erasure took away."""
+
+    model_config = example(
+        {
+            "user_id": "ada",
+            "tombstone": "2b1f1d3b0d8e5f6a7c4e9d0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e",
+            "erased_at": "2026-06-01T12:00:00.000Z",
+            "erased": {"agent_memories": 12, "messages": 30, "conversation_sessions": 2},
+            "verification": {"records_found": 0, "search_found": 0},
+        }
+    )
+
+    user_id: Identifier
+    tombstone: str = Field(description="Keyed hash of the user's id: all that remains of it.")
+    erased_at: str
+    erased: dict[str, Count] = Field(description="How many went, by collection.")
+    verification: Verification

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import Depends, Header, Request, Response
 
+from app.audit.trail import Actor
 from app.auth.dependencies import calling, header
 from app.auth.principal import Principal
 from app.errors import invalid
@@ -18,7 +19,10 @@ _HEADERS = {
     "If-Match": "Only if the record is at this version (its ETag).",
 }
 
-IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key", description=_HEADERS["Idempotency-Key"])]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=255, description=_HEADERS["Idempotency-Key"]),
+]
 IfMatch = Annotated[str | None, Header(alias="If-Match", description=_HEADERS["If-Match"])]
 
 
@@ -28,7 +32,8 @@ class Write:
 
     async def __call__(self, plan: path.Plan) -> Response:
         named = await self._named() if self._key is not None and self._request.method == "POST" else None
-        answer = await path.write(self._held.store, self._held.clock, named, plan)
+        actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
+        answer = await path.write(self._held.store, self._held.clock, named, plan, actor)
         if answer.body is None:
             return Response(None, answer.status, answer.headers)
         return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
@@ -38,7 +43,10 @@ class Write:
         request, scope = self._request, self._caller.scope
         sent = f"{request.method}\0{request.scope['path']}\0".encode() + await request.body()
         fingerprint = blake2b(sent, digest_size=16).hexdigest()
-        return path.Request(scope.tenant, self._caller.key_id, self._key, fingerprint)
+        named = request.path_params.get("user_id")
+        return path.Request(
+            scope.tenant, self._caller.key_id, self._key, fingerprint, () if named is None else (named,)
+        )
 
 
 async def write(request: Request, key: IdempotencyKey = None) -> Write:

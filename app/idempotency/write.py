@@ -14,6 +14,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
+from app.audit.trail import Actor, entries
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError, StoreUnavailable
 from app.idempotency.models import IDEMPOTENCY
@@ -36,6 +37,8 @@ class Outcome:
     changes: Sequence[Change] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    shown_once: str | None = None
+    """A field of the body that is not stored with it: null when the answer comes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +63,53 @@ class Request:
     key_id: str
     key: str
     fingerprint: str
+    users: Sequence[str] = ()
+    """Whom the request names."""
 
     @property
     def claim_id(self) -> str:
         return blake2b(f"{self.key_id}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
+def users_of(outcome: Outcome) -> set[str]:
+    """Whose records an answer is about: it goes with them."""
+    found = {change.doc.get("user_id") for change in outcome.changes if isinstance(change, Insert)}
+    found |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
+    shown = [outcome.body, *_items(outcome.body)]
+    found |= {one.get("user_id") for one in shown if isinstance(one, dict)}
+    return {user for user in found if isinstance(user, str)}
+
+
+def _items(body: Any) -> Sequence[Any]:
+    items = body.get("items") if isinstance(body, dict) else None
+    return items if isinstance(items, list) else ()
+
+
 _FREEING: set[asyncio.Task[None]] = set()
 
 
-async def write(store: Store, clock: Clock, request: Request | None, plan: Plan, lease: timedelta = LEASE) -> Answer:
-    """Raises what the plan raises, and Conflict where others win every race."""
+async def write(
+    store: Store,
+    clock: Clock,
+    request: Request | None,
+    plan: Plan,
+    actor: Actor | None = None,
+    lease: timedelta = LEASE,
+) -> Answer:
+    """`actor` is named in the audit trail. Raises what the plan raises, and Conflict where others win every race."""
+
+    def noted(outcome: Outcome) -> Sequence[Change]:
+        return entries(actor, outcome.changes, rfc3339(clock.now())) if actor is not None else ()
+
     if request is None:
-        return await _attempt(store, plan, lambda outcome: ())
+        return await _attempt(store, plan, noted)
     claim = _Claim(store, clock, request, lease)
     stored = await claim.take()
     if stored is not None:
         return stored
     renewing = asyncio.create_task(claim.renew(), context=Context())
     try:
-        return await _attempt(store, plan, claim.settle)
+        return await _attempt(store, plan, lambda outcome: [*noted(outcome), *claim.settle(outcome)])
     except StoreUnavailable:  # freeing waits for the same store: the caller is told first, whose patience is over
         freeing = asyncio.create_task(claim.free(), context=Context())
         _FREEING.add(freeing)
@@ -150,6 +180,7 @@ class _Claim:
             "status": None,
             "headers": None,
             "body": None,
+            "users": [],
         }
 
     def _over(self, doc: Doc) -> bool:
@@ -172,7 +203,9 @@ class _Claim:
                 await self._store.commit([self._ours(until)])
 
     def settle(self, outcome: Outcome) -> Sequence[Change]:
-        answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": outcome.body}
+        body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
+        answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}
+        answer["users"] = sorted({*self._request.users, *users_of(outcome)})
         return [self._ours(answer)]
 
     def _ours(self, fields: Doc) -> Update:

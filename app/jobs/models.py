@@ -11,6 +11,7 @@ JOBS = Collection(
     unique=(Unique("slot", ("slot",), Not(Absent("slot"))),),
     indexes=(("status",),),
     opaque=("payload",),
+    audited=False,
 )
 """The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good says why, for a while.
 
@@ -28,7 +29,9 @@ OPERATIONS = Collection(
         "created_at": "time",
         "updated_at": "time",
     },
+    indexes=(("user_id",),),
     everywhere=("updated_at",),
     opaque=("result", "undo"),
+    internal=frozenset({"undo", "undoing"}),
 )
 """Work that somebody asked for, in their tenant: its progress, its outcome, and what an undo needs."""

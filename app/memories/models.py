@@ -3,6 +3,20 @@
 from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Absent, And, Eq, Not
 
+INTERNAL = frozenset(
+    {
+        "tenant_id",
+        "content_hash",
+        "dedupe_key",
+        "metadata_terms",
+        "anchored_at",
+        "archived_by",
+        "archived_at",
+        "kept_apart",
+    }
+)
+"""Fields that never leave the service."""
+
 MEMORIES = Collection(
     name="agent_memories",
     id_field="memory_id",
@@ -43,6 +57,7 @@ MEMORIES = Collection(
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
     ),
+    internal=INTERNAL,
 )
 """`anchored_at` is where decay starts (creation, access, a new importance); `dedupe_key` makes two equal memories that
 are posted at once one; `metadata_terms` holds a digest of each metadata entry: callers' keys never name a field."""
@@ -52,27 +67,15 @@ HISTORY = Collection(
     id_field="history_id",
     fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
     order="version",
-    indexes=(("record_id",),),
+    indexes=(("record_id",), ("user_id",)),
     opaque=("record",),
+    audited=False,
+    internal=INTERNAL,
 )
 """Each version of a memory as it left, stored by the change that replaced it."""
 
-PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={})
+PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={}, audited=False)
 """Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`."""
 
 MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, asked_always=True)
 """The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""
-
-INTERNAL = frozenset(
-    {
-        "tenant_id",
-        "content_hash",
-        "dedupe_key",
-        "metadata_terms",
-        "anchored_at",
-        "archived_by",
-        "archived_at",
-        "kept_apart",
-    }
-)
-"""Fields that never leave the service."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.audit.trail import Actor, entries
 from app.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.idempotency.precondition import Precondition, etag
@@ -96,10 +97,12 @@ class MemoryService:
         if asked.get("agent_id") is None and asked.get("user_id") is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where = both(listed(asked), self._memories.scope.writable())
-        deleted = 0
+        scope = self._memories.scope
+        actor, deleted = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories"), 0
         while docs := await self._memories.find(where, limit=DELETED_AT_ONCE):
             with contextlib.suppress(CommitConflict):  # one of them has just changed: they are read again
-                await self._memories.store.commit(self._memories.remove(docs))
+                gone = self._memories.remove(docs)
+                await self._memories.store.commit([*gone, *entries(actor, gone, rfc3339(self._clock.now()))])
                 deleted += len(docs)
         return deleted
 

@@ -3,6 +3,9 @@
 from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Eq
 
+INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
+"""Fields that never leave the service."""
+
 PROCEDURES = Collection(
     name="procedures",
     id_field="procedure_id",
@@ -23,6 +26,7 @@ PROCEDURES = Collection(
         time=("created_at",),
         anchor=("created_at",),
     ),
+    internal=INTERNAL,
 )
 """`name_key` is the name without differences of case, width and white space. `success_rate` is reckoned from the counts
 at each outcome, so that a search can filter by it; `content_hash` is the id's: no procedure hides another."""
@@ -32,10 +36,9 @@ PROCEDURE_HISTORY = Collection(
     id_field="history_id",
     fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
     order="version",
-    indexes=(("record_id",),),
+    indexes=(("record_id",), ("user_id",)),
     opaque=("record",),
+    audited=False,
+    internal=INTERNAL,
 )
 """Each version of a procedure as it left, stored by the change that replaced it."""
-
-INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
-"""Fields that never leave the service."""

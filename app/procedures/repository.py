@@ -64,7 +64,9 @@ class ProcedureRepository(Repository):
         """An outcome: nothing that moves the version."""
         self.scope.require_write(doc["agent_id"], doc["user_id"])
         seen = {name: doc[name] for name in COUNTED}
-        return [Update(PROCEDURES, self.scope.tenant, doc["procedure_id"], set=changed, expect=seen)]
+        return [
+            Update(PROCEDURES, self.scope.tenant, doc["procedure_id"], set=changed, expect=seen, user=doc["user_id"])
+        ]
 
     def remove(self, doc: Doc) -> list[Change]:
         """With its history."""

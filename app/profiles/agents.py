@@ -35,6 +35,7 @@ class AgentService:
             "created_at": now,
             "updated_at": now,
         }
+        self._agents.scope.require_write(doc["agent_id"], None)  # else the id would tell that it is taken
         if await self._agents.store.get(AGENTS, self._agents.scope.tenant, doc["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
         await self._check_name(doc)

@@ -9,6 +9,7 @@ SESSIONS = Collection(
     indexes=(("agent_id", "user_id"), ("user_id",)),
     everywhere=("expires_at",),
     opaque=("metadata",),
+    internal=frozenset({"learned_seq"}),
 )
 MESSAGES = Collection(
     name="messages",
@@ -16,8 +17,10 @@ MESSAGES = Collection(
     fields={"session_id": "text", "agent_id": "text", "user_id": "text", "seq": "number", "role": "text"},
     order="seq",
     unique=(Unique("seq", ("session_id", "seq")),),
-    indexes=(("session_id",),),
+    indexes=(("session_id",), ("user_id",)),
     opaque=("metadata", "content", "tool_calls", "result", "annotations", "audio", "function_call"),
+    audited=False,
+    internal=frozenset({"text"}),
 )
 """`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts."""
 

@@ -55,6 +55,7 @@ class SessionRepository(Repository):
             set={"last_message_at": added[-1]["timestamp"]},
             inc={"message_count": len(added), "token_count": sum(doc["tokens"] for doc in added)},
             expect={name: session[name] for name in ("status", "memorize", "agent_id", "user_id", "created_at")},
+            user=session["user_id"],
         )
 
     def clear(self, session: Doc) -> list[Change]:

@@ -49,6 +49,7 @@ class SessionService:
     async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
         now = self._now()
         doc = documents.new_session(body.model_dump(), now)
+        self._sessions.scope.require_write(doc["agent_id"], doc["user_id"])  # else the id would tell that it is taken
         mine = await self._sessions.find_one(doc["session_id"])
         if mine is not None and not expired(mine, now):
             raise AlreadyExists("That session_id is taken.")
@@ -172,6 +173,7 @@ class SessionService:
         if missing:
             raise Invalid("agent_id and user_id are required: the session is new.", errors=missing)
         session = documents.new_session({**body.model_dump(exclude={"messages"}), "session_id": session_id}, now)
+        self._sessions.scope.require_write(session["agent_id"], session["user_id"])
         return session, [*await self._make_room(session_id, now), self._sessions.insert(session)]
 
     async def _make_room(self, session_id: str, now: str) -> list[Change]:

@@ -1,20 +1,23 @@
 """Segments of the pairs in use, in memory, bounded in bytes, brought up to date by difference at each search."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from app.storage.segment import Row, Segment
 
+Key: TypeAlias = tuple[int, int]
+
 
 class SegmentCache:
-    """(pair, model) → (segment, version). Used from the event loop's thread only."""
+    """`Key`, a pair and a model → (segment, version). Used from the event loop's thread only."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held: OrderedDict[Hashable, tuple[Segment, int, int]] = OrderedDict()
+        self._held: OrderedDict[Key, tuple[Segment, int, int]] = OrderedDict()
         self.nbytes = 0
 
-    def get(self, pair: Hashable, floor: int) -> tuple[Segment, int] | None:
+    def get(self, pair: Key, floor: int) -> tuple[Segment, int] | None:
         """The copy of a pair and its version, unless there is none that the difference could bring up to date."""
         held = self._held.get(pair)
         if held is None or held[0].worn or held[1] < floor:
@@ -22,7 +25,7 @@ class SegmentCache:
         self._held.move_to_end(pair)
         return held[0], held[1]
 
-    def put(self, pair: Hashable, segment: Segment, version: int) -> None:
+    def put(self, pair: Key, segment: Segment, version: int) -> None:
         old = self._held.pop(pair, None)
         size = segment.nbytes
         self.nbytes += size - (old[2] if old else 0)
@@ -31,10 +34,16 @@ class SegmentCache:
             _, (_, _, freed) = self._held.popitem(last=False)
             self.nbytes -= freed
 
-    def update(self, pair: Hashable, segment: Segment, version: int, rows: Sequence[Row]) -> None:
+    def update(self, pair: Key, segment: Segment, version: int, rows: Sequence[Row]) -> None:
         segment.apply(rows)
         self.put(pair, segment, version)
 
-    def drop(self, pair: Hashable) -> None:
+    def drop(self, pair: Key) -> None:
         _, _, freed = self._held.pop(pair, (None, 0, 0))
         self.nbytes -= freed
+
+    def drop_pairs(self, pairs: Iterable[int]) -> None:
+        """Their copies, of whichever model."""
+        gone = set(pairs)
+        for key in [key for key in self._held if key[0] in gone]:
+            self.drop(key)

@@ -87,6 +87,10 @@ class Collection:
     searched: Searched | None = None
     asked_always: bool = False
     """Read at each request and seldom written: an engine may keep what it read until the next commit."""
+    internal: frozenset[str] = frozenset()
+    """Fields that never leave the service, beside the tenant."""
+    audited: bool = True
+    """Changes are named in the audit trail; not those of bookkeeping, and of children that go with their parent."""
     columns: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The fields, and the order's."""
 
@@ -146,6 +150,8 @@ class Update:
     """None: text and vector stay as they are."""
     keep: bool = False
     """The vector that `entry` replaces stays beside it, for those who search by its model."""
+    user: str | None = None
+    """Whose document it is: nothing that an engine looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,8 @@ class Delete:
     tenant: str
     id: str
     expect: Mapping[str, Any] = field(default_factory=dict)
+    user: str | None = None
+    """Whose document it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +328,11 @@ class Store(Protocol):
 
         Nothing that a caller asked for: versions stay, and so do the pairs'. Tenant None is every tenant.
         """
+        ...
+
+    async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
+        """Forgets what the engine keeps by itself of a user without documents: pairs, tombstones, copies, and these
+        counters; and leaves no byte of what was deleted in its own files. Raises StoreUnavailable where it cannot."""
         ...
 
     async def check(self, *, deep: bool = False) -> list[Finding]:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from app.errors import StoreUnavailable
 from app.storage.collection import Collection
-from app.storage.embedded.store import EmbeddedStore
-from app.storage.transfer import MovableStore
+from app.storage.embedded.backup import restore
+from app.storage.embedded.store import FILE_NAME, EmbeddedStore
+from app.storage.transfer import BackupRefused, MovableStore
 
 EMBEDDED = "embedded"
 MONGODB = ("mongodb://", "mongodb+srv://")
@@ -61,3 +62,10 @@ async def open_store(
         observe_commit=observe_commit,
     )
     return await MongoStore.open(where.store, collections, options, dim=dim)
+
+
+def restore_store(where: Where, file: Path) -> int:
+    """Puts a backup into the directory; bytes of the database. Raises BackupRefused."""
+    if where.store != EMBEDDED:
+        raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
+    return restore(file, where.directory, FILE_NAME)

@@ -97,12 +97,13 @@ class Repository:
             inc={"version": 1},
             expect={"version": doc["version"]} if expect is None else expect,
             entry=entry,
+            user=doc.get("user_id"),
         )
 
     def delete(self, doc: Doc) -> Delete:
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
         expect = {name: doc[name] for name in ("version", "created_at")}  # an id that was freed may be another's now
-        return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect)
+        return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 
 
 def _seal_cursor(after: After, mark: str) -> str:

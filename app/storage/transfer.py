@@ -4,15 +4,21 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import orjson
 
+from app.errors import RecalldError
 from app.storage.collection import Collection, Doc, Searched, Store
 from app.storage.packed import Packed, head_dtype
 
 PAGE = 200
+
+
+class BackupRefused(RecalldError):
+    """Nothing was overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,10 @@ class MovableStore(Store, Protocol):
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         """Takes in records, all or none; one whose id is there already is left alone. How many were new."""
+        ...
+
+    async def backup(self, target: Path) -> int:
+        """All of it, as it was at one moment, as one file; bytes written. Raises BackupRefused."""
         ...
 
     async def counters(self) -> list[Counter]: ...

@@ -23,8 +23,9 @@ CHECKPOINTS = Collection(
     fields={"task_id": "text", "agent_id": "text", "user_id": "text", "seq": "number"},
     order="seq",
     unique=(Unique("seq", ("task_id", "seq")),),
-    indexes=(("task_id",),),
+    indexes=(("task_id",), ("user_id",)),
     opaque=("state",),
+    audited=False,
 )
 
 STATE = ("plan", "context", "scratchpad", "evidence", "status")

@@ -62,7 +62,8 @@ class TaskRepository(Repository):
     def unchanged(self, task: Doc) -> Update:
         """Expects the version that was read, and lets it be: what is kept was the task's state at the commit."""
         self.scope.require_write(task["agent_id"], task["user_id"])
-        return Update(TASKS, self.scope.tenant, task["task_id"], expect={"version": task["version"]})
+        expect = {"version": task["version"]}
+        return Update(TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
 
     def remove(self, task: Doc) -> list[Change]:
         return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]

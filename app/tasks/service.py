@@ -49,6 +49,7 @@ class TaskService:
             "created_at": now,
             "updated_at": now,
         }
+        self._tasks.scope.require_write(doc["agent_id"], doc["user_id"])  # else the id would tell that it is taken
         room = await self._make_room(doc["task_id"], now)
         return Outcome(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
 

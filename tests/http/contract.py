@@ -99,7 +99,7 @@ class Contract:
         media = response.headers.get("content-type", "").partition(";")[0]
         if media not in content:
             return f"{media} is not declared for {response.status_code}"
-        value: Any = response.json() if "json" in media else response.text
+        value: Any = response.json() if media in ("application/json", PROBLEM) else response.text
         if "ETag" in declared["headers"] and response.headers.get("etag") != f'"{value["version"]}"':
             return "the ETag is not the version"
         return self.fits(content[media]["schema"], value)

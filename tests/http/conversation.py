@@ -34,13 +34,19 @@ class Talk:
         if fault := self._contract.check(operation, response):
             self.faults.append(f"{name} {response.status_code}: {fault}")
         self._keep(operation, response)
-        return response.json() if "json" in response.headers.get("content-type", "") else response.text
+        return (
+            response.json()
+            if response.headers.get("content-type", "").endswith(("/json", "problem+json"))
+            else response.text
+        )
 
     def _keep(self, operation: Operation, response: httpx.Response) -> None:
         declared = operation.spec["responses"].get(str(response.status_code), {})
         schema = declared.get("content", {}).get("application/json", {}).get("schema", {})
         if "$ref" in schema:
-            self.answers.setdefault(schema["$ref"].rpartition("/")[2], response.json())
+            body = response.json()
+            hidden = {"key": "rk_0123456789abcdef_" + "x" * 43} if str(body.get("key")).startswith("rk_") else {}
+            self.answers.setdefault(schema["$ref"].rpartition("/")[2], body | hidden)
 
 
 async def whole_conversation(talk: Talk) -> None:
@@ -61,6 +67,8 @@ async def whole_conversation(talk: Talk) -> None:
         await talk(name)
     await talk("delete_session", 204, session_id="chat-1")
     await talk("get_session", 404, session_id="chat-1")
+    await more_talk.erasing(talk)
+    await more_talk.administering(talk)
 
 
 async def _session(talk: Talk) -> None:

@@ -129,6 +129,13 @@ async def people(talk: Talk) -> None:
     await talk("list_solutions", **ada, limit=1)
 
 
+async def erasing(talk: Talk) -> None:
+    """In the end: everything about ada goes."""
+    assert await talk("export_user", user_id="ada")
+    await talk("erase_user", user_id="ada")
+    await talk("erase_user", user_id="nobody")
+
+
 async def agents(talk: Talk) -> None:
     agent = {"agent_id": "support", "name": "Support", "settings": {"decay": {"factor": 0.9}}}
     await talk("create_agent", 201, body=agent)
@@ -158,3 +165,22 @@ async def background(talk: Talk) -> None:
         await asyncio.sleep(0.1)
     await talk("undo_operation", 202, **named)
     await talk("list_operations", limit=1)
+
+
+async def administering(talk: Talk) -> None:
+    """From the first key on, nobody is served without one."""
+    await talk("create_key", 422, body={"name": "all", "verbs": ["fly"]})
+    made = await talk("create_key", 201, body={"name": "all", "verbs": ["read", "write", "admin"]})
+    me: dict[str, Any] = {"headers": {"Authorization": f"Bearer {made['key']}"}}
+    await talk("list_keys", 401)
+    bot = await talk("create_key", 201, **me, body={"name": "bot", "verbs": ["read"], "users": ["ada"]})
+    named: dict[str, Any] = {"key_id": bot["id"]}
+    await talk("get_key", **me, **named)
+    await talk("get_key", 404, **me, key_id="0" * 16)
+    await talk("rotate_key", 201, **me, **named, body={"overlap_seconds": 60})
+    await talk("rotate_key", 409, **me, **named, body={})
+    await talk("revoke_key", 412, **named, headers=me["headers"] | {"If-Match": '"1"'})
+    await talk("revoke_key", **me, **named)
+    await talk("list_keys", **me, limit=1)
+    await talk("list_audit", **me, limit=1)
+    await talk("list_audit", **me, action="create_memory", record_id="ada", since="2020-01-01T00:00:00Z")

@@ -179,7 +179,7 @@ async def test_work_that_takes_longer_than_its_lease_keeps_its_claim(service: Se
     async def quick() -> Outcome:
         return Outcome({"who": "quick"})
 
-    working = asyncio.create_task(write(store, clock, request, slow, timedelta(seconds=lease)))
+    working = asyncio.create_task(write(store, clock, request, slow, lease=timedelta(seconds=lease)))
     await begun.wait()
     await asyncio.sleep(1.5 * lease)
     with pytest.raises(IdempotencyInProgress):

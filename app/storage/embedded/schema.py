@@ -19,9 +19,10 @@ LAYOUT = 1
 WAL_PAUSE_MS = 20
 _PRAGMAS = (
     "synchronous = FULL",
-    "wal_autocheckpoint = 10000",
+    "wal_autocheckpoint = 6000",
     "cache_size = -65536",
     "temp_store = MEMORY",
+    "secure_delete = ON",
 )
 
 _OWN_TABLES = (

@@ -16,7 +16,7 @@ import orjson
 
 from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
-from app.storage.embedded import check, fade, pairs, sql, transfer
+from app.storage.embedded import backup, check, fade, pairs, purge, sql, transfer
 from app.storage.embedded.changes import execute
 from app.storage.embedded.readers import Readers
 from app.storage.embedded.reads import Reads
@@ -257,11 +257,23 @@ class EmbeddedStore:
         work = partial(transfer.load, collection=collection, records=records)
         return (await self.writer.submit(work)).deleted
 
+    async def backup(self, target: Path) -> int:
+        return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)
+
     async def counters(self) -> list[Counter]:
         return await self._readers.apart(transfer.counters)
 
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         await self.writer.submit(partial(transfer.load_counters, given=counters))
+
+    # --- Erasing ------------------------------------------------------------------------------------------------------
+
+    async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
+        gone = await self._readers.apart(lambda connection: purge.empty_pairs(connection, tenant, user))
+        await self.writer.submit(lambda made: purge.forget(made, self._collections, tenant, user, counters))
+        self._cache.drop_pairs(gone)
+        self._read_before.cache_clear()
+        await self.writer.alone(lambda: purge.scrub(self._path, self._busy_timeout_ms))
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 

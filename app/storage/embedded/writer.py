@@ -35,6 +35,14 @@ class Waiting:
     outcome: Committed | Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Work of another connection, done while this process writes nothing."""
+
+    work: Callable[[], None]
+    future: "asyncio.Future[None]"
+
+
 class Writer:
     def __init__(
         self,
@@ -43,7 +51,7 @@ class Writer:
         observe: Observe,
     ) -> None:
         self._connection, self._execute, self._observe = connection, execute, observe
-        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
@@ -60,6 +68,14 @@ class Writer:
         self._queue.put(waiting)
         return await waiting.future
 
+    async def alone(self, work: Callable[[], None]) -> None:
+        """Others wait meanwhile. Raises StoreUnavailable."""
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        waiting = Alone(work, self._loop.create_future())
+        self._queue.put(waiting)
+        await waiting.future
+
     async def close(self) -> None:
         """Commits what waits, then ends."""
         self._closed = True
@@ -72,7 +88,7 @@ class Writer:
         while going:
             group: list[Waiting] = []
             item = self._queue.get()
-            while item is not None:
+            while isinstance(item, Waiting):
                 group.append(item)
                 if len(group) == MAX_GROUP or self._queue.empty():
                     break
@@ -80,6 +96,17 @@ class Writer:
             going = item is not None
             if group:
                 self.commit_group(group)
+            if isinstance(item, Alone):
+                self._run_alone(item)
+
+    def _run_alone(self, item: Alone) -> None:
+        fault: Exception | None = None
+        try:
+            with guarded():
+                item.work()
+        except Exception as raised:  # noqa: BLE001 (handed to its caller)
+            fault = raised
+        self._loop.call_soon_threadsafe(_end, item.future, fault)
 
     def commit_group(self, group: Sequence[Waiting]) -> None:
         started = time.perf_counter()
@@ -133,6 +160,15 @@ class Writer:
 
     def acknowledge(self, group: Sequence[Waiting]) -> None:
         self._loop.call_soon_threadsafe(_tell, list(group))
+
+
+def _end(future: "asyncio.Future[None]", fault: Exception | None) -> None:
+    if future.cancelled():
+        return
+    if fault is None:
+        future.set_result(None)
+    else:
+        future.set_exception(fault)
 
 
 def _tell(group: Sequence[Waiting]) -> None:

@@ -1,7 +1,7 @@
 """Copies of the pairs in use, in memory, brought up to date by difference: as fresh as the version read before."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from app.storage.cache import SegmentCache
@@ -21,6 +21,9 @@ class Copies:
         if collection.searched is None:
             raise TypeError(f"{collection.name} is not searched")
         return Segment(collection.searched, self._dim, agent)
+
+    def drop_pairs(self, pairs: Sequence[int]) -> None:
+        self._cache.drop_pairs(pairs)
 
     async def of(self, collection: Collection, state: PairState, model: int) -> Segment:
         """The pair's copy, at least as new as `state`, with its vectors of `model`."""

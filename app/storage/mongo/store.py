@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import pymongo
@@ -17,7 +18,7 @@ from app.storage import patience
 from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.filters import EVERYTHING, Filter
-from app.storage.mongo import check, fade, pairs, query, transfer
+from app.storage.mongo import check, fade, pairs, purge, query, transfer
 from app.storage.mongo.candidates import Candidates
 from app.storage.mongo.changes import Work, competing
 from app.storage.mongo.client import connect, greet
@@ -36,7 +37,7 @@ from app.storage.packed import model_id
 from app.storage.rules import Fade
 from app.storage.scope import Pair
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
-from app.storage.transfer import Counter, Record
+from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")
 
@@ -230,6 +231,11 @@ class MongoStore(Unbroken):
             lambda session: transfer.load(self._database, session, collection, records, now_ms), set()
         )
 
+    async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
+        raise BackupRefused(
+            "MongoDB has tools of its own for this (mongodump, Atlas backups); `recalld export` writes a tenant's data."
+        )
+
     @whole
     async def counters(self) -> list[Counter]:
         with self._within(LONG_FACTOR):
@@ -239,6 +245,13 @@ class MongoStore(Unbroken):
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         with self._within(LONG_FACTOR):
             await transfer.load_counters(self._database, counters)
+
+    # --- Erasing ------------------------------------------------------------------------------------------------------
+
+    @whole
+    async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
+        gone = await self._slow(lambda: purge.forget(self._database, tenant, user, counters))
+        self._copies.drop_pairs(gone)
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 

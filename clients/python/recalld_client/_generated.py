@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract f896a90c4c9e148f5a962857cfd94e12."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 053eb23d5e28e768180ea26c2aebdc76."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -122,10 +122,42 @@ class Alive(TypedDict):
     status: Literal["alive"]
 
 
+class ApiKey(TypedDict):
+    """A key without its secret."""
+
+    id: str
+    tenant: str
+    name: str
+    verbs: list[Literal["read", "write", "admin"]]
+    agents: list[str]
+    users: list[str]
+    requests_per_second: float | None
+    expires_at: str | None
+    revoked_at: str | None
+    replaces: str | None
+    replaced_by: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
 class Appended(TypedDict):
     session_id: str
     items: "list[Message]"
     memory_ids: list[str]
+
+
+class AuditEntry(TypedDict):
+    """Who did what to which records of whom, when; never what is in them."""
+
+    audit_id: str
+    key_id: str
+    action: str
+    user_id: str | None
+    user_hash: str | None
+    records: list[str]
+    changes: dict[str, Json]
+    created_at: str
 
 
 class Call(TypedDict):
@@ -203,6 +235,26 @@ class ContextRequest(TypedDict):
     as_of: NotRequired[str | None]
     known_at: NotRequired[str | None]
     now: NotRequired[str | None]
+
+
+class CreatedKey(TypedDict):
+    """A new key."""
+
+    id: str
+    tenant: str
+    name: str
+    verbs: list[Literal["read", "write", "admin"]]
+    agents: list[str]
+    users: list[str]
+    requests_per_second: float | None
+    expires_at: str | None
+    revoked_at: str | None
+    replaces: str | None
+    replaced_by: str | None
+    version: int
+    created_at: str
+    updated_at: str
+    key: str | None
 
 
 class Decay(TypedDict):
@@ -496,6 +548,8 @@ class JobInfo(TypedDict):
 
 class JobRun(TypedDict):
     dry_run: NotRequired[bool]
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
 
 
 class Jobs(TypedDict):
@@ -510,6 +564,20 @@ class Jotted(TypedDict):
 
 
 JsonValue: TypeAlias = Any
+
+
+class KeyCreate(TypedDict):
+    name: str
+    verbs: list[Literal["read", "write", "admin"]]
+    agents: NotRequired[list[str]]
+    users: NotRequired[list[str]]
+    expires_in: NotRequired[int | None]
+    requests_per_second: NotRequired[float | None]
+
+
+class KeyRotate(TypedDict):
+    overlap_seconds: NotRequired[int]
+    expires_in: NotRequired[int | None]
 
 
 class Lesson(TypedDict):
@@ -745,6 +813,16 @@ class PageAction(TypedDict):
 
 class PageAgent(TypedDict):
     items: "list[Agent]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageApiKey(TypedDict):
+    items: "list[ApiKey]"
+    next_cursor: NotRequired[str | None]
+
+
+class PageAuditEntry(TypedDict):
+    items: "list[AuditEntry]"
     next_cursor: NotRequired[str | None]
 
 
@@ -985,6 +1063,16 @@ class Reason(TypedDict):
     reason: Literal["recency", "type", "access"]
     points: float
     detail: str
+
+
+class Receipt(TypedDict):
+    """What an erasure took away."""
+
+    user_id: str
+    tombstone: str
+    erased_at: str
+    erased: dict[str, int]
+    verification: "Verification"
 
 
 class RecentRecord(TypedDict):
@@ -1245,6 +1333,13 @@ class ToolCall(TypedDict):
     id: str
     type: NotRequired[str]
     function: NotRequired["FunctionCall | None"]
+
+
+class Verification(TypedDict):
+    """What was looked for after all was gone."""
+
+    records_found: int
+    search_found: int
 
 
 class WorkingMemory(TypedDict):
@@ -1628,6 +1723,16 @@ class Recalld(SyncBase):
         found: "PageSolution" = self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
+    def export_user(self, user_id: str) -> str:
+        """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
+        found: str = self._call("GET", path("/v1/users/{}/export", user_id))
+        return found
+
+    def erase_user(self, user_id: str) -> "Receipt":
+        """Erase a user:"""
+        found: "Receipt" = self._call("DELETE", path("/v1/users/{}", user_id))
+        return found
+
     def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Agent":
         """Register an agent."""
         found: "Agent" = self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
@@ -1673,7 +1778,7 @@ class Recalld(SyncBase):
         return found
 
     def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
-        """Run a job now, on this tenant's data; with `dry_run` only say what it would do."""
+        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do."""
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
@@ -1690,6 +1795,36 @@ class Recalld(SyncBase):
     def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
         """Undo what an operation did; the answer is the operation that does so."""
         found: "Operation" = self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
+        """Make a key for this tenant, with verbs that the calling key has itself."""
+        found: "CreatedKey" = self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageApiKey":
+        """Every key that was ever made for this tenant, newest first."""
+        found: "PageApiKey" = self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_key(self, key_id: str) -> "ApiKey":
+        """A key without its secret."""
+        found: "ApiKey" = self._call("GET", path("/v1/keys/{}", key_id))
+        return found
+
+    def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "CreatedKey":
+        """Make a key of the same rights in place of this one, which goes on for the overlap."""
+        found: "CreatedKey" = self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "ApiKey":
+        """Take a key back:"""
+        found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAuditEntry":
+        """Who did what to which records, newest first."""
+        found: "PageAuditEntry" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def livez(self) -> "Alive":
@@ -2079,6 +2214,16 @@ class AsyncRecalld(AsyncBase):
         found: "PageSolution" = await self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
+    async def export_user(self, user_id: str) -> str:
+        """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
+        found: str = await self._call("GET", path("/v1/users/{}/export", user_id))
+        return found
+
+    async def erase_user(self, user_id: str) -> "Receipt":
+        """Erase a user:"""
+        found: "Receipt" = await self._call("DELETE", path("/v1/users/{}", user_id))
+        return found
+
     async def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Agent":
         """Register an agent."""
         found: "Agent" = await self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
@@ -2124,7 +2269,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
-        """Run a job now, on this tenant's data; with `dry_run` only say what it would do."""
+        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do."""
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
@@ -2141,6 +2286,36 @@ class AsyncRecalld(AsyncBase):
     async def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
         """Undo what an operation did; the answer is the operation that does so."""
         found: "Operation" = await self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
+        """Make a key for this tenant, with verbs that the calling key has itself."""
+        found: "CreatedKey" = await self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageApiKey":
+        """Every key that was ever made for this tenant, newest first."""
+        found: "PageApiKey" = await self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_key(self, key_id: str) -> "ApiKey":
+        """A key without its secret."""
+        found: "ApiKey" = await self._call("GET", path("/v1/keys/{}", key_id))
+        return found
+
+    async def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "CreatedKey":
+        """Make a key of the same rights in place of this one, which goes on for the overlap."""
+        found: "CreatedKey" = await self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "ApiKey":
+        """Take a key back:"""
+        found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAuditEntry":
+        """Who did what to which records, newest first."""
+        found: "PageAuditEntry" = await self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def livez(self) -> "Alive":

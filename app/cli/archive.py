@@ -1,0 +1,147 @@
+"""`recalld export`: a tenant as a file of lines, from any engine, for `recalld import` into any."""
+
+import asyncio
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from app.auth.models import API_KEYS
+from app.cli.output import AsJson, as_json
+from app.clock import SystemClock, rfc3339
+from app.errors import RecalldError
+from app.idempotency.models import IDEMPOTENCY
+from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
+from app.jobs.operations import ENDED
+from app.memories.models import MOVES, PENDING
+from app.settings import Settings
+from app.storage.collection import Collection, Doc
+from app.storage.packed import Packed
+from app.storage.transfer import MovableStore, Record, Total, digest, exported
+from app.wiring import COLLECTIONS, open_store
+
+Line: TypeAlias = dict[str, Any]
+
+FORMAT = 1
+LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES)}
+"""Keys open one deployment's doors; stored answers belong to keys, for a day; the rest is the service's own."""
+BY_NAME = {collection.name: collection for collection in COLLECTIONS if collection.name not in LEFT_OUT}
+
+
+class ArchiveRefused(RecalldError):
+    """What was asked for cannot be done, or not wholly."""
+
+
+@dataclass(slots=True)
+class Sum:
+    """Of a tenant: a hash that neither the order of records, nor the engine, nor the tenant's name changes."""
+
+    totals: defaultdict[str, Total] = field(default_factory=lambda: defaultdict(Total))
+    counters: dict[str, int] = field(default_factory=dict)
+
+    def add(self, collection: Collection, record: Record) -> None:
+        nameless = replace(record, doc=named(record.doc, ""))
+        self.totals[collection.name].add(nameless, digest(collection, nameless))
+
+    @property
+    def records(self) -> int:
+        return sum(total.records for total in self.totals.values())
+
+    def hash(self) -> str:
+        totals = {name: [one.records, one.vectors, f"{one.checksum:032x}"] for name, one in self.totals.items()}
+        whole = orjson.dumps([totals, self.counters], option=orjson.OPT_SORT_KEYS)
+        return blake2b(whole, digest_size=16).hexdigest()
+
+
+def named(doc: Doc, tenant: str) -> Doc:
+    return doc | {"tenant_id": tenant}
+
+
+async def _records(store: MovableStore, tenant: str) -> AsyncIterator[tuple[Collection, Record]]:
+    """Without work under way: its queue is the service's, not the tenant's."""
+    for collection in BY_NAME.values():
+        async for page in exported(store, collection):
+            for record in page:
+                under_way = collection is OPERATIONS and record.doc["status"] not in ENDED
+                if record.doc["tenant_id"] == tenant and not under_way:
+                    yield collection, record
+
+
+async def summed(store: MovableStore, tenant: str) -> Sum:
+    found = Sum()
+    async for collection, record in _records(store, tenant):
+        found.add(collection, record)
+    found.counters = {one.name: one.value for one in await store.counters() if one.tenant == tenant}
+    return found
+
+
+# --- Out --------------------------------------------------------------------------------------------------------------
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.")],
+    tenant: Annotated[str, typer.Option(help="Whose data.")] = "default",
+    as_json_: AsJson = False,
+) -> None:
+    """Write everything of a tenant, vectors included, as lines of JSON; without its keys. What is written meanwhile may
+    be in it or not."""
+    found = asyncio.run(on_movable(lambda store: write(store, file, tenant)))
+    if as_json_:
+        as_json({"file": str(file), "tenant": tenant, "records": found.records, "hash": found.hash()})
+    else:
+        print(f"{found.records} records of {tenant}, hash {found.hash()}")
+
+
+async def on_movable(work: Any) -> Any:
+    store = await open_store(Settings(), dim=1)
+    try:
+        return await work(store)
+    finally:
+        await store.close()
+
+
+async def write(store: MovableStore, file: Path, tenant: str) -> Sum:
+    """Raises ArchiveRefused where the file is there already or cannot be written."""
+    if file.exists():  # noqa: ASYNC240 (nothing else runs here)
+        raise ArchiveRefused(f"{file} is there already: an export overwrites nothing.")
+    part, found = file.with_name(f"{file.name}.part"), Sum()
+    try:
+        with part.open("wb") as out, Progress(console=Console(stderr=True), transient=True) as progress:
+            part.chmod(0o600)
+            bar = progress.add_task("exporting", total=None)
+            now = rfc3339(SystemClock().now())
+            out.write(_line({"recalld": "tenant", "format": FORMAT, "tenant": tenant, "exported_at": now}))
+            async for collection, record in _records(store, tenant):
+                found.add(collection, record)
+                out.write(_line({"in": collection.name, "doc": record.doc, "row": _spelled(record.packed)}))
+                progress.advance(bar)
+            for one in await store.counters():
+                if one.tenant == tenant:
+                    found.counters[one.name] = one.value
+                    out.write(_line({"counter": one.name, "value": one.value}))
+            out.write(_line({"end": True, "records": found.records, "hash": found.hash()}))
+        part.rename(file)
+    except OSError as fault:
+        raise ArchiveRefused(f"{file} cannot be written: {fault.strerror}.") from fault
+    finally:
+        part.unlink(missing_ok=True)
+    return found
+
+
+def _line(value: Line) -> bytes:
+    return orjson.dumps(value) + b"\n"
+
+
+def _spelled(packed: Packed | None) -> list[str | None] | None:
+    if packed is None:
+        return None
+    parts = (packed.head, packed.vector, packed.terms, packed.facets)
+    return [None if part is None else b64encode(part).decode() for part in parts]

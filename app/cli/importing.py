@@ -1,0 +1,236 @@
+"""`recalld import`: takes in what `recalld export` wrote, line by line."""
+
+import asyncio
+import re
+from base64 import b64decode
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from app.cli.archive import BY_NAME, FORMAT, ArchiveRefused, Line, named, on_movable, summed
+from app.cli.output import AsJson, as_json, table
+from app.clock import SystemClock, rfc3339
+from app.errors import StoreUnavailable
+from app.memories.pending import note
+from app.storage.collection import Change, Collection, CommitConflict, Kind
+from app.storage.filters import value_at
+from app.storage.packed import FACET, TERM, Packed, head_dtype
+from app.storage.transfer import Counter, MovableStore, Record
+
+BATCH = 200
+SHOWN = 20
+TENANT = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+_KINDS: dict[Kind, tuple[type, ...]] = {
+    "text": (str,),
+    "time": (str,),
+    "number": (int, float),
+    "flag": (bool,),
+    "list": (list,),
+}
+
+
+@dataclass(slots=True)
+class Report:
+    tenant: str = ""
+    lines: int = 0
+    new: int = 0
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    expected: str | None = None
+    found: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad and self.expected == self.found
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="What `recalld export` wrote.")],
+    tenant: Annotated[str | None, typer.Option(help="Under another tenant's name than the file's.")] = None,
+    as_json_: AsJson = False,
+) -> None:
+    """Take in a tenant. What is there already stays, so that an import that was cut short is simply run again; lines
+    that cannot be read are told by their numbers, and the others are taken in."""
+    report = asyncio.run(on_movable(lambda store: read(store, file, tenant)))
+    if as_json_:
+        bad = [{"line": number, "detail": detail} for number, detail in report.bad]
+        told = {name: getattr(report, name) for name in ("tenant", "lines", "new", "expected", "found")}
+        as_json({"ok": report.ok, **told, "bad": bad})
+    else:
+        print(f"{report.new} new records of {report.tenant}, from {report.lines} lines; hash {report.found}")
+        table(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+    if not report.ok:
+        _explain(report)
+
+
+def _explain(report: Report) -> None:
+    if report.bad:
+        raise ArchiveRefused(f"{len(report.bad)} lines were not taken in: the first is line {report.bad[0][0]}.")
+    raise ArchiveRefused(
+        f"{report.tenant} is not what was exported (hash {report.expected}): it held other data, or is written to."
+    )
+
+
+async def read(store: MovableStore, file: Path, tenant: str | None = None) -> Report:
+    """Raises ArchiveRefused where the file is no export, and StoreUnavailable."""
+    taking = _Import(store, tenant)
+    try:
+        with file.open("rb") as lines, Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("importing", total=file.stat().st_size)  # noqa: ASYNC240
+            for line in lines:
+                await taking.take(line)
+                progress.advance(bar, len(line))
+    except OSError as fault:
+        raise ArchiveRefused(f"{file} cannot be read: {fault.strerror}.") from fault
+    return await taking.end()
+
+
+class _Import:
+    def __init__(self, store: MovableStore, tenant: str | None) -> None:
+        self._store, self._tenant = store, tenant
+        self._report = Report()
+        self._waiting: list[tuple[int, Record]] = []
+        self._collection: Collection | None = None
+        self._counters: list[Counter] = []
+        self._unembedded: list[Change] = []
+        self._given = ""
+        self._now = rfc3339(SystemClock().now())
+
+    async def take(self, line: bytes) -> None:
+        self._report.lines += 1
+        if self._report.lines == 1:
+            self._begin(line)
+            return
+        try:
+            await self._take(orjson.loads(line))
+        except (_BadLine, ValueError) as fault:
+            self._bad(self._report.lines, str(fault))
+
+    def _begin(self, line: bytes) -> None:
+        try:
+            header = orjson.loads(line)
+            known = header["recalld"] == "tenant" and header["format"] == FORMAT
+            self._given = str(header["tenant"])
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise ArchiveRefused("The file does not begin as an export of this version does.")
+        self._report.tenant = self._given if self._tenant is None else self._tenant
+        if not (TENANT.fullmatch(self._given) and TENANT.fullmatch(self._report.tenant)):
+            raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+
+    async def _take(self, line: Any) -> None:
+        if not isinstance(line, dict):
+            raise _BadLine("is no JSON object")
+        if self._report.expected is not None:
+            raise _BadLine("comes after the end")
+        if "end" in line:
+            self._report.expected = str(line.get("hash"))
+        elif "counter" in line:
+            self._counters.append(self._counter(line))
+        else:
+            collection = _collection(line)
+            if collection is not self._collection or len(self._waiting) == BATCH:
+                await self._flush()
+            self._collection = collection
+            self._waiting.append((self._report.lines, self._record(collection, line)))
+
+    def _counter(self, line: Line) -> Counter:
+        name, value = line["counter"], line.get("value")
+        if not isinstance(name, str) or type(value) is not int or value < 0:
+            raise _BadLine("is no counter")
+        return Counter(self._report.tenant, name, value)
+
+    def _record(self, collection: Collection, line: Line) -> Record:
+        doc = line.get("doc")
+        _check(collection, doc)
+        assert isinstance(doc, dict)
+        if doc["tenant_id"] != self._given:
+            raise _BadLine("belongs to another tenant than the file")
+        packed = _packed(collection, line.get("row"))
+        if packed is not None and packed.vector is None:
+            self._unembedded.append(note(collection, self._report.tenant, doc[collection.id_field], self._now))
+        return Record(named(doc, self._report.tenant), packed, "")
+
+    async def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting or self._collection is None:
+            return
+        try:
+            self._report.new += await self._store.load(self._collection, [record for _, record in waiting])
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 (one of them is at fault: which?)
+            for number, record in waiting:
+                await self._alone(number, record)
+
+    async def _alone(self, number: int, record: Record) -> None:
+        assert self._collection is not None
+        try:
+            self._report.new += await self._store.load(self._collection, [record])
+        except StoreUnavailable:
+            raise
+        except CommitConflict as conflict:
+            self._bad(number, f"another record has its {conflict.reason}")
+        except Exception as fault:  # noqa: BLE001 (told by its line)
+            self._bad(number, f"cannot be stored: {type(fault).__name__}")
+
+    def _bad(self, number: int, detail: str) -> None:
+        self._report.bad.append((number, detail))
+
+    async def end(self) -> Report:
+        await self._flush()
+        if self._report.lines == 0:
+            raise ArchiveRefused("The file is empty.")
+        await self._store.load_counters(self._counters)
+        for at in range(0, len(self._unembedded), BATCH):
+            await self._store.commit(self._unembedded[at : at + BATCH])  # a second note does nothing
+        if self._report.expected is None:
+            self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
+        self._report.found = (await summed(self._store, self._report.tenant)).hash()
+        self._report.bad.sort()
+        return self._report
+
+
+class _BadLine(Exception):
+    pass
+
+
+def _collection(line: Line) -> Collection:
+    name = line.get("in")
+    if name not in BY_NAME:
+        raise _BadLine(f"names no collection of a tenant: {str(name)[:60]!r}")
+    return BY_NAME[name]
+
+
+def _check(collection: Collection, doc: Any) -> None:
+    """What an engine relies on: the id, the tenant, the order, and the kinds of declared fields."""
+    if not isinstance(doc, dict) or not isinstance(doc.get("tenant_id"), str):
+        raise _BadLine("holds no document with a tenant_id")
+    if not isinstance(doc.get(collection.id_field), str) or not doc[collection.id_field]:
+        raise _BadLine(f"holds no {collection.id_field}")
+    if doc.get(collection.order) is None:
+        raise _BadLine(f"holds no {collection.order}")
+    for name, kind in collection.fields.items():
+        value = value_at(doc, name)
+        if value is not None and (not isinstance(value, _KINDS[kind]) or (kind == "number" and value is True)):
+            raise _BadLine(f"{name} is no {kind}")
+
+
+def _packed(collection: Collection, row: Any) -> Packed | None:
+    if row is None:
+        return None
+    if collection.searched is None or not isinstance(row, list) or len(row) != len(Packed.__match_args__):
+        raise _BadLine("its search row is none")
+    head, vector, terms, facets = (None if part is None else b64decode(str(part), validate=True) for part in row)
+    if head is None or terms is None or facets is None:
+        raise _BadLine("its search row lacks a part")
+    if len(head) != head_dtype(len(collection.searched.ranges)).itemsize:
+        raise _BadLine("its search row is of another version")
+    if len(terms) % TERM.itemsize or len(facets) % FACET.itemsize:
+        raise _BadLine("its search row is cut short")
+    return Packed(head, vector, terms, facets)

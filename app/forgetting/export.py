@@ -1,0 +1,63 @@
+"""Everything about a user, line by line. The last line counts: an export without it is not whole."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+
+import orjson
+
+from app.audit import trail
+from app.audit.tombstones import Tombstones
+from app.audit.trail import Actor
+from app.clock import Clock, rfc3339
+from app.forgetting.erasure import owned
+from app.storage.collection import Collection, Doc, Store
+from app.storage.filters import Eq, both
+from app.storage.scope import Scope
+
+BATCH = 100
+FORMAT = 1
+
+
+class UserExport:
+    def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
+        self._store, self._scope, self._clock = store, scope, clock
+        self._collections = owned(collections)
+
+    async def note(self, user_id: str, actor: Actor) -> None:
+        """In the audit trail; of one who was erased, by the hash."""
+        tombstones, now = Tombstones(self._store, self._scope.tenant), rfc3339(self._clock.now())
+        erased = await tombstones.erased_since(user_id, "")
+        named, hashed = (None, await tombstones.hashed(user_id)) if erased else (user_id, None)
+        await self._store.commit([trail.entry(actor, now, named, [], {"users": {"export": 1}}, hashed)])
+
+    async def lines(self, user_id: str) -> AsyncIterator[bytes]:
+        """Records that have this user as their owner, as far as the key sees them; never what is shared. What is
+        written meanwhile may be in it or not."""
+        now = rfc3339(self._clock.now())
+        yield _line({"type": "export", "format": FORMAT, "user_id": user_id, "exported_at": now})
+        counts: Counter[str] = Counter()
+        where = both(Eq("user_id", user_id), self._scope.visible())
+        for collection in self._collections:
+            place = None
+            while docs := await self._store.find(
+                collection, self._scope.tenant, where, order="asc", after=place, limit=BATCH
+            ):
+                place = collection.after(docs[-1])
+                counts[collection.name] += len(docs)
+                yield b"".join(
+                    _line({"type": "record", "collection": collection.name, "record": _shown(collection, doc)})
+                    for doc in docs
+                )
+        yield _line({"type": "end", "counts": dict(counts), "total": counts.total()})
+
+
+def _shown(collection: Collection, doc: Doc) -> Doc:
+    """Without what never leaves the service; in the versions that a history holds, too."""
+    shown = {name: value for name, value in doc.items() if name != "tenant_id" and name not in collection.internal}
+    if isinstance(past := shown.get("record"), dict):
+        shown["record"] = _shown(collection, past)
+    return shown
+
+
+def _line(value: Doc) -> bytes:
+    return orjson.dumps(value) + b"\n"
