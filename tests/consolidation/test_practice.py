@@ -208,12 +208,12 @@ async def test_the_clock_brings_what_is_left(service: Service, llm: Model, api: 
 
 
 async def test_many_episodes_are_read_in_batches(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
-    await log_all(api, *(act(f"{number} " + "word " * 400) for number in range(30)))
+    await log_all(api, *(act(f"{number} " + "word " * 320) for number in range(21)))
     assert await work(service) == 1
     (over,) = (await api.get("/v1/operations")).json()["items"]
-    assert over["result"]["episodes"] == 30
+    assert over["result"]["episodes"] == 21
     sizes = [len(shown["episodes"]) for shown in llm.shown("FoundFacts")]
-    assert (sum(sizes), len(sizes) > 1) == (30, True)
+    assert (sum(sizes), len(sizes) > 1) == (21, True)
     assert over["result"]["llm"]["calls"] == 2 * len(sizes)
 
 
