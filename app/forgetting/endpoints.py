@@ -34,7 +34,8 @@ async def forget_memories(body: schemas.ForgetRequest, forgetting: InForgetting,
 
 
 UserId = Annotated[Identifier, Path(examples=["ada"])]
-NDJSON = "application/x-ndjson"
+NDJSON = "text/x-ndjson"
+"""Generators of clients know what text is; of `application/x-ndjson` they make nothing."""
 LINES = {
     "description": "A line each: `export`, then a `record` each, then `end`.",
     "content": {NDJSON: {"schema": {"type": "string"}}},

@@ -150,7 +150,7 @@ class Update:
     """None: text and vector stay as they are."""
     keep: bool = False
     """The vector that `entry` replaces stays beside it, for those who search by its model."""
-    user: str | None = None
+    user: str | None = field(default=None, compare=False)
     """Whose document it is: nothing that an engine looks at."""
 
 
@@ -160,7 +160,7 @@ class Delete:
     tenant: str
     id: str
     expect: Mapping[str, Any] = field(default_factory=dict)
-    user: str | None = None
+    user: str | None = field(default=None, compare=False)
     """Whose document it is."""
 
 

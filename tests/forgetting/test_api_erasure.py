@@ -35,7 +35,7 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
 async def exported(api: httpx.AsyncClient, user: str, headers: dict[str, str] | None = None) -> list[Any]:
     answer = await api.get(f"/v1/users/{user}/export", headers=headers)
     assert answer.status_code == 200
-    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-type"] == "text/x-ndjson; charset=utf-8"
     return [json.loads(line) for line in answer.text.splitlines()]
 
 

@@ -207,6 +207,6 @@ def _alike(answer: httpx.Response, named: dict[str, str]) -> tuple[int, Any]:
     text = answer.text
     for name, value in named.items():
         text = text if value.isdigit() else text.replace(value, name)
-    lines = answer.headers.get("content-type", "").endswith("ndjson")
+    lines = "ndjson" in answer.headers.get("content-type", "")
     body = json.loads(text) if text and not lines else text
     return answer.status_code, {**body, "request_id": "", "took_ms": 0} if isinstance(body, dict) else body
