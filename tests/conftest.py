@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from hypothesis import HealthCheck
 from hypothesis import settings as property_settings
 from pydantic import SecretStr
 
@@ -37,7 +38,14 @@ from tests.mongodb import mongodb_database as mongodb_database
 from tests.stores import Open, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
-property_settings.register_profile("thorough", max_examples=1_000, deadline=None)
+for _profile in ("default", "ci"):  # a busy machine makes examples slowly, and that is no fault of theirs
+    property_settings.register_profile(
+        _profile, property_settings.get_profile(_profile), suppress_health_check=[HealthCheck.too_slow]
+    )
+property_settings.register_profile(
+    "thorough", property_settings.get_profile("default"), max_examples=1_000, deadline=None
+)
+property_settings.load_profile(property_settings.get_current_profile_name())
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ async def test_only_posts_are_served(api: httpx.AsyncClient) -> None:
 
 async def test_a_call_counts_once_against_the_rate(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(service.resources.limiter, "check", seen.append)
+    monkeypatch.setattr(service.resources.limiter, "check", lambda key_id, rate=None: seen.append(key_id))
     body = {
         "jsonrpc": "2.0",
         "id": 1,

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 053eb23d5e28e768180ea26c2aebdc76."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 86829e01edb594b1cfaf557d847e7620."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
