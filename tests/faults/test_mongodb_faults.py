@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from uuid import uuid4
 
 import httpx
@@ -25,8 +26,11 @@ from tests.server import Server, recalld, serving
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 DEADLINE = 2.0
-ANSWER_SECONDS = DEADLINE + 2.5
-"""The deadline is the request's, for all that it waits for the store; the rest is embedding, and a busy machine."""
+ANSWER_SECONDS = DEADLINE + 1.5
+"""Of refusals, as a rule: the deadline is the request's, for all that it waits for the store (2.1 s in all, on a machine
+that has time)."""
+LONGEST_SECONDS = DEADLINE + 10
+"""A request may wait for its embedding too, on a machine that does much else."""
 FAULT_SECONDS = DEADLINE + 2.5
 RECOVERY_SECONDS = 5.0
 SERVE = ("-m", "tests.faults.serve")
@@ -135,7 +139,8 @@ def judge(book: Book, seen: Seen, recovery: float) -> None:
     figures = {**book.figures(), "recovery s": round(recovery, 2), "seen": seen}
     assert not book.report.faults, (book.report.details, figures)
     assert book.acknowledged > 5, figures
-    assert book.slowest < ANSWER_SECONDS, figures
+    assert not book.refusals or median(book.refusals) < ANSWER_SECONDS, figures
+    assert book.slowest < LONGEST_SECONDS, figures
     assert recovery < RECOVERY_SECONDS, figures
     assert set(seen.alive) == {200}, figures
     assert seen.slowest_alive < DEADLINE, figures  # a loop that waited for the store would take that long
@@ -157,7 +162,7 @@ async def test_a_database_that_is_away_costs_nothing_but_time(good: Bench, mode:
     assert book.refused > 0, "the fault was felt"
     assert 503 in seen.ready, seen
     assert 200 not in seen.ready[1:], seen  # the first may have been under way before
-    assert seen.slowest_ready < ANSWER_SECONDS
+    assert seen.slowest_ready < LONGEST_SECONDS
 
 
 async def test_a_connection_that_breaks_now_and_then_costs_nothing(good: Bench) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 from uuid import uuid4
 
@@ -24,7 +25,12 @@ class Book:
     ledger: Ledger
     report: Report = field(default_factory=Report)
     slowest: float = 0.0
-    refused: int = 0
+    refusals: list[float] = field(default_factory=list)
+    """Seconds until each."""
+
+    @property
+    def refused(self) -> int:
+        return len(self.refusals)
 
     @property
     def acknowledged(self) -> int:
@@ -35,6 +41,7 @@ class Book:
             **self.report.counts,
             **self.report.faults,
             "refused": self.refused,
+            "refused after s": round(median(self.refusals), 2) if self.refusals else None,
             "slowest s": round(self.slowest, 2),
         }
 
@@ -104,14 +111,15 @@ class Load:
         except httpx.TransportError as fault:
             self.book.report.fault("error answer", f"none: {type(fault).__name__}")
             return None
-        self.book.slowest = max(self.book.slowest, time.perf_counter() - started)
+        took = time.perf_counter() - started
+        self.book.slowest = max(self.book.slowest, took)
         if not answer.is_success:
-            self._refused(answer)
+            self._refused(answer, took)
         return answer
 
-    def _refused(self, answer: httpx.Response) -> None:
+    def _refused(self, answer: httpx.Response, took: float) -> None:
         """Nothing but: come again later. A key whose request was cut off stays claimed for a while."""
-        self.book.refused += 1
+        self.book.refusals.append(took)
         code = answer.json().get("code")
         expected = (503, "store_unavailable"), (409, IN_PROGRESS)
         if (answer.status_code, code) not in expected or "retry-after" not in answer.headers:
