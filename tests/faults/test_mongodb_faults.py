@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 DEADLINE = 2.0
 ANSWER_SECONDS = DEADLINE + 1.5
-"""Of refusals, as a rule: the deadline is the request's, for all that it waits for the store (2.1 s in all, on a machine
-that has time)."""
+"""Of refusals, as a rule: the deadline is the request's, for all that it waits for the store (2.1 s in all, on a
+machine that has time)."""
 LONGEST_SECONDS = DEADLINE + 10
 """A request may wait for its embedding too, on a machine that does much else."""
 FAULT_SECONDS = DEADLINE + 2.5
