@@ -26,12 +26,17 @@ class LearnedMemories(Shape):
     memories: Annotated[list[LearnedMemory], Field(max_length=50)]
 
 
-class LearnedFact(Shape):
+class Fact(Shape):
+    """What is said of a fact, whatever it was learned from."""
+
     subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
     predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
     object: Line
     cardinality: Literal["one", "many"]
     valid_from: Annotated[str, StringConstraints(max_length=40)] | None
+
+
+class LearnedFact(Fact):
     message_seqs: Annotated[list[int], Field(max_length=100)]
 
 
@@ -44,12 +49,7 @@ class Preference(Shape):
     value: Line
 
 
-class FoundFact(Shape):
-    subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
-    predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
-    object: Line
-    cardinality: Literal["one", "many"]
-    valid_from: Annotated[str, StringConstraints(max_length=40)] | None
+class FoundFact(Fact):
     episode_numbers: Annotated[list[int], Field(max_length=100)]
 
 
