@@ -9,14 +9,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.clock import rfc3339, to_ms
-from app.consolidation import merge, prompts, shapes
+from app.consolidation import book, merge, prompts, shapes
 from app.consolidation.deeds import Plan
 from app.consolidation.tools import ALWAYS, Tools
 from app.consolidation.transcript import Line, data
-from app.facts.models import FACTS
-from app.facts.query import View
-from app.facts.repository import FactRepository
-from app.facts.service import FactService
 from app.llm.budget import Budget
 from app.llm.llm import LLM
 from app.memories.decays import Decays
@@ -36,7 +32,6 @@ from app.storage.repository import Repository, unexpired
 from app.storage.scope import Pair, Scope
 
 KNOWN_MEMORIES = 20
-KNOWN_FACTS = 30
 QUERY_CHARS = 2_000
 
 
@@ -175,30 +170,15 @@ class Facts:
         async def plan() -> tuple[Doc, list[Change]]:
             dropped: merge.Dropped = Counter()
             pairs = merge.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
-            if not pairs:
-                return {"fact_ids": [], "dropped": dict(dropped)}, []
-            cited = list(dict.fromkeys(memory_id for _, ids in pairs for memory_id in ids))
-            service = FactService(
-                FactRepository(tools.store, talk.scope),
-                Embeddings(tools.embedder),
-                Lookup(tools.store, talk.scope, tools.embedder, FACTS),
-                tools.clock,
-            )
-            outcome = await service.assert_all([body for body, _ in pairs], ALWAYS, {**origin, "memory_ids": cited})
-            fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
-            return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
+            return await book.asserted(tools, talk.scope, pairs, dropped, origin, "memory_ids")
 
         return plan
 
     async def _known(self, tools: Tools, talk: Talk) -> list[Doc]:
-        """What is known of this user near to what was said, so that names and predicates stay the same."""
         said, pairs = _said(talk), _own_pairs(talk)
         if not said or not pairs:
             return []
-        now = tools.clock.now()
-        lookup = Lookup(tools.store, talk.scope, tools.embedder, FACTS)
-        looked = await lookup.find(Wanted(said, pairs, View(rfc3339(now), None).held(), to_ms(now), KNOWN_FACTS))
-        return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in looked.hits]
+        return await book.known(tools, talk.scope, said, pairs)
 
 
 class Experience:

@@ -6,14 +6,10 @@ from typing import Protocol
 import orjson
 
 from app.clock import rfc3339, to_ms
-from app.consolidation import episodes, merge, prompts, shapes
+from app.consolidation import book, episodes, merge, prompts, shapes
 from app.consolidation.deeds import Plan
 from app.consolidation.episodes import Batch
-from app.consolidation.tools import ALWAYS, Tools
-from app.facts.models import FACTS
-from app.facts.query import View
-from app.facts.repository import FactRepository
-from app.facts.service import FactService
+from app.consolidation.tools import Tools
 from app.llm.budget import Budget
 from app.llm.llm import LLM
 from app.memories.embeddings import Embeddings
@@ -29,7 +25,6 @@ from app.storage.repository import Repository
 from app.storage.scope import Pair
 from app.storage.text import normalise_content
 
-KNOWN_FACTS = 30
 KNOWN_PROCEDURES = 20
 QUERY_CHARS = 2_000
 
@@ -51,35 +46,17 @@ class EpisodeFacts:
 
     async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> Plan:
         prompt = prompts.load(self.prompt)
-        asked = _data(batch, user_name=await _user_name(tools, batch), known_facts=await self._known(tools, batch))
+        known = await book.known(tools, batch.scope, _told(batch), _pair(batch))
+        asked = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
         reply = await llm.reply(prompt.text, asked, shapes.FoundFacts, budget)
         origin = _source(prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
             dropped: merge.Dropped = Counter()
             pairs = episodes.facts(reply.facts, batch, dropped)
-            if not pairs:
-                return {"fact_ids": [], "dropped": dict(dropped)}, []
-            cited = list(dict.fromkeys(action_id for _, ids in pairs for action_id in ids))
-            service = FactService(
-                FactRepository(tools.store, batch.scope),
-                Embeddings(tools.embedder),
-                Lookup(tools.store, batch.scope, tools.embedder, FACTS),
-                tools.clock,
-            )
-            outcome = await service.assert_all([body for body, _ in pairs], ALWAYS, {**origin, "action_ids": cited})
-            fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
-            return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
+            return await book.asserted(tools, batch.scope, pairs, dropped, origin, "action_ids")
 
         return plan
-
-    async def _known(self, tools: Tools, batch: Batch) -> list[Doc]:
-        """So that names and predicates stay the same."""
-        now = tools.clock.now()
-        lookup = Lookup(tools.store, batch.scope, tools.embedder, FACTS)
-        where = View(rfc3339(now), None).held()
-        looked = await lookup.find(Wanted(_told(batch), _pair(batch), where, to_ms(now), KNOWN_FACTS))
-        return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in looked.hits]
 
 
 class EpisodeProcedures:
