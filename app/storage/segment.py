@@ -5,9 +5,9 @@ is appended anew; a deleted one dies. Dead entries are left out of every answer;
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import simsimd
@@ -102,9 +102,17 @@ class Segment:
             self._append(fresh)
         self._fixed = None
 
-    def fill(self, block: Block) -> None:
-        """All documents of a segment that has none yet, at once: a fraction of what as many rows cost."""
-        self._take(block)
+    def fill(self, blocks: Iterable[Block], count: int) -> None:
+        """All documents of a segment that has none yet, at once: a fraction of what as many rows cost. `count`: about
+        how many there are."""
+        self._grow(count)
+        terms, facets = list[_Joined](), list[_Joined]()
+        for block in blocks:
+            self._place_all(block)
+            terms.append((block.terms, block.term_lengths))
+            facets.append((block.facets, block.facet_lengths))
+        self._post(_together(terms), _together(facets), 0)
+        self._link(0, self._size)
         self._fixed = None
 
     @property
@@ -169,6 +177,13 @@ class Segment:
         self._take(block)
 
     def _take(self, block: Block) -> None:
+        start = self._size
+        self._place_all(block)
+        self._post((block.terms, block.term_lengths), (block.facets, block.facet_lengths), start)
+        self._link(start, self._size)
+
+    def _place_all(self, block: Block) -> None:
+        """Its records and vectors, after those that are there."""
         start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
         self._size = stop
@@ -178,8 +193,6 @@ class Segment:
         self._ids[start:stop] = block.ids
         self._alive[start:stop] = True
         self._index.update(zip(block.ids, range(start, stop), strict=True))
-        self._post(block, start)
-        self._link(start, stop)
 
     def _note_ranges(self, ranges: NDArray[np.float64]) -> None:
         """A range that some entry once had counts as not empty, for good: that is slower, never wrong."""
@@ -209,12 +222,13 @@ class Segment:
         for at in np.flatnonzero(ours).tolist():
             self._vectors[start + at] = whole[ends[at] - self._dim : ends[at]]
 
-    def _post(self, block: Block, start: int) -> None:
-        rows = np.arange(start, start + len(block.ids), dtype=np.int32)
-        words, values = np.frombuffer(block.terms, TERM), np.frombuffer(block.facets, FACET)
-        held = np.repeat(rows, np.asarray(block.term_lengths, np.int64) // TERM.itemsize)
+    def _post(self, terms: "_Joined", facets: "_Joined", start: int) -> None:
+        """Of the entries from `start` on."""
+        words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
+        rows = np.arange(start, self._size, dtype=np.int32)
+        held = np.repeat(rows, np.asarray(terms[1], np.int64) // TERM.itemsize)
         self._terms.append(np.ascontiguousarray(words["id"]), held, np.ascontiguousarray(words["count"]))
-        held = np.repeat(rows, np.asarray(block.facet_lengths, np.int64) // FACET.itemsize)
+        held = np.repeat(rows, np.asarray(facets[1], np.int64) // FACET.itemsize)
         self._facets.append(values, held, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:
@@ -343,6 +357,14 @@ class Segment:
         np.minimum(cosine, 1, out=cosine)  # both are what `clip` would do, at half its price
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector
+
+
+_Joined: TypeAlias = tuple[bytes, Sequence[int]]
+"""Parts of packed records, joined, and the length in bytes of each."""
+
+
+def _together(parts: list[_Joined]) -> _Joined:
+    return b"".join([joined for joined, _ in parts]), [length for _, lengths in parts for length in lengths]
 
 
 def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:

@@ -4,7 +4,7 @@ Each list of changes moves the version of the pairs that it touches by one; a ro
 in, and a deleted one leaves a tombstone, so that any process brings its copy of a pair up to date by the difference.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ MAX_SPEAKERS = 64
 MIN_TOMBSTONES = 64
 AT_ONCE = 500
 """Most values in one `IN`."""
+BLOCK = 500
+"""Rows read at once."""
 
 
 @dataclass(slots=True)
@@ -56,27 +58,41 @@ def read(connection: apsw.Connection, collection: Collection, tenant: str, wante
     return [states[number] for number in sorted(states)]
 
 
-def whole(connection: apsw.Connection, collection: Collection, pair: int, segment: Segment, model: int) -> Segment:
-    """Fills `segment` with everything of the pair that lives, with its vectors of `model` where they have one. SQLite
-    joins the rows, so that a large pair does not become a hundred thousand Python objects first."""
+def whole(
+    connection: apsw.Connection, collection: Collection, state: PairState, segment: Segment, model: int
+) -> Segment:
+    """Fills `segment` with everything of the pair that lives, with its vectors of `model` where they have one. What
+    changes meanwhile may be in it or not: it is of a later version than `state`, and comes with the changes since."""
     kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
-    if connection.execute(kept_ones, (pair, code(model))).fetchone() is not None:
-        segment.apply(_rows(connection, collection, pair, "head IS NOT NULL", (), model))
-        return segment
+    if connection.execute(kept_ones, (state.pair, code(model))).fetchone() is not None:
+        segment.apply(_rows(connection, collection, state.pair, "head IS NOT NULL", (), model))
+    else:
+        segment.fill(_blocks(connection, collection, state.pair), state.count)
+    return segment
+
+
+def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> Iterator[Block]:
+    """SQLite joins the rows, so that a large pair does not become a hundred thousand Python objects first; some at a
+    time, so that what is joined is always in the same small memory: the first touch of each page costs more than what
+    is written there."""
     joined = ", ".join(f"CAST(group_concat({part}, '') AS BLOB)" for part in ("head", "vector", "terms", "facets"))
     lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
     statement = (
         f"SELECT json_group_array(row), {joined}, {lengths} FROM (SELECT row, head, vector, terms, facets "
-        f"FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NOT NULL ORDER BY row)"
+        f"FROM {sql.search_table(collection)} WHERE pair = ? AND row > ? AND head IS NOT NULL ORDER BY row "
+        f"LIMIT {BLOCK})"
     )
-    found: Any = connection.execute(statement, (pair,)).fetchone()
-    ids, *sizes = (orjson.loads(one) for one in (found[0], *found[5:]))
-    heads, *parts = (part or b"" for part in found[1:5])
-    if [len(part) for part in parts] != [sum(each) for each in sizes]:
-        raise RuntimeError("SQLite did not join the rows as they are")
-    if ids:
-        segment.fill(Block(ids, heads, *parts, *sizes))
-    return segment
+    last, more = -1, True
+    while more:
+        found: Any = connection.execute(statement, (pair, last)).fetchone()
+        ids, *sizes = (orjson.loads(one) for one in (found[0], *found[5:]))
+        heads, *parts = (part or b"" for part in found[1:5])
+        if [len(part) for part in parts] != [sum(each) for each in sizes]:
+            raise RuntimeError("SQLite did not join the rows as they are")
+        if ids:
+            yield Block(ids, heads, *parts, *sizes)
+            last = ids[-1]
+        more = len(ids) == BLOCK
 
 
 def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int) -> list[Row]:

@@ -227,7 +227,7 @@ class EmbeddedStore:
         key = (state.pair, model)
         if state.count <= INLINE_ROWS:
             with guarded():
-                segment = pairs.whole(self._reader, collection, state.pair, self._empty(collection, state.agent), model)
+                segment = pairs.whole(self._reader, collection, state, self._empty(collection, state.agent), model)
             self._cache.put(key, segment, state.version)
             return segment, state.version
         task = self._loads.get(key)
@@ -238,9 +238,7 @@ class EmbeddedStore:
 
     async def _load_apart(self, collection: Collection, state: pairs.PairState, model: int) -> tuple[Segment, int]:
         empty = self._empty(collection, state.agent)
-        segment = await self._readers.apart(
-            lambda connection: pairs.whole(connection, collection, state.pair, empty, model)
-        )
+        segment = await self._readers.apart(lambda connection: pairs.whole(connection, collection, state, empty, model))
         self._cache.put((state.pair, model), segment, state.version)
         return segment, state.version
 

@@ -1,5 +1,6 @@
 """A pair that SQLite joined is the pair that its rows hold."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_what_the_database_joins_is_what_the_rows_hold(store: EmbeddedStore, tmp_path: Path) -> None:
-    vectors = [None, random_vector(1), random_vector(2, dim=8), *(random_vector(number) for number in range(3, 40))]
+    vectors = [
+        None,
+        random_vector(1),
+        random_vector(2, dim=8),
+        *(random_vector(number) for number in range(3, 2 * pairs.BLOCK + 3)),
+    ]
     texts = [f"tea {'roses ' * (number % 3)}{number}" for number in range(len(vectors))]
     made = [
         entry(text, vector=vector, tags=["x"] * (at % 2))
@@ -30,14 +36,16 @@ async def test_what_the_database_joins_is_what_the_rows_hold(store: EmbeddedStor
     assert ENTRIES.searched is not None
     query = ask("tea roses 5", vector=random_vector(5))
     model = model_id(query.model, DIM)
-    joined = pairs.whole(connection, ENTRIES, state.pair, Segment(ENTRIES.searched, DIM), model)
+    joined = pairs.whole(connection, ENTRIES, state, Segment(ENTRIES.searched, DIM), model)
     rows = Segment(ENTRIES.searched, DIM)
     rows.apply(pairs.changed_rows(connection, ENTRIES, state.pair, 0, model))
-    assert len(joined) == len(rows) == state.count == 38
+    assert len(joined) == len(rows) == state.count == 2 * pairs.BLOCK + 1
     one, other = joined.columns(query), rows.columns(query)
     for name in ("rows", "cosine", "has_vector", "hits", "df", "length", "time", "content", "previous", "session"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
-    assert np.count_nonzero(one.has_vector) == 36
-    empty = pairs.whole(connection, ENTRIES, state.pair + 99, Segment(ENTRIES.searched, DIM), model)
+    assert np.count_nonzero(one.has_vector) == 2 * pairs.BLOCK - 1
+    empty = pairs.whole(
+        connection, ENTRIES, replace(state, pair=state.pair + 99), Segment(ENTRIES.searched, DIM), model
+    )
     assert len(empty) == 0
     connection.close()
