@@ -110,7 +110,8 @@ class ContextService:
         asked = Asked(body, self._scope, self._held, now, limit)
         result = Gathered(arm, limit, [], asked.faults, 0.0)
         try:
-            result.items = await asyncio.wait_for(arm.gather(asked), self._held.settings.context.arm_seconds)
+            async with asyncio.timeout(self._held.settings.context.arm_seconds):
+                result.items = await arm.gather(asked)
         except TimeoutError:
             result.failed = True
             asked.faults.append(Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s."))
