@@ -40,7 +40,7 @@ threading.Thread(target=end_with_the_tests, daemon=True).start()
 sys.exit(main())
 """
 _LISTENING = re.compile(r"listening on [\d.]+:(\d+)")
-_ANSWER_MS = 5_000
+_FOUND_MS, _ANSWERED_MS = 5_000, 60_000
 
 
 class Deployment:
@@ -50,7 +50,7 @@ class Deployment:
         self.uri = uri
 
     def client(self) -> MongoClient[dict[str, Any]]:
-        return MongoClient(self.uri, serverSelectionTimeoutMS=_ANSWER_MS)
+        return MongoClient(self.uri, serverSelectionTimeoutMS=_FOUND_MS, socketTimeoutMS=_ANSWERED_MS)
 
     @contextmanager
     def database(self) -> Iterator[str]:

@@ -73,26 +73,24 @@ class Seen:
 
     alive: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
-    slowest_alive: float = 0.0
-    slowest_ready: float = 0.0
+    alive_seconds: list[float] = field(default_factory=list)
+    ready_seconds: list[float] = field(default_factory=list)
 
 
 async def watch(client: httpx.AsyncClient, seconds: float) -> Seen:
     seen, ends = Seen(), time.perf_counter() + seconds
 
-    async def ask(path: str, codes: list[int]) -> float:
-        slowest = 0.0
+    async def ask(path: str, codes: list[int], took: list[float]) -> None:
         while time.perf_counter() < ends:
             started = time.perf_counter()
             answer = await client.get(path)
-            slowest = max(slowest, time.perf_counter() - started)
+            took.append(time.perf_counter() - started)
             if time.perf_counter() < ends:
                 codes.append(answer.status_code)
             assert answer.status_code == 200 or answer.headers["retry-after"]
             await asyncio.sleep(0.1)
-        return slowest
 
-    seen.slowest_alive, seen.slowest_ready = await asyncio.gather(ask("/livez", seen.alive), ask("/readyz", seen.ready))
+    await asyncio.gather(ask("/livez", seen.alive, seen.alive_seconds), ask("/readyz", seen.ready, seen.ready_seconds))
     return seen
 
 
@@ -143,7 +141,7 @@ def judge(book: Book, seen: Seen, recovery: float) -> None:
     assert book.slowest < LONGEST_SECONDS, figures
     assert recovery < RECOVERY_SECONDS, figures
     assert set(seen.alive) == {200}, figures
-    assert seen.slowest_alive < DEADLINE, figures  # a loop that waited for the store would take that long
+    assert median(seen.alive_seconds) < DEADLINE / 2, figures  # a loop that waited for the store would take longer
 
 
 def turning(bench: Bench, mode: Mode) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -162,7 +160,7 @@ async def test_a_database_that_is_away_costs_nothing_but_time(good: Bench, mode:
     assert book.refused > 0, "the fault was felt"
     assert 503 in seen.ready, seen
     assert 200 not in seen.ready[1:], seen  # the first may have been under way before
-    assert seen.slowest_ready < LONGEST_SECONDS
+    assert max(seen.ready_seconds) < LONGEST_SECONDS
 
 
 async def test_a_connection_that_breaks_now_and_then_costs_nothing(good: Bench) -> None:
