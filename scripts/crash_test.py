@@ -448,8 +448,10 @@ async def settle(client: httpx.AsyncClient) -> None:
 
 
 class CrashTest:
-    def __init__(self, server: Server, client: httpx.AsyncClient, rounds: int, max_ready: float) -> None:
-        self._server, self._client, self._max_ready = server, client, max_ready
+    def __init__(
+        self, server: Server, client: httpx.AsyncClient, rounds: int, max_ready: float, longest: float
+    ) -> None:
+        self._server, self._client, self._max_ready, self._longest = server, client, max_ready, longest
         self._ledgers = [Ledger(f"round-{i}") for i in range(rounds)]
         self.report = Report(rounds)
         self._checker = Checker(client, self.report)
@@ -465,7 +467,7 @@ class CrashTest:
             before = await answers(self._client, [SETTLED, *([self._ledgers[i - 1].user] if i else [])])
             writers = Writers(self._client, ledger, self.report)
             revealing = self._server.planted or random.random() < 0.5
-            after = random.uniform(0.02, 1.5)
+            after = random.uniform(0.02, self._longest)
             await writers.run_until_killed(self._server, after, at_an_acknowledgement=revealing)
             if i % DOCTOR_EVERY == 0:
                 self._doctor()
@@ -526,7 +528,7 @@ async def run(options: argparse.Namespace) -> Report:
         server = Server(Path(directory), planted=options.plant_fault, store=store)
         async with httpx.AsyncClient(base_url=server.address, timeout=30) as client:
             try:
-                test = CrashTest(server, client, options.rounds, options.max_ready)
+                test = CrashTest(server, client, options.rounds, options.max_ready, options.longest)
                 return await test.run(wait_for_leases=options.wait_for_leases)
             finally:
                 server.kill()
@@ -536,6 +538,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--max-ready", type=float, default=3.0, help="seconds in which it must be ready again")
+    parser.add_argument("--longest", type=float, default=1.5, help="seconds of writes until the latest kill")
     parser.add_argument("--seed", type=int, help="of the random moments and operations")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--plant-fault", action="store_true", help="test this test: the service acknowledges too early")

@@ -122,7 +122,7 @@ async def _st_planted() -> tuple[int, str]:
 
 
 async def kill(rounds: int) -> Row:
-    report = await _crash_test("--rounds", str(rounds))
+    report = await _crash_test("--rounds", str(rounds), "--longest", "6")
     planted = await _crash_test("--rounds", "1", "--plant-fault")
     faults = sum(int(report.get(name, 0)) for name in ("lost", "torn", "doubled", "double"))
     acknowledged = sum(int(value) for name, value in report.items() if name.startswith("acknowledged"))
