@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,9 @@ THREAD_CACHE_KIB = 16 * 1024
 TICK_STEPS = 1_000
 MAX_TICKS = 40
 """Instructions of SQLite that a read in the event loop may take, in ticks: some 2 ms."""
+ROUND_SECONDS = 0.005
+"""Reads in the event loop never wait for anything, so that background work that reads again and again would keep the
+loop to itself: after this long the others have their turn."""
 
 
 class Readers:
@@ -30,6 +34,7 @@ class Readers:
         self._threads = ThreadPoolExecutor(THREADS, "recalld-reader")
         self._local = threading.local()
         self._ticks: int | None = None
+        self._round_began: float | None = None
         self.inline.set_progress_handler(self._tick, TICK_STEPS)
 
     def close(self) -> None:
@@ -38,6 +43,8 @@ class Readers:
 
     async def bounded(self, work: Callable[[apsw.Connection], T]) -> T:
         """In the event loop; what turns out to be long is begun anew in a thread, and holds up nobody."""
+        if self._long_round():
+            await asyncio.sleep(0)
         self._ticks = MAX_TICKS
         try:
             with guarded():
@@ -47,6 +54,16 @@ class Readers:
         finally:
             self._ticks = None
         return await self.apart(work)
+
+    def _long_round(self) -> bool:
+        now = time.perf_counter()
+        if self._round_began is None:
+            self._round_began = now
+            asyncio.get_running_loop().call_soon(self._end_round)
+        return now - self._round_began > ROUND_SECONDS
+
+    def _end_round(self) -> None:
+        self._round_began = None
 
     def _tick(self) -> bool:
         """True ends the read. What runs without a bound has none counted."""

@@ -1,6 +1,8 @@
 """What is quick is read in the event loop, what is long in a thread, whichever it turns out to be."""
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from app.storage.embedded.readers import Readers
+from app.storage.embedded.readers import ROUND_SECONDS, Readers
 from app.storage.embedded.store import EmbeddedStore
 
 pytestmark = pytest.mark.anyio
@@ -39,4 +41,25 @@ async def test_what_turns_out_to_be_long_is_begun_anew_in_a_thread(store: Embedd
         assert seen[0] == here != seen[1]
         assert readers.inline.execute(COUNT, (200_000,)).fetchall() == [(200_000,)], "what has no bound is not ended"
     finally:
+        readers.close()
+
+
+async def test_reads_that_follow_each_other_let_others_have_their_turn(store: EmbeddedStore, tmp_path: Path) -> None:
+    readers, turns = Readers(tmp_path / "recalld.db", 50), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    waiting = asyncio.create_task(others())
+    try:
+        await asyncio.sleep(0)
+        before, ends = turns, time.perf_counter() + 20 * ROUND_SECONDS
+        while time.perf_counter() < ends:
+            await readers.bounded(lambda connection: connection.execute("SELECT 1").fetchall())
+        assert turns - before >= 5
+    finally:
+        waiting.cancel()
         readers.close()
