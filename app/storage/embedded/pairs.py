@@ -24,7 +24,7 @@ MAX_SPEAKERS = 64
 MIN_TOMBSTONES = 64
 AT_ONCE = 500
 """Most values in one `IN`."""
-BLOCK = 500
+BLOCK = 1_000
 """Rows read at once."""
 
 
