@@ -140,7 +140,7 @@ class TidyingJobs:
 
     async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[Owner]:
         docs = self._all(collection, tenant, where)
-        return list(dict.fromkeys([Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]) async for doc in docs]))
+        return list({Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None async for doc in docs})
 
     async def _all(self, collection: Collection, tenant: str | None, where: Filter) -> AsyncIterator[Doc]:
         after = None

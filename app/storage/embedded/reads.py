@@ -42,7 +42,7 @@ class Reads:
         if self._version_known:
             return
         with guarded():
-            version = self._connection.pragma("data_version")
+            ((version,),) = self._connection.execute("PRAGMA data_version")  # faster than `pragma()`
         if version != self._version or len(self._held) > MAX_READS:
             self._held.clear()
             self._version = version
