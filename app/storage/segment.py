@@ -4,21 +4,20 @@ Arrays grow by doubling. A changed document is overwritten where it stands if on
 is appended anew; a deleted one dies. Dead entries are left out of every answer; a segment with many of them is `worn`.
 """
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import simsimd
 from numpy.typing import NDArray
 
 from app.storage.collection import Searched
 from app.storage.derived import Derived
+from app.storage.fixed import FADING, Fixed, fading
 from app.storage.masks import Masks
-from app.storage.packed import FACET, TERM, Packed, head_dtype, model_id, quantise
+from app.storage.packed import FACET, TERM, Packed, head_dtype
 from app.storage.postings import Postings
-from app.storage.search import Bools, Columns, Floats, Ints, SearchQuery
+from app.storage.search import Columns, Ints, SearchQuery
 from app.storage.text import name_id
 
 MIN_DEAD = 32
@@ -27,10 +26,6 @@ OWN_BYTES, ENTRY_BYTES = 8_192, 284
 it with segments of 100 and of 20,000 entries."""
 SLACK = 8
 """A segment just read has room for an eighth more, so that the next write does not copy all of it."""
-
-
-_FADING = ("importance", "anchor", "pinned")
-"""Fields of a record that an access may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ class Segment:
         self._terms = Postings(np.dtype("<u4"))
         self._facets = Postings(FACET)
         self._empty = [True] * len(spec.ranges)
-        self._fixed: _Fixed | None = None
+        self._fixed: Fixed | None = None
 
     def __len__(self) -> int:
         return self._size - self._dead
@@ -133,11 +128,13 @@ class Segment:
         self._heads[places] = heads
         self._note_ranges(heads["ranges"])
         if self._fixed is not None:
-            for name in _FADING:
+            for name in FADING:
                 before[name] = heads[name]
             # an access changes nothing else, and happens after each search; bytes, for NaN is not equal to itself
             kept = before.tobytes() == heads.tobytes()
-            self._fixed = self._fixed.with_columns(self._fading(self._fixed.live)) if kept else None
+            self._fixed = (
+                self._fixed.with_columns(fading(self._heads[: self._size], self._fixed.live)) if kept else None
+            )
         settled = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
         return [row for row in rows if row.id not in settled]
 
@@ -288,7 +285,7 @@ class Segment:
         self._fixed = fixed
         hits, found = self._terms.spread(query.terms, self._size)
         df = np.array(found, np.float32)
-        cosine, has_vector = self._cosine(query, fixed)
+        cosine, has_vector = fixed.cosine(query, self._vectors[: self._size])
         matched = fixed.masks.matched(query.where)
         if fixed.live is not None:
             hits, cosine, has_vector, matched = (
@@ -300,7 +297,7 @@ class Segment:
             df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
         return Columns(**fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
 
-    def _describe(self) -> "_Fixed":
+    def _describe(self) -> Fixed:
         """What does not depend on the query; kept until the next change."""
         heads, n = self._heads[: self._size], self._size
         live = np.flatnonzero(self._alive[:n]) if self._dead else None
@@ -311,7 +308,7 @@ class Segment:
             links = place[links[:, live]]
         length = heads["length"][at].astype(np.float32)
         norm = heads["norm"].copy()
-        return _Fixed(
+        return Fixed(
             live=live,
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
@@ -327,36 +324,12 @@ class Segment:
                 "speaker": heads["speaker"][at].astype(np.int64),
                 "time": heads["time"][at].copy(),
                 "flags": heads["flags"][at].astype(np.int64),
-                **self._fading(live),
+                **fading(heads, live),
                 "agent": np.full(len(length), self._agent, np.int64),
                 "content": heads["content"][at].copy(),
                 "derived": Derived(),
             },
         )
-
-    def _fading(self, live: Ints | None) -> dict[str, Any]:
-        """The columns that say how documents fade, of the entries `live`."""
-        at = slice(None) if live is None else live
-        heads = self._heads[: self._size]
-        return {
-            "base_importance": heads["importance"][at].copy(),
-            "anchor": heads["anchor"][at].copy(),
-            "pinned": heads["pinned"][at].astype(np.bool_),
-        }
-
-    def _cosine(self, query: SearchQuery, fixed: "_Fixed") -> tuple[Floats, Bools]:
-        n = self._size
-        if query.vector is None or len(query.vector) != self._dim or not n:
-            return np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        wanted, scale = _quantised(query.vector)
-        has_vector, per_norm = fixed.of_model(model_id(query.model, self._dim))
-        # a product of int8 vectors is a whole number that float32 holds exactly
-        dots = simsimd.cdist(wanted, self._vectors[:n], metric="dot", out_dtype="float32")
-        cosine = np.asarray(dots)[0] * per_norm
-        cosine *= scale
-        np.minimum(cosine, 1, out=cosine)  # both are what `clip` would do, at half its price
-        np.maximum(cosine, -1, out=cosine)
-        return cosine, has_vector
 
 
 _Joined: TypeAlias = tuple[bytes, Sequence[int]]
@@ -371,47 +344,3 @@ def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:
     new = np.empty((length, *old.shape[1:]), old.dtype)
     new[: len(old)] = old
     return new
-
-
-_QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}
-"""By identity of a query's vector, which is held here, so that no other can have it."""
-MAX_QUERIES = 512
-
-
-def _quantised(vector: Floats) -> tuple[NDArray[np.int8], np.float32]:
-    """(1, dim) and 1 / its length; kept where nobody can write into the vector, as with those the embedder keeps."""
-    held = _QUERIES.get(id(vector))
-    if held is None:
-        wanted = quantise(vector)
-        whole = wanted.astype(np.float32)
-        held = vector, wanted[np.newaxis], np.float32(1 / math.sqrt(whole.dot(whole)))
-        if not vector.flags.writeable:
-            if len(_QUERIES) >= MAX_QUERIES:
-                _QUERIES.clear()
-            _QUERIES[id(vector)] = held
-    return held[1:]
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """What no query changes. `live`: entries that are not dead, None for all. Of all entries: `model`, 1 / `norm` (0
-    where there is no vector), and the filters' masks."""
-
-    live: Ints | None
-    model: NDArray[np.uint32]
-    per_norm: Floats
-    masks: Masks
-    columns: dict[str, Any]
-    """Fields of `Columns`."""
-    _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
-
-    def with_columns(self, columns: dict[str, Any]) -> "_Fixed":
-        """The same but for these; what was derived from the others stays."""
-        return replace(self, columns=self.columns | columns)
-
-    def of_model(self, model: int) -> tuple[Bools, Floats]:
-        """Which entries have a vector of the model, and 1 / its norm, 0 for the others."""
-        if model not in self._of_model:
-            has_vector: Bools = self.model == model
-            self._of_model[model] = has_vector, self.per_norm * has_vector
-        return self._of_model[model]
