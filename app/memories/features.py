@@ -53,20 +53,19 @@ def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: flo
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, spoken, session, neighbour = rows
     seen = columns.matched & columns.has_vector
-    if np.logical_and.reduce(seen):  # as usual: the same, without gathering what is everything
-        pool, best = columns.cosine, float(np.maximum.reduce(text, initial=0.0))
-        _scaled(columns.cosine, pool, least_spread, out=near)
-    else:
-        pool, best = columns.cosine[seen], float(text.max(where=columns.matched, initial=0))
-        _scaled(columns.cosine, pool, least_spread, out=near)
+    everything = bool(np.logical_and.reduce(seen))  # as usual: then nothing need be gathered, nor bounded
+    pool = columns.cosine if everything else columns.cosine[seen]
+    _by_vector(columns, seen, pool, least_spread, near, by_rank)
+    best = float(np.maximum.reduce(text, initial=0.0, where=True if everything else columns.matched))
+    np.multiply(text, np.float32(1 / max(best, TINY)), out=words)
+    if not everything:
         near *= columns.has_vector
-    relative = scaled_text(text, best)
-    np.multiply(relative, np.float32(math.sqrt(best / max(most_text(columns), TINY))), out=words)
-    by_rank[:] = _reciprocal_rank(columns.cosine, seen, pool)
+        np.minimum(words, 1, out=words)
     np.equal(columns.speaker, query.speaker or -1, out=spoken)
-    base = base_score(near, relative, columns)
-    session[:] = _best_of_session(base, columns)
-    neighbour[:] = _better_neighbour(base, columns)
+    base = base_score(near, words, columns)
+    words *= np.float32(math.sqrt(best / max(most_text(columns), TINY)))
+    _best_of_session(base, columns, session)
+    _better_neighbour(base, columns, neighbour)
     return rows
 
 
@@ -133,7 +132,11 @@ def most_text(columns: Columns) -> float:
 
 def _term_weights(columns: Columns) -> list[float]:
     """One by one: a query has a handful of terms."""
-    return [(BM25_K1 + 1) * math.log1p((columns.count - df + 0.5) / (df + 0.5)) for df in columns.df.tolist()]
+
+    def weigh() -> list[float]:
+        return [(BM25_K1 + 1) * math.log1p((columns.count - df + 0.5) / (df + 0.5)) for df in columns.df.tolist()]
+
+    return columns.derived.get("term weights", (columns.df, columns.count), weigh)
 
 
 def _norm(columns: Columns) -> Floats:
@@ -175,11 +178,10 @@ def _around(columns: Columns) -> _Around:
     return columns.derived.get("around", sources, lambda: _Around(*sources))
 
 
-def _better_neighbour(values: Floats, columns: Columns) -> Floats:
+def _better_neighbour(values: Floats, columns: Columns, out: Floats) -> None:
     """The larger of both neighbours' values, which are not negative; 0 without any."""
     around = _around(columns)
-    better: Floats = np.maximum.reduce(around.each(values, around.whole), axis=0)
-    return better
+    np.maximum.reduce(around.each(values, around.whole), axis=0, out=out)
 
 
 def _with_neighbours(values: Floats, columns: Columns) -> Floats:
@@ -189,46 +191,44 @@ def _with_neighbours(values: Floats, columns: Columns) -> Floats:
     return total
 
 
-def _scaled(values: Floats, pool: Floats, least_spread: float, out: Floats) -> None:
-    """Clipped to 0..1 between the least and the largest of `pool`; 1 for one value alone."""
-    low, high = (float(np.minimum.reduce(pool)), float(np.maximum.reduce(pool))) if len(pool) else (np.inf, -np.inf)
-    if len(pool):
-        low = min(low, high - least_spread)
+def _by_vector(columns: Columns, among: Bools, pool: Floats, least_spread: float, near: Floats, ranks: Floats) -> None:
+    """Into `near` the cosines, clipped to 0..1 between the least and the largest `among` them (1 for one value alone);
+    into `ranks` 1 / (offset + how many of those are larger), for the first of them, else 0: equal values have equal
+    ranks. `pool` is the cosines of `among`: the very array where that is all of them."""
+    values, whole = columns.cosine, pool is columns.cosine
+    if not len(pool):
+        near[:] = ranks[:] = 0
+        return
+    few = len(pool) <= RANK_DEPTH
+    first = pool.copy() if few else np.partition(pool, -RANK_DEPTH)[-RANK_DEPTH:]
+    first.sort()
+    high = float(first[-1])
+    low = min(float(first[0] if few else np.minimum.reduce(pool)), high - least_spread)
+    _scaled(values, low, high, whole, near)
+    if whole and few:
+        np.reciprocal(RANK_OFFSET + len(first) - first.searchsorted(values, side="right"), dtype=np.float32, out=ranks)
+        return
+    ranks[:] = 0
+    index = np.flatnonzero(among & (values >= first[0]))
+    ranks[index] = 1 / (RANK_OFFSET + len(first) - first.searchsorted(values[index], side="right"))
+
+
+def _scaled(values: Floats, low: float, high: float, within: bool, out: Floats) -> None:
+    """`within`: no value is less than `low`."""
     if high - low < TINY:
         np.greater_equal(values, np.float32(low), out=out)
         return
     np.subtract(values, np.float32(low), out=out)
     out *= np.float32(1 / (high - low))
-    if pool is not values:
+    if not within:
         np.maximum(out, 0, out=out)
     np.minimum(out, 1, out=out)
 
 
-def _reciprocal_rank(values: Floats, among: Bools, pool: Floats) -> Floats:
-    """1 / (offset + how many of `among` are larger) for the first ones, else 0: equal values have equal ranks.
-    `pool` is `values[among]`, or `values` themselves where that is all of them."""
-    if pool is values and len(pool) <= RANK_DEPTH:
-        in_order = pool.copy()
-        in_order.sort()
-        ranks: Floats = np.reciprocal(
-            RANK_OFFSET + len(pool) - in_order.searchsorted(pool, side="right"), dtype=np.float32
-        )
-        return ranks
-    result = np.zeros_like(values)
-    if len(pool) <= RANK_DEPTH:
-        result[among] = 1 / (RANK_OFFSET + len(pool) - np.sort(pool).searchsorted(pool, side="right"))
-        return result
-    first = np.sort(np.partition(pool, -RANK_DEPTH)[-RANK_DEPTH:])
-    index = np.flatnonzero(among & (values >= first[0]))
-    result[index] = 1 / (RANK_OFFSET + len(first) - first.searchsorted(values[index], side="right"))
-    return result
-
-
-def _best_of_session(score: Floats, columns: Columns) -> Floats:
+def _best_of_session(score: Floats, columns: Columns, out: Floats) -> None:
     """Score of the best document of each one's session; without a session its own class, that of -1."""
     session = columns.session
     classes = columns.derived.get("sessions", (session,), lambda: int(session.max(initial=-1)) + 2)
     best = np.zeros(classes, np.float32)
     np.maximum.at(best, session, score)
-    found: Floats = best.take(session, mode="wrap")
-    return found
+    best.take(session, mode="wrap", out=out)

@@ -125,9 +125,9 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
     """Indices of the first k of distinct contents: of equal contents the best placed stays."""
     chosen: dict[int, int] = {}
-    for start in range(0, len(ranked.order), 4 * k):
-        piece = ranked.order[start : start + 4 * k]
-        for index, content in zip(piece.tolist(), columns.content[piece].tolist(), strict=True):
+    for start in range(0, len(ranked.order), 2 * k):
+        piece = ranked.order[start : start + 2 * k]
+        for index, content in zip(piece.tolist(), columns.content.take(piece).tolist(), strict=True):
             chosen.setdefault(content, index)
             if len(chosen) == k:
                 return list(chosen.values())
