@@ -87,7 +87,8 @@ def header(request: Request, name: bytes) -> str | None:
 
 def _from_this_machine(request: Request) -> bool:
     """The peer and the name it called us by: a web page that points its own name at 127.0.0.1 is a stranger."""
-    return _loopback(request.client.host if request.client else "") and _loopback(_called(request))
+    peer = request.scope.get("client")
+    return _loopback(peer[0] if peer else "") and _loopback(_called(request))
 
 
 def _called(request: Request) -> str:

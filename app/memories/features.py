@@ -56,7 +56,7 @@ def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: flo
     everything = bool(np.logical_and.reduce(seen))  # as usual: then nothing need be gathered, nor bounded
     pool = columns.cosine if everything else columns.cosine[seen]
     _by_vector(columns, seen, pool, least_spread, near, by_rank)
-    best = float(np.maximum.reduce(text, initial=0.0, where=True if everything else columns.matched))
+    best = float(np.maximum.reduce(text if everything else text[columns.matched], initial=0.0))
     np.multiply(text, np.float32(1 / max(best, TINY)), out=words)
     if not everything:
         near *= columns.has_vector

@@ -12,6 +12,7 @@ from app.memories.documents import metadata_terms
 from app.memories.lookup import Lookup, Wanted
 from app.memories.schemas import SearchRequest
 from app.memories.shown import Shown
+from app.memories.strength import fading_one_by_one
 from app.state import AccessLog
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range
 from app.storage.repository import unexpired
@@ -44,9 +45,10 @@ class Recall:
         )
         if body.record_access and looked.hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
-        shown: list[Shown] = [hit.derived.get("shown", (), partial(Shown, hit.doc)) for hit in looked.hits]
-        decays = {agent: await self._decays.of(agent) for agent in {one.agent_id for one in shown}}
-        importance = _written([one.importance(now_ms, decays[one.agent_id]) for one in shown])
+        shown = [hit.derived.once("shown", Shown, hit.doc) for hit in looked.hits]
+        agents = {one.agent_id for one in shown}
+        faded = {agent: fading_one_by_one(now_ms, await self._decays.of(agent)) for agent in agents}
+        importance = _written([one.importance(faded[one.agent_id]) for one in shown])
         scores = _written([hit.score for hit in looked.hits])
         pieces = [b'{"items":[']
         for hit, one, strength, score in zip(looked.hits, shown, importance, scores, strict=True):

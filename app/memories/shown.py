@@ -1,10 +1,11 @@
 """A memory of a search's answer, as JSON that is made once and then differs by its importance alone."""
 
+from collections.abc import Callable
+
 import orjson
 
 from app.clock import to_ms
 from app.memories.schemas import render, rounded
-from app.memories.strength import Decay, importance_of_one
 from app.storage.collection import Doc
 
 
@@ -24,6 +25,6 @@ class Shown:
         del others["importance"]
         self.head = orjson.dumps(others)[:-1] + b',"importance":'
 
-    def importance(self, now_ms: int, decay: Decay) -> float:
-        value = self._base if self._pinned else importance_of_one(self._base, self._anchor_ms, now_ms, decay)
-        return rounded(value)
+    def importance(self, faded: Callable[[float, int], float]) -> float:
+        """`faded`: `fading_one_by_one` by the agent's decay."""
+        return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))

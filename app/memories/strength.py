@@ -7,6 +7,7 @@ that of forgetting curves (Ebbinghaus 1885), after a grace time in which nothing
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
@@ -74,7 +75,7 @@ def importance(
     that moment as the new base, with that moment as its anchor.
     """
     if not isinstance(base, np.ndarray):
-        return float(base) if pinned else importance_of_one(float(base), int(anchor_ms), now_ms, decay)
+        return float(base) if pinned else fading_one_by_one(now_ms, decay)(float(base), int(anchor_ms))
     kept = np.asarray(base, np.float64)
     if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
         return kept  # nothing has begun to fade, as is usual in a scope in use
@@ -85,13 +86,19 @@ def importance(
     return value
 
 
-def importance_of_one(base: float, anchor_ms: int, now_ms: int, decay: Decay) -> float:
-    """`importance` of one memory that is not pinned: arrays of one cost ten times as much."""
-    fading_months = (now_ms - anchor_ms - float(decay.grace_days) * DAY_MS) / MONTH_MS
-    if fading_months <= 0:
-        return base
-    faded: float = base * float(decay.factor) ** fading_months
-    return max(min(base, float(decay.floor)), faded)
+def fading_one_by_one(now_ms: int, decay: Decay) -> Callable[[float, int], float]:
+    """`importance` by base and anchor, of single memories that are not pinned: arrays of one cost ten times as much."""
+    fades_before = now_ms - float(decay.grace_days) * DAY_MS
+    factor, floor = float(decay.factor), float(decay.floor)
+
+    def faded(base: float, anchor_ms: int) -> float:
+        fading_months = (fades_before - anchor_ms) / MONTH_MS
+        if fading_months <= 0:
+            return base
+        value: float = base * factor**fading_months
+        return max(min(base, floor), value)
+
+    return faded
 
 
 class Fading:

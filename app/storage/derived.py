@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -21,6 +22,14 @@ class Derived:
         held = self._held.get(name)
         if held is None or not _all_same(held[0], sources):
             held = self._held[name] = (sources, make())
+        found: T = held[1]
+        return found
+
+    def once(self, name: str, make: Callable[[S], T], source: S) -> T:
+        """`make(source)`, or what it returned before: `source` is what this is kept with."""
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = ((), make(source))
         found: T = held[1]
         return found
 

@@ -1,6 +1,7 @@
 """What a query may ask of documents: a typed value, never a caller's dict. Fields are our own names, values are data.
 
-Each engine translates these; `matches` is their meaning, and the contract suite holds every engine to it.
+Each engine translates these; `matches` is their meaning, and the contract suite holds every engine to it. Nobody
+writes into one; that Python could is for speed: a frozen one takes five times as long to make, and searches make eight.
 """
 
 from collections.abc import Mapping
@@ -10,19 +11,19 @@ from typing import Any, TypeAlias
 Scalar: TypeAlias = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Eq:
     field: str
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class In:
     field: str
     values: tuple[Scalar, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Has:
     """The list field holds the value."""
 
@@ -30,7 +31,7 @@ class Has:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Range:
     """Bounds on a number or a time (RFC 3339, as stored). An absent field is in no range."""
 
@@ -41,24 +42,24 @@ class Range:
     lt: str | float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Absent:
     """The field is null or not there."""
 
     field: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Not:
     part: "Filter"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class And:
     parts: tuple["Filter", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Or:
     parts: tuple["Filter", ...]
 

@@ -6,7 +6,7 @@ from app.clock import to_ms
 from app.memories.documents import new_memory
 from app.memories.schemas import render
 from app.memories.shown import Shown
-from app.memories.strength import DAY_MS, DEFAULT_DECAY, importance
+from app.memories.strength import DAY_MS, DEFAULT_DECAY, fading_one_by_one, importance
 
 NOW = "2026-11-21T08:30:00.000Z"
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
@@ -25,6 +25,6 @@ def test_it_is_what_the_memory_is_served_as(
     fields = {"memory_type": "fact", "content": content, "metadata": metadata, "importance": base, "pinned": pinned}
     doc = new_memory(fields, {}, NOW, unique=False)
     shown, now_ms = Shown(doc), to_ms(NOW) + days * DAY_MS
-    memory = orjson.loads(b"%b%r}" % (shown.head, shown.importance(now_ms, DEFAULT_DECAY)))
+    memory = orjson.loads(b"%b%r}" % (shown.head, shown.importance(fading_one_by_one(now_ms, DEFAULT_DECAY))))
     wanted = importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], DEFAULT_DECAY)
     assert memory == orjson.loads(orjson.dumps(render(doc, wanted)))
