@@ -15,10 +15,15 @@ class Life:
     """`mark` is the canary: once the user is erased it is nowhere."""
 
     def __init__(
-        self, api: httpx.AsyncClient, user: str, headers: dict[str, str] | None = None, mark: str | None = None
+        self,
+        api: httpx.AsyncClient,
+        user: str,
+        headers: dict[str, str] | None = None,
+        mark: str | None = None,
+        agent: str = "a",
     ) -> None:
         self._api, self.user, self._headers, self.mark = api, user, headers or {}, mark or user
-        self.owner: Json = {"agent_id": "a", "user_id": user}
+        self.owner: Json = {"agent_id": agent, "user_id": user}
 
     async def call(self, method: str, path: str, body: Json | None = None, expect: int = 0) -> Any:
         key = {"Idempotency-Key": f"{self.user}-{next(KEYS)}"} if method == "POST" else {}
