@@ -130,7 +130,8 @@ class Strangers:
         if one.isdigit():
             return one
         generated = one.startswith(GENERATED)
-        return f"{one.partition('_')[0]}_{'0' * 32}" if generated else f"free-{self._random.randrange(10**9)}"
+        fresh = self._random.getrandbits(128)  # never the same twice: a call may make a session of it
+        return f"{one.partition('_')[0]}_{fresh:032x}" if generated else f"free-{fresh}"
 
     async def _send(
         self, op: Operation, named: dict[str, str], query: Json, headers: dict[str, str], body: Any
