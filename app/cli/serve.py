@@ -53,9 +53,13 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    config.load()
-    config.loaded_app = SaysWhy(config.loaded_app)
-    DrainingServer(config, settings.drain_delay_seconds).run()
+    gc.disable()  # until it has started; see the package
+    try:
+        config.load()
+        config.loaded_app = SaysWhy(config.loaded_app)
+        DrainingServer(config, settings.drain_delay_seconds).run()
+    finally:
+        gc.enable()
 
 
 class DrainingServer(uvicorn.Server):
@@ -73,6 +77,7 @@ class DrainingServer(uvicorn.Server):
         except SystemExit as end:
             raise self._why() from end
         gc.freeze()  # a hundred thousand objects that stay: looked through, each full collection is a pause of 0.1 s
+        gc.enable()
         address = self.servers[0].sockets[0].getsockname()
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         print(CURL.format(address=f"{host}:{address[1]}"), flush=True)
