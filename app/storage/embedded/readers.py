@@ -15,8 +15,6 @@ from app.storage.embedded.schema import connect, guarded
 T = TypeVar("T")
 
 THREADS = 3
-THREAD_CACHE_KIB = 16 * 1024
-"""A thread reads what is not asked for again soon."""
 TICK_STEPS = 1_000
 MAX_TICKS = 40
 """Instructions of SQLite that a read in the event loop may take, in ticks: some 2 ms."""
@@ -78,7 +76,6 @@ class Readers:
         def run() -> T:
             if not hasattr(self._local, "connection"):
                 self._local.connection = connect(self._path, self._busy_timeout_ms)
-                self._local.connection.pragma("cache_size", -THREAD_CACHE_KIB)
             with guarded():
                 connection: apsw.Connection = self._local.connection
                 return work(connection)

@@ -20,7 +20,7 @@ WAL_PAUSE_MS = 20
 _PRAGMAS = (
     "synchronous = FULL",
     "wal_autocheckpoint = 6000",
-    "cache_size = -65536",
+    "cache_size = -16384",  # the system keeps the file, too: more would be filled for an hour and hardly be missed
     "temp_store = MEMORY",
     "secure_delete = ON",
 )
