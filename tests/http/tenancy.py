@@ -52,6 +52,8 @@ class Strangers:
         self._canaries: list[bytes] = []
         self._ids: list[str] = []
         self._cursors: list[str] = []
+        self._tenants: dict[str, str] = {}
+        self._made: set[tuple[str, str]] = set()
         self.found = Found()
 
     @classmethod
@@ -61,8 +63,10 @@ class Strangers:
             await made._settle(f"tenant{number}", f"canary{number}x7f3a9c")
         every = "read,write,admin"
         for tenant in made._owners:
-            made._bound += [await service.key(tenant, verbs=every, users=["nobody"])]
-            made._bound += [await service.key(tenant, verbs=every, agents=["nobody"], users=["nobody"])]
+            bound = [await service.key(tenant, verbs=every, users=["nobody"])]
+            bound += [await service.key(tenant, verbs=every, agents=["nobody"], users=["nobody"])]
+            made._tenants |= {key["Authorization"]: tenant for key in bound}
+            made._bound += bound
         made._keys = [await service.key("empty", verbs=every), *made._bound]
         return made
 
@@ -113,9 +117,15 @@ class Strangers:
         if op.method == "POST" and self._toss(0.5):
             headers["Idempotency-Key"] = f"{self._random.choice(USERS)}-{self._random.randrange(200)}"
         body = self._body(op)
-        await self._send(op, named, query, headers, body)
-        if named and key in self._bound:
+        answer = await self._send(op, named, query, headers, body)
+        if key not in self._bound:
+            return
+        tenant = self._tenants[key["Authorization"]]
+        if named and not any((tenant, one) in self._made for one in named.values()):
             await self._compare(op, named, query, key, body)
+        if answer.is_success and op.method == "POST":  # a session or a task may now be the strangers' own, by that id
+            chosen = [body.get(name) for name in ("session_id", "task_id")] if isinstance(body, dict) else []
+            self._made |= {(tenant, one) for one in (*named.values(), *chosen) if isinstance(one, str)}
 
     async def _compare(self, op: Operation, named: dict[str, str], query: Json, key: dict[str, str], body: Any) -> None:
         """What is refused where there is nothing is refused in the same words where there is something of others."""
