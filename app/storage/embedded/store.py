@@ -164,6 +164,9 @@ class EmbeddedStore:
 
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
         states = self._states(collection, tenant, wanted)
+        for state in states:
+            if state.count > INLINE_ROWS and state.model:
+                self._begin_loading(collection, state)
         if len(states) == 1:
             (state,) = states
             return ScopeFacts(state.count, tuple(state.speakers), (state.agent,))
@@ -235,11 +238,25 @@ class EmbeddedStore:
                 segment = pairs.whole(self._reader, collection, state, self._empty(collection, state.agent), model)
             self._cache.put(key, segment, state.version)
             return segment, state.version
+        return await asyncio.shield(self._loading(collection, state, model))
+
+    def _begin_loading(self, collection: Collection, state: pairs.PairState) -> None:
+        """Who asks about a large pair will search it: it is read while the query is embedded."""
+        if self._cache.get((state.pair, state.model), state.floor) is None:
+            self._loading(collection, state, state.model)
+
+    def _loading(self, collection: Collection, state: pairs.PairState, model: int) -> asyncio.Task[tuple[Segment, int]]:
+        key = (state.pair, model)
         task = self._loads.get(key)
         if task is None:
             task = self._loads[key] = asyncio.create_task(self._load_apart(collection, state, model))
-            task.add_done_callback(lambda _: self._loads.pop(key, None))
-        return await asyncio.shield(task)
+            task.add_done_callback(lambda ended: self._loaded(key, ended))
+        return task
+
+    def _loaded(self, key: tuple[int, int], task: asyncio.Task[tuple[Segment, int]]) -> None:
+        self._loads.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # who waits for it hears of it; there may be nobody
 
     async def _load_apart(self, collection: Collection, state: pairs.PairState, model: int) -> tuple[Segment, int]:
         empty = self._empty(collection, state.agent)
