@@ -53,14 +53,13 @@ def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: flo
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, spoken, session, neighbour = rows
     seen = columns.matched & columns.has_vector
-    everything = bool(np.logical_and.reduce(seen))  # as usual: then nothing need be gathered, nor bounded
+    everything = bool(np.logical_and.reduce(seen))  # as usual: then nothing need be gathered
     pool = columns.cosine if everything else columns.cosine[seen]
     _by_vector(columns, seen, pool, least_spread, near, by_rank)
     best = float(np.maximum.reduce(text if everything else text[columns.matched], initial=0.0))
-    np.multiply(text, np.float32(1 / max(best, TINY)), out=words)
+    scaled_text(text, best, out=words)
     if not everything:
         near *= columns.has_vector
-        np.minimum(words, 1, out=words)
     np.equal(columns.speaker, query.speaker or -1, out=spoken)
     base = base_score(near, words, columns)
     words *= np.float32(math.sqrt(best / max(most_text(columns), TINY)))
@@ -85,9 +84,9 @@ def _standing(columns: Columns, now_ms: int, decay: Decay) -> Floats:
     return rows
 
 
-def scaled_text(text: Floats, best: float) -> Floats:
+def scaled_text(text: Floats, best: float, out: Floats | None = None) -> Floats:
     """BM25 as a part of the best that matched, 0..1."""
-    scaled: Floats = np.multiply(text, np.float32(1 / max(best, TINY)))
+    scaled: Floats = np.multiply(text, np.float32(1 / max(best, TINY)), out=out)
     np.minimum(scaled, 1, out=scaled)
     return scaled
 
