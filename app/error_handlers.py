@@ -25,6 +25,9 @@ _BY_STATUS: Mapping[int, type[RecalldError]] = {
     503: errors.Unavailable,
 }
 
+_WRONG_KEY = "[key]"
+"""Stands after a key that is wrong itself."""
+
 
 def install(app: FastAPI) -> None:
     app.add_exception_handler(RecalldError, _ours)
@@ -82,7 +85,7 @@ def _pointer(loc: Sequence[int | str], body: Any) -> str:
 def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
     """The steps that lead through the body: a union's members stand in a validator's path, too, and lead nowhere."""
     for at, step in enumerate(steps):
-        if isinstance(value, dict) and (step in value or at == len(steps) - 1):
+        if isinstance(value, dict) and (step in value or (at == len(steps) - 1 and step != _WRONG_KEY)):
             value = value.get(str(step))
         elif isinstance(value, list) and isinstance(step, int) and step < len(value):
             value = value[step]

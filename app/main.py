@@ -9,7 +9,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
 from app import VERSION, error_handlers, openapi, wiring
-from app.api import ROUTERS
+from app.api import routes
 from app.http.middleware import RequestLayer
 from app.http.shortcut import Shortcut
 from app.mcp import endpoints as mcp
@@ -53,6 +53,6 @@ def create_app(settings: Settings | None = None, openers: wiring.Openers | None 
     error_handlers.install(app)
     # `include_router` would compile each route a second time, and match it twice at each request. Ours come before the
     # framework's own pages.
-    app.router.routes[:0] = [route for router in ROUTERS for route in router.routes]
+    app.router.routes[:0] = routes()
     app.router.routes.append(mcp.route())
     return app

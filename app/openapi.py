@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from app.http.problems import MEDIA_TYPE
-from app.schemas import Problem
+from app.schemas import Problem, without_null
 
 DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
 
@@ -79,7 +79,7 @@ def _parameters(operation: Json, method: str) -> None:
         operation["security"] = []
     parameters = [p for p in operation.pop("parameters", []) if method == "post" or p["name"] != "Idempotency-Key"]
     if parameters:
-        operation["parameters"] = [{**p, "schema": _without_null(p["schema"])} for p in parameters]
+        operation["parameters"] = [{**p, "schema": without_null(p["schema"])} for p in parameters]
 
 
 def _responses(operation: Json, components: Json, examples: Json) -> None:
@@ -101,12 +101,3 @@ def _responses(operation: Json, components: Json, examples: Json) -> None:
         if MEDIA_TYPE in response.get("content", {}):
             components["responses"][f"Problem{status}"] = response
             operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
-
-
-def _without_null(schema: Json) -> Json:
-    """A parameter can be left out; it cannot be null."""
-    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
-    if len(options) != 1:
-        return schema
-    kept = {name: value for name, value in schema.items() if name != "anyOf"}
-    return {**kept, **options[0]}

@@ -2,15 +2,29 @@
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    model_validator,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
 from app.clock import rfc3339
 from app.errors import invalid
 
 T = TypeVar("T")
+
+MAX_WHOLE = 2**53
+"""Every reader of JSON holds integers up to here."""
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 
@@ -35,23 +49,69 @@ def _in_utc(text: str) -> str:
         raise ValueError("must lie between the years 1 and 9999 in UTC") from None
 
 
-def _no_nulls(value: Any) -> Any:
-    if value is None:
-        raise ValueError("must not be null: leave it out to keep it as it is")
-    return value
+class NotNull:
+    """For fields of a PATCH that can be left out but not cleared."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(cls._given, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return without_null(handler(core))
+
+    @staticmethod
+    def _given(value: Any) -> Any:
+        if value is None:
+            raise ValueError("must not be null: leave it out to keep it as it is")
+        return value
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if type(value) is float and value.is_integer() and abs(value) <= MAX_WHOLE else value
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of `X | None`, of what can be left out but is never null."""
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    if len(options) != 1:
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**kept, **options[0]}
 
 
 Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 with a zone in; the same moment in UTC with milliseconds out."""
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$", examples=["user-456"])]
+WHOLE = BeforeValidator(_whole)
+"""For integers, strict and with their bounds before it: 50.0 is one, as JSON Schema has it, "50" and true are none."""
+TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=0)]
+Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
 Object = Annotated[
     dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
 ]
-NotNull = BeforeValidator(_no_nulls)
-"""For fields of a PATCH that can be left out but not cleared."""
+
+
+class Owned(Schema):
+    """Of an agent, of a user, or of an agent with one user: what is stored, or where something is looked for."""
+
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+
+    @model_validator(mode="after")
+    def _of_somebody(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(core)
+        named = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("agent_id", "user_id"))
+        handler.resolve_ref_schema(made)["anyOf"] = list(named)
+        return made
 
 
 def same(one: Any, other: Any) -> bool:

@@ -1,12 +1,12 @@
 """Actions on the wire."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, StringConstraints
 
 from app.actions.models import INTERNAL
 from app.memories.schemas import TookMs
-from app.schemas import Count, Flag, Identifier, Object, Schema, Timestamp, example
+from app.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Timestamp, TopK, example
 from app.storage.collection import Doc
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
@@ -28,26 +28,22 @@ class Call(Schema):
 class Feedback(Schema):
     model_config = example({"user_rating": 5, "was_helpful": True})
 
-    user_rating: Annotated[int, Field(strict=True, ge=1, le=5)] | None = None
+    user_rating: Annotated[int, Field(strict=True, ge=1, le=5), WHOLE] | None = None
     was_helpful: Flag | None = None
     correction: str | None = None
 
 
 class ActionCreate(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "agent_id": "support",
-                    "action_type": "refund",
-                    "outcome": "success",
-                    "content": "Refunded order 17 after the parcel was lost",
-                    "action": {"tool": "payments.refund", "input": {"order": 17}, "duration_ms": 150},
-                    "entities": ["order-17"],
-                }
-            ]
+    model_config = example(
+        {
+            "agent_id": "support",
+            "action_type": "refund",
+            "outcome": "success",
+            "content": "Refunded order 17 after the parcel was lost",
+            "action": {"tool": "payments.refund", "input": {"order": 17}, "duration_ms": 150},
+            "entities": ["order-17"],
         }
-    }
+    )
 
     agent_id: Identifier
     user_id: Identifier | None = None
@@ -100,14 +96,10 @@ class ActionBatchCreated(Schema):
     items: list[Action]
 
 
-class ActionSearch(Schema):
-    model_config = {
-        "json_schema_extra": {"examples": [{"query": "parcel lost", "agent_id": "support", "only_successful": True}]}
-    }
+class ActionSearch(Owned):
+    model_config = example({"query": "parcel lost", "agent_id": "support", "only_successful": True})
 
     query: Text
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
     include_shared: Flag = True
     action_type: Word | None = None
     event_type: Word | None = None
@@ -120,13 +112,7 @@ class ActionSearch(Schema):
     since: Timestamp | None = None
     until: Timestamp | None = None
     now: Timestamp | None = None
-    top_k: int = Field(10, strict=True, ge=1, le=100)
-
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
+    top_k: TopK = 10
 
 
 class FoundAction(Schema):

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from app.schemas import Count, Identifier, Schema, example
+from app.schemas import WHOLE, Count, Identifier, Schema, example
 
 Verb = Literal["read", "write", "admin"]
 Rate = Annotated[float, Field(strict=True, ge=0, le=1_000_000, description="0: no limit; null: as the setting says.")]
-Lifetime = Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400, description="In seconds.")]
+Lifetime = Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400, description="In seconds."), WHOLE]
 KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", examples=["0123456789abcdef"])]
 
 
@@ -26,7 +26,7 @@ class KeyCreate(Schema):
 class KeyRotate(Schema):
     model_config = example({"overlap_seconds": 86400})
 
-    overlap_seconds: Annotated[int, Field(strict=True, ge=0, le=90 * 86_400)] = Field(
+    overlap_seconds: Annotated[int, Field(strict=True, ge=0, le=90 * 86_400), WHOLE] = Field(
         86_400, description="How long the old key goes on; never longer than it would have."
     )
     expires_in: Lifetime | None = Field(None, description="Of the new key, in seconds; null: as long as the old one's.")

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from app.context.schemas import ContextRequest, Intent
+from app.context.schemas import ContextRequest, Intent, SectionName
 from app.errors import RecalldError
 from app.state import Resources
 from app.storage.collection import Doc
@@ -52,7 +52,7 @@ class Arm:
     own while others want the rest. The best item comes first; with `newest_first` the newest, and the text turns
     them. With `turns` they are turns of the conversation: messages of their own where the format has some."""
 
-    section: str
+    section: SectionName
     title: str
     share: float
     limits: Mapping[Intent, int]

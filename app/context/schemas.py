@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from app.schemas import Count, Identifier, Schema, Share, Timestamp
+from app.schemas import WHOLE, Count, Identifier, Schema, Share, Timestamp, example
 
 Intent = Literal["general", "recall", "execute"]
-SectionName = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
+SectionName = Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 MemoryRole = Literal["user", "developer", "system"]
 
@@ -17,7 +17,7 @@ class SectionAsked(Schema):
 
     share: Share | None = None
     tokens: Count | None = None
-    limit: int | None = Field(None, strict=True, ge=0, le=100)
+    limit: Annotated[int, Field(strict=True, ge=0, le=100), WHOLE] | None = None
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
@@ -27,13 +27,9 @@ class SectionAsked(Schema):
 
 
 class ContextRequest(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {"query": "Where does she live now?", "agent_id": "support", "user_id": "ada", "session_id": "chat-1"}
-            ]
-        }
-    }
+    model_config = example(
+        {"query": "Where does she live now?", "agent_id": "support", "user_id": "ada", "session_id": "chat-1"}
+    )
 
     query: Text
     agent_id: Identifier
@@ -41,11 +37,8 @@ class ContextRequest(Schema):
     session_id: Identifier | None = Field(None, description="Its last messages and its task in progress are added.")
     task_id: Identifier | None = Field(None, description="Default: the session's task in progress.")
     intent: Literal["auto", "general", "recall", "execute"] = "auto"
-    token_budget: int | None = Field(
+    token_budget: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE] | None = Field(
         None,
-        strict=True,
-        ge=1,
-        le=10_000_000,
         description="Default: a quarter of the agent's max_context_tokens where it is registered, else 4000.",
     )
     sections: dict[SectionName, SectionAsked] = Field({}, description="Bounds by section; naming one asks for it.")

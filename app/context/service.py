@@ -16,7 +16,7 @@ from app.context.packing import Packed, Priced, Wanted, pack
 from app.context.registry import ARMS
 from app.context.router import route
 from app.context.schemas import ContextRequest, Intent
-from app.errors import FieldError, Invalid, RecalldError, Unavailable
+from app.errors import RecalldError, Unavailable
 from app.offload import off_loop
 from app.profiles.models import AGENTS
 from app.state import Resources
@@ -47,9 +47,8 @@ class ContextService:
         self._held, self._scope, self._arms = held, scope, arms
 
     async def assemble(self, body: ContextRequest) -> Doc:
-        """Raises Invalid for a section that is none, Unavailable when nothing could be read."""
+        """Raises Unavailable when nothing could be read."""
         started = time.perf_counter()
-        self._check(body)
         intent = route(body.query, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         budget = body.token_budget or await self._budget(body.agent_id)
         gathered = await asyncio.gather(*(self._gather(arm, limit, body) for arm, limit in self._asked(body, intent)))
@@ -72,18 +71,6 @@ class ContextService:
             ],
             "took_ms": {name: round(seconds * 1000, 3) for name, seconds in took.items()},
         }
-
-    def _check(self, body: ContextRequest) -> None:
-        known = {arm.section for arm in self._arms}
-        named = [("sections", name) for name in body.sections]
-        named += [(f"{field}/{at}", n) for field in ("include", "exclude") for at, n in enumerate(getattr(body, field))]
-        errors = [
-            FieldError(f"/{place}" if "/" in place else f"/{place}/{name}", f"is none of {', '.join(sorted(known))}")
-            for place, name in named
-            if name not in known
-        ]
-        if errors:
-            raise Invalid(f"{errors[0].pointer}: {errors[0].detail}", errors=errors)
 
     def _asked(self, body: ContextRequest, intent: Intent) -> list[tuple[Arm, int]]:
         """The arms to ask, by priority, and how many items each may bring in."""

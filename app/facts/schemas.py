@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from app.facts.rules import Cardinality, Policy
 from app.memories.schemas import Source, TookMs
-from app.schemas import Flag, Identifier, Schema, Share, Timestamp, example
+from app.schemas import Flag, Identifier, Owned, Schema, Share, Timestamp, TopK, example
 from app.storage.collection import Doc
 
 MAX_NAME = 256
@@ -34,7 +34,7 @@ _DATE = re.compile(
 )
 
 
-class FactCreate(Schema):
+class FactCreate(Owned):
     model_config = example(
         {
             "agent_id": "support",
@@ -71,8 +71,6 @@ class FactCreate(Schema):
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
         if self.valid_from and self.valid_until and self.valid_from >= self.valid_until:
             raise ValueError("valid_from must lie before valid_until")
         if self.object_type == "entity" and len(self.object) > MAX_NAME:
@@ -132,12 +130,10 @@ class Resolution(Schema):
     )
 
 
-class FactSearch(Schema):
+class FactSearch(Owned):
     model_config = example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
 
     query: Text
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
     include_shared: Flag = True
     subject: Name | None = None
     predicate: Name | None = None
@@ -147,14 +143,8 @@ class FactSearch(Schema):
     known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
     min_trust: Share | None = None
     now: Timestamp | None = None
-    top_k: int = Field(10, strict=True, ge=1, le=100)
+    top_k: TopK = 10
     mode: Literal["hybrid", "vector", "text"] = "hybrid"
-
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
 
 
 class FoundFact(Schema):

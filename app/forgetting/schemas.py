@@ -1,11 +1,11 @@
 """Forgetting on the wire."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from app.memories.schemas import MemoryType, Tags
-from app.schemas import Count, Flag, Identifier, Schema, Share, example
+from app.schemas import Count, Flag, Identifier, Owned, Schema, Share, example
 
 
 class PolicyIn(Schema):
@@ -19,23 +19,11 @@ class PolicyIn(Schema):
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
 
 
-class ForgetRequest(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [{"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}}]
-        }
-    }
+class ForgetRequest(Owned):
+    model_config = example({"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}})
 
     policy: PolicyIn = PolicyIn()
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
     dry_run: Flag = Field(True, description="Only say what would go.")
-
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
 
 
 class Reason(Schema):

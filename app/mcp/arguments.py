@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from app.memories.schemas import Importance, Key, Tags, Text
-from app.schemas import Flag, Identifier, Object, Schema, Timestamp
+from app.schemas import WHOLE, Flag, Identifier, Object, Schema, Timestamp
 from app.tasks.schemas import Status, StepStatus
 
 Kind = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
@@ -37,7 +37,7 @@ class Remember(Whose):
 
 class Recall(Whose):
     query: Text = Field(description="What you want to know, in plain words.")
-    top_k: int = Field(5, strict=True, ge=1, le=50)
+    top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
     memory_types: Annotated[list[Kind | Literal["message", "summary"]], Field(min_length=1)] | None = None
     tags: Tags | None = Field(None, description="Has one of these.")
     since: Timestamp | None = Field(None, description="RFC 3339 with zone.")
@@ -48,7 +48,9 @@ class GetContext(AgentsOwn):
     query: Text = Field(description="The user's message, or what you are about to do.")
     session_id: Identifier | None = Field(None, description="Adds its last messages.")
     task_id: Identifier | None = Field(None, description="Adds its state.")
-    token_budget: int | None = Field(None, strict=True, ge=1, le=100_000, description="Most tokens; default 4000.")
+    token_budget: Annotated[int, Field(strict=True, ge=1, le=100_000), WHOLE] | None = Field(
+        None, description="Most tokens; default 4000."
+    )
 
 
 class LogAction(AgentsOwn):
@@ -67,7 +69,7 @@ class LogAction(AgentsOwn):
 
 class FindProcedure(Whose):
     situation: Text = Field(description="What is to be done, or what has come up.")
-    top_k: int = Field(3, strict=True, ge=1, le=20)
+    top_k: Annotated[int, Field(strict=True, ge=1, le=20), WHOLE] = 3
 
 
 class UpdateTask(Schema):
@@ -77,7 +79,9 @@ class UpdateTask(Schema):
     session_id: Identifier | None = Field(None, description="Of a new task.")
     goal: str | None = None
     plan: list[str] | None = Field(None, description="Steps in order; replaces the plan.")
-    step: int | None = Field(None, strict=True, ge=0, le=10_000, description="Which step to mark, from 0.")
+    step: Annotated[int, Field(strict=True, ge=0, le=10_000), WHOLE] | None = Field(
+        None, description="Which step to mark, from 0."
+    )
     step_status: StepStatus | None = None
     step_result: Any = None
     context: Object | None = Field(None, description="Merged into the task's context; null removes a key.")

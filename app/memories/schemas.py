@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from app.memories.models import INTERNAL
-from app.schemas import Count, Flag, Identifier, NotNull, Object, Schema, Share, Timestamp
+from app.schemas import Count, Flag, Identifier, NotNull, Object, Owned, Schema, Share, Timestamp, TopK, example
 from app.storage.collection import Doc
 
 MemoryType = Literal[
@@ -36,19 +36,15 @@ class _Times(Schema):
         return self
 
 
-class MemoryCreate(_Times):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "agent_id": "support",
-                    "user_id": "user-456",
-                    "content": "Prefers short answers",
-                    "memory_type": "preference",
-                }
-            ]
+class MemoryCreate(_Times, Owned):
+    model_config = example(
+        {
+            "agent_id": "support",
+            "user_id": "user-456",
+            "content": "Prefers short answers",
+            "memory_type": "preference",
         }
-    }
+    )
 
     content: Text
     agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
@@ -71,19 +67,9 @@ class MemoryCreate(_Times):
         "keep", description="What to do with near-duplicates of the same scope."
     )
 
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
-
 
 class MemoryBatch(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [{"items": [{"user_id": "user-456", "content": "Lives in Boston", "key": "home"}]}]
-        }
-    }
+    model_config = example({"items": [{"user_id": "user-456", "content": "Lives in Boston", "key": "home"}]})
 
     items: Annotated[list[MemoryCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
 
@@ -91,7 +77,7 @@ class MemoryBatch(Schema):
 class MemoryPatch(_Times):
     """What is absent stays; null clears what can be empty."""
 
-    model_config = {"json_schema_extra": {"examples": [{"importance": 0.9, "tags": ["style"], "key": None}]}}
+    model_config = example({"importance": 0.9, "tags": ["style"], "key": None})
 
     content: Annotated[Text | None, NotNull] = None
     context: str | None = None
@@ -181,16 +167,10 @@ class Deleted(Schema):
     deleted: int
 
 
-class SearchRequest(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [{"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"}]
-        }
-    }
+class SearchRequest(Owned):
+    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
 
     query: Text
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
     include_shared: Flag = Field(
         True, description="With both ids: also what the agent knows for all, and all agents of the user."
     )
@@ -205,17 +185,11 @@ class SearchRequest(Schema):
     status: Status = "active"
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     now: Timestamp | None = Field(None, description="The time that fading and expiry are reckoned at.")
-    top_k: int = Field(10, strict=True, ge=1, le=100)
+    top_k: TopK = 10
     mode: Literal["hybrid", "vector", "text"] = "hybrid"
     min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
     explain: Flag = False
     record_access: Flag = True
-
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
 
 
 class Found(Schema):

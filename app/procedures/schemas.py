@@ -1,12 +1,12 @@
 """Procedures on the wire."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from app.memories.schemas import EmbeddingInfo, Source, Tags, TookMs, Trust
 from app.procedures.models import INTERNAL
-from app.schemas import Count, Flag, Identifier, NotNull, Object, Schema, Share, Timestamp, example
+from app.schemas import Count, Flag, Identifier, NotNull, Object, Owned, Schema, Share, Timestamp, TopK, example
 from app.storage.collection import Doc
 
 Status = Literal["active", "archived"]
@@ -24,7 +24,7 @@ Notes = Annotated[list[Note], Field(max_length=MAX_NOTES, description="What was 
 Situation = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 
-class ProcedureCreate(Schema):
+class ProcedureCreate(Owned):
     model_config = example(
         {
             "agent_id": "support",
@@ -45,12 +45,6 @@ class ProcedureCreate(Schema):
     trust: Trust = 1.0
     tags: Tags = []
     metadata: Object = {}
-
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
 
 
 class ProcedurePatch(Schema):
@@ -124,26 +118,18 @@ class ProcedureVersion(Schema):
     record: dict[str, Any] = Field(description="The procedure as it was.")
 
 
-class ProcedureSearch(Schema):
+class ProcedureSearch(Owned):
     model_config = example({"situation": "parcel never arrived", "agent_id": "support", "min_success_rate": 0.5})
 
     situation: Situation = Field(description="What is to be done, or what has come up.")
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
     include_shared: Flag = True
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
     min_success_rate: Share | None = Field(None, description="Least `success_rate`; untried ones have 0.5.")
     min_trust: Share | None = None
     status: Status = "active"
     now: Timestamp | None = Field(None, description="The time that staleness is reckoned at.")
-    top_k: int = Field(10, strict=True, ge=1, le=100)
+    top_k: TopK = 10
     explain: Flag = False
-
-    @model_validator(mode="after")
-    def _owned(self) -> Self:
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
-        return self
 
 
 class RecentRecord(Schema):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from app.memories.schemas import Source
-from app.schemas import Count, Identifier, NotNull, Object, Schema, Share, Timestamp, example
+from app.schemas import WHOLE, Count, Identifier, NotNull, Object, Schema, Share, Timestamp, example
 from app.storage.collection import Doc
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
@@ -13,12 +13,14 @@ Lines = Annotated[list[Line], Field(max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 IssueStatus = Literal["open", "in_progress", "resolved", "closed"]
 
+Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
+
 
 class Profile(Schema):
     model_config = example({"name": "Ada", "interests": ["climbing"]})
 
     name: Line | None = None
-    age: Annotated[int, Field(strict=True, ge=0, le=150)] | None = None
+    age: Age | None = None
     home: Line | None = Field(None, description="Town, neighbourhood.")
     occupation: Line | None = None
     interests: Lines = []
@@ -30,10 +32,10 @@ class Profile(Schema):
 class ProfilePatch(Schema):
     """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
 
-    model_config = {"json_schema_extra": {"examples": [{"home": "Boston", "interests": ["climbing"]}]}}
+    model_config = example({"home": "Boston", "interests": ["climbing"]})
 
     name: Line | None = None
-    age: Annotated[int, Field(strict=True, ge=0, le=150)] | None = None
+    age: Age | None = None
     home: Line | None = None
     occupation: Line | None = None
     interests: Annotated[Lines | None, NotNull] = None
@@ -121,14 +123,14 @@ class Decay(Schema):
 
 
 class AgentSettings(Schema):
-    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 8000
+    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE] = 8000
     min_importance: Share = 0.0
     decay: Decay = Decay()
     extraction_instructions: Text | None = None
 
 
 class AgentCreate(Schema):
-    model_config = {"json_schema_extra": {"examples": [{"agent_id": "support", "name": "Support", "model": "gpt-5"}]}}
+    model_config = example({"agent_id": "support", "name": "Support", "model": "gpt-5"})
 
     agent_id: Identifier | None = None
     name: Line

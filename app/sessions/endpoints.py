@@ -11,7 +11,7 @@ from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.precondition import etag
 from app.jobs.schemas import Operation
 from app.memories.schemas import Deleted
-from app.schemas import Identifier, Page
+from app.schemas import MAX_WHOLE, Identifier, Page
 from app.sessions import schemas
 from app.sessions.dependencies import InWindows, Sessions
 from app.sessions.windows import MAX_LAST, Window
@@ -19,7 +19,7 @@ from app.sessions.windows import MAX_LAST, Window
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictRoute)
 
 SessionId = Annotated[Identifier, Path(examples=["chat-1"])]
-Seq = Annotated[int | None, Query(ge=0, le=2**62)]
+Seq = Annotated[int | None, Query(ge=0, le=MAX_WHOLE)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
 

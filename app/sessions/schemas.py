@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp
+from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.sessions.models import MESSAGE_INTERNAL, SESSION_INTERNAL
 from app.storage.collection import Doc
 
@@ -17,9 +17,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class SessionCreate(Schema):
-    model_config = {
-        "json_schema_extra": {"examples": [{"session_id": "chat-1", "agent_id": "support", "user_id": "ada"}]}
-    }
+    model_config = example({"session_id": "chat-1", "agent_id": "support", "user_id": "ada"})
 
     session_id: Identifier | None = Field(None, description="Yours, unique in the tenant; made up if you give none.")
     agent_id: Identifier
@@ -30,7 +28,7 @@ class SessionCreate(Schema):
 
 
 class SessionPatch(Schema):
-    model_config = {"json_schema_extra": {"examples": [{"summary": "Ada moved to Boston.", "expires_at": None}]}}
+    model_config = example({"summary": "Ada moved to Boston.", "expires_at": None})
 
     metadata: Annotated[Object | None, NotNull] = None
     memorize: Annotated[Memorize | None, NotNull] = None
@@ -131,17 +129,13 @@ class MessageIn(Schema):
 
 
 class MessagesAppend(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "agent_id": "support",
-                    "user_id": "ada",
-                    "messages": [{"role": "user", "name": "Ada", "content": "I moved to Boston last week."}],
-                }
-            ]
+    model_config = example(
+        {
+            "agent_id": "support",
+            "user_id": "ada",
+            "messages": [{"role": "user", "name": "Ada", "content": "I moved to Boston last week."}],
         }
-    }
+    )
 
     messages: Annotated[list[MessageIn], Field(min_length=1, description="At most 500.")]
     agent_id: Identifier | None = Field(None, description="Required where the session is new.")

@@ -9,7 +9,7 @@ from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.precondition import etag
-from app.schemas import Identifier, Object, Page
+from app.schemas import MAX_WHOLE, Identifier, Object, Page
 from app.tasks import schemas
 from app.tasks.dependencies import Tasks
 
@@ -129,7 +129,7 @@ async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) ->
 
 @router.get("/{task_id}/checkpoints/{seq}", response_model=schemas.Checkpoint, responses=problems(404))
 async def get_checkpoint(
-    task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=2**62, description="-1: the latest.")], tasks: Tasks
+    task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=MAX_WHOLE, description="-1: the latest.")], tasks: Tasks
 ) -> Response:
     """One checkpoint."""
     return answer(await tasks.get_checkpoint(task_id, seq))

@@ -4,22 +4,26 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp, example
+from app.schemas import MAX_WHOLE, WHOLE, Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.storage.collection import Doc
 
 Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
-MaxTokens = Annotated[int, Field(strict=True, ge=1, le=1_000_000, description="Of the scratchpad, in o200k tokens.")]
+MaxTokens = Annotated[
+    int, Field(strict=True, ge=1, le=1_000_000, description="Of the scratchpad, in o200k tokens."), WHOLE
+]
 Every = Annotated[
-    int, Field(strict=True, ge=0, le=1000, description="A checkpoint after each so many completed steps.")
+    int, Field(strict=True, ge=0, le=1000, description="A checkpoint after each so many completed steps."), WHOLE
 ]
 Priority = Annotated[float, Field(strict=True, ge=-1e9, le=1e9, description="The lowest goes first.")]
 
 
 class StepIn(Schema):
     action: Text
-    step: int | None = Field(None, strict=True, description="Its number, as you count; default: its place from 1.")
+    step: Annotated[int, Field(strict=True), WHOLE] | None = Field(
+        None, description="Its number, as you count; default: its place from 1."
+    )
     params: Object = {}
     status: StepStatus = "pending"
     result: JsonValue = None
@@ -47,18 +51,14 @@ class Plan(Schema):
 
 
 class TaskCreate(Schema):
-    model_config = {
-        "json_schema_extra": {
-            "examples": [
-                {
-                    "agent_id": "research",
-                    "user_id": "ada",
-                    "goal": "Compare vector stores",
-                    "plan": [{"action": "search"}],
-                }
-            ]
+    model_config = example(
+        {
+            "agent_id": "research",
+            "user_id": "ada",
+            "goal": "Compare vector stores",
+            "plan": [{"action": "search"}],
         }
-    }
+    )
 
     task_id: Identifier | None = None
     agent_id: Identifier
@@ -157,7 +157,7 @@ class Checkpoint(Schema):
 class Restore(Schema):
     model_config = example({"seq": -1})
 
-    seq: int = Field(-1, strict=True, ge=-1, le=2**62, description="-1: the latest.")
+    seq: Annotated[int, Field(strict=True, ge=-1, le=MAX_WHOLE, description="-1: the latest."), WHOLE] = -1
 
 
 def render(doc: Doc) -> Doc:

@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from app.context import dependencies
 from app.context.items import Arm, Asked, Item
 from app.context.registry import ARMS
-from app.context.schemas import ContextRequest, Intent
+from app.context.schemas import ContextRequest, Intent, SectionName
 from app.context.service import ContextService
 from app.embedding.embedder import Embedder
 from app.errors import NotFound, StoreUnavailable, Unavailable
@@ -30,7 +31,7 @@ Gather = Callable[[Asked], Awaitable[list[Item]]]
 
 
 def arm(section: str, gather: Gather) -> Arm:
-    return Arm(section, section.title(), 0.5, EVERY, gather)
+    return Arm(cast(SectionName, section), section.title(), 0.5, EVERY, gather)
 
 
 def brings(*contents: str, after: float = 0.0) -> Gather:

@@ -38,10 +38,12 @@ async def test_unknown_routes_are_problems(api: httpx.AsyncClient, service: Serv
 
 @pytest.mark.before_store
 async def test_wrong_methods_are_problems_that_name_the_right_ones(api: httpx.AsyncClient, service: Service) -> None:
+    """`/v1/memories/search` is a path of its own, and none of a memory."""
     contract = Contract(service.app)
-    paths = [(op.method, re.compile(re.sub(r"{\w+}", "[^/]+", op.path))) for op in contract.operations()]
+    paths = [(op.method, op.path, re.compile(re.sub(r"{\w+}", "[^/]+", op.path))) for op in contract.operations()]
+    written_out = {path for _, path, _ in paths}
     for url in {bad_input.url(op) for op in contract.operations()}:
-        methods = {method for method, path in paths if path.fullmatch(url)}
+        methods = {m for m, path, shape in paths if path == url or (url not in written_out and shape.fullmatch(url))}
         allowed = methods | ({"HEAD"} if "GET" in methods else set())
         for method in {*METHODS, "OPTIONS", "TRACE", "BREW"} - methods:
             response = await api.request(method, url)

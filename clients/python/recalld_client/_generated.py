@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 86829e01edb594b1cfaf557d847e7620."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 5b0ac5246f34660b373f6f8aa06827eb."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -58,9 +58,9 @@ class ActionCreate(TypedDict):
 
 
 class ActionSearch(TypedDict):
-    query: str
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    query: str
     include_shared: NotRequired[bool]
     action_type: NotRequired[str | None]
     event_type: NotRequired[str | None]
@@ -104,11 +104,11 @@ class AgentCreate(TypedDict):
 
 
 class AgentPatch(TypedDict):
-    name: NotRequired[str | None]
-    description: NotRequired[str | None]
-    model: NotRequired[str | None]
-    system_prompt: NotRequired[str | None]
-    settings: NotRequired["AgentSettings | None"]
+    name: NotRequired[str]
+    description: NotRequired[str]
+    model: NotRequired[str]
+    system_prompt: NotRequired[str]
+    settings: NotRequired["AgentSettings"]
 
 
 class AgentSettings(TypedDict):
@@ -224,13 +224,13 @@ class ContextRequest(TypedDict):
     task_id: NotRequired[str | None]
     intent: NotRequired[Literal["auto", "general", "recall", "execute"]]
     token_budget: NotRequired[int | None]
-    sections: NotRequired[Json]
+    sections: NotRequired["dict[str, SectionAsked]"]
     format: NotRequired[Literal["markdown", "messages"]]
     citations: NotRequired[Literal["ids", "numbers"]]
     system_prompt: NotRequired[str | None]
     memory_role: NotRequired[Literal["user", "developer", "system"]]
-    include: NotRequired[list[str]]
-    exclude: NotRequired[list[str]]
+    include: NotRequired[list[Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]]]
+    exclude: NotRequired[list[Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]]]
     min_trust: NotRequired[float | None]
     as_of: NotRequired[str | None]
     known_at: NotRequired[str | None]
@@ -326,20 +326,20 @@ class Experience(TypedDict):
 class ExperiencePatch(TypedDict):
     """Lessons are added; one that is known is seen once more."""
 
-    procedural_knowledge: NotRequired[str | None]
-    common_scenarios: NotRequired[list[str] | None]
-    effective_strategies: NotRequired[list[str] | None]
-    known_pitfalls: NotRequired[list[str] | None]
-    tool_patterns: NotRequired[list[str] | None]
-    heuristics: NotRequired[list[str] | None]
-    user_feedback: NotRequired[list[str] | None]
-    improvement_areas: NotRequired[list[str] | None]
+    procedural_knowledge: NotRequired[str]
+    common_scenarios: NotRequired[list[str]]
+    effective_strategies: NotRequired[list[str]]
+    known_pitfalls: NotRequired[list[str]]
+    tool_patterns: NotRequired[list[str]]
+    heuristics: NotRequired[list[str]]
+    user_feedback: NotRequired[list[str]]
+    improvement_areas: NotRequired[list[str]]
 
 
 class ExtractRequest(TypedDict):
-    messages: "list[MessageIn]"
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    messages: "list[MessageIn]"
 
 
 class Extracted(TypedDict):
@@ -400,9 +400,9 @@ class FactCreate(TypedDict):
 
 
 class FactSearch(TypedDict):
-    query: str
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    query: str
     include_shared: NotRequired[bool]
     subject: NotRequired[str | None]
     predicate: NotRequired[str | None]
@@ -436,9 +436,9 @@ class ForgetPlan(TypedDict):
 
 
 class ForgetRequest(TypedDict):
-    policy: NotRequired["PolicyIn"]
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    policy: NotRequired["PolicyIn"]
     dry_run: NotRequired[bool]
 
 
@@ -625,13 +625,13 @@ class MemoryBatchCreated(TypedDict):
 
 
 class MemoryCreate(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
     event_at: NotRequired[str | None]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
     content: str
-    agent_id: NotRequired[str | None]
-    user_id: NotRequired[str | None]
     key: NotRequired[str | None]
     memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
     context: NotRequired[str | None]
@@ -683,16 +683,16 @@ class MemoryPatch(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
-    content: NotRequired[str | None]
+    content: NotRequired[str]
     context: NotRequired[str | None]
     key: NotRequired[str | None]
-    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None]
-    importance: NotRequired[float | None]
-    trust: NotRequired[float | None]
-    tags: NotRequired[list[str] | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
-    pinned: NotRequired[bool | None]
-    status: NotRequired[Literal["active", "archived"] | None]
+    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
+    importance: NotRequired[float]
+    trust: NotRequired[float]
+    tags: NotRequired[list[str]]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    pinned: NotRequired[bool]
+    status: NotRequired[Literal["active", "archived"]]
 
 
 class Message(TypedDict):
@@ -946,13 +946,13 @@ class Procedure(TypedDict):
 
 
 class ProcedureCreate(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
     name: str
     trigger: str
     steps: list[str]
     preconditions: NotRequired[list[str]]
     notes: NotRequired[list[str]]
-    agent_id: NotRequired[str | None]
-    user_id: NotRequired[str | None]
     trust: NotRequired[float]
     tags: NotRequired[list[str]]
     metadata: NotRequired["dict[str, JsonValue]"]
@@ -970,21 +970,21 @@ class ProcedureOutcome(TypedDict):
 class ProcedurePatch(TypedDict):
     """What is absent stays; a list replaces the one that is there."""
 
-    name: NotRequired[str | None]
-    trigger: NotRequired[str | None]
-    steps: NotRequired[list[str] | None]
-    preconditions: NotRequired[list[str] | None]
-    notes: NotRequired[list[str] | None]
-    trust: NotRequired[float | None]
-    tags: NotRequired[list[str] | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
-    status: NotRequired[Literal["active", "archived"] | None]
+    name: NotRequired[str]
+    trigger: NotRequired[str]
+    steps: NotRequired[list[str]]
+    preconditions: NotRequired[list[str]]
+    notes: NotRequired[list[str]]
+    trust: NotRequired[float]
+    tags: NotRequired[list[str]]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    status: NotRequired[Literal["active", "archived"]]
 
 
 class ProcedureSearch(TypedDict):
-    situation: str
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    situation: str
     include_shared: NotRequired[bool]
     tags: NotRequired[list[str] | None]
     min_success_rate: NotRequired[float | None]
@@ -1030,10 +1030,10 @@ class ProfilePatch(TypedDict):
     age: NotRequired[int | None]
     home: NotRequired[str | None]
     occupation: NotRequired[str | None]
-    interests: NotRequired[list[str] | None]
-    conversation_preferences: NotRequired[list[str] | None]
-    preferences: NotRequired["dict[str, JsonValue] | None"]
-    custom: NotRequired["dict[str, JsonValue] | None"]
+    interests: NotRequired[list[str]]
+    conversation_preferences: NotRequired[list[str]]
+    preferences: NotRequired["dict[str, JsonValue]"]
+    custom: NotRequired["dict[str, JsonValue]"]
 
 
 class Progress(TypedDict):
@@ -1091,9 +1091,9 @@ class Restore(TypedDict):
 
 
 class SearchRequest(TypedDict):
-    query: str
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    query: str
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
     memory_types: NotRequired[list[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]] | None]
@@ -1168,8 +1168,8 @@ class SessionCreate(TypedDict):
 
 
 class SessionPatch(TypedDict):
-    metadata: NotRequired["dict[str, JsonValue] | None"]
-    memorize: NotRequired[Literal["none", "messages", "extract"] | None]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    memorize: NotRequired[Literal["none", "messages", "extract"]]
     summary: NotRequired[str | None]
     expires_at: NotRequired[str | None]
 
@@ -1257,7 +1257,7 @@ class StepIn(TypedDict):
 
 
 class StepPatch(TypedDict):
-    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "skipped"] | None]
+    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "skipped"]]
     result: NotRequired["JsonValue"]
 
 
@@ -1312,12 +1312,12 @@ class TaskCreate(TypedDict):
 
 
 class TaskPatch(TypedDict):
-    goal: NotRequired[str | None]
-    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None]
+    goal: NotRequired[str]
+    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "cancelled"]]
     session_id: NotRequired[str | None]
-    max_tokens: NotRequired[int | None]
-    checkpoint_every: NotRequired[int | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
+    max_tokens: NotRequired[int]
+    checkpoint_every: NotRequired[int]
+    metadata: NotRequired["dict[str, JsonValue]"]
     expires_at: NotRequired[str | None]
 
 
