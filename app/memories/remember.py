@@ -7,27 +7,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-
 from app.clock import rfc3339, to_ms
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.idempotency.precondition import Precondition
 from app.memories.decays import Decays
 from app.memories.documents import needs_new_entry, new_memory, passage, revision
 from app.memories.embeddings import Embeddings
-from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
+from app.memories.similar import NearDuplicates, shown
 from app.storage.collection import Change, Doc, SearchEntry
-from app.storage.filters import Eq, both
-from app.storage.repository import expired, unexpired
-from app.storage.scope import Pair
-from app.storage.search import SearchQuery
-from app.storage.text import TermIds, content_hash
-
-SIMILAR = 0.95
-MAX_SIMILAR = 10
-_NO_TERMS: TermIds = np.empty(0, np.uint32)
+from app.storage.repository import expired
+from app.storage.text import content_hash
 
 
 class Remember:
@@ -42,6 +33,7 @@ class Remember:
         self._memories, self._embeddings, self._decays = memories, embeddings, decays
         self._precondition = precondition
         self._now, self._now_ms = rfc3339(now), to_ms(now)
+        self._near = NearDuplicates(memories, self._now)
         self._changes: list[Change] = []
         self._retired: set[str] = set()
         self._removed: set[str] = set()
@@ -102,24 +94,33 @@ class Remember:
     async def _one(
         self, body: MemoryCreate, old: Doc | None, draft: Doc | None, entry: SearchEntry | None, pointer: str
     ) -> tuple[Doc, bool]:
-        similar: list[Doc] = []
-        replaced: list[Doc] = []
         known = old if old is not None else self._twin(body)
         if known is not None:
             known = self._latest.get(known["memory_id"], known)
             if known["memory_id"] in self._retired:
                 raise Conflict(f"{pointer}: {known['memory_id']} is superseded by an earlier item.")
-            doc = self._update(body, known, None if old is None else entry)
+            entry = None if old is None else entry
+        text = None if draft is None or entry is None else (draft, entry)
+        similar, replaced = ([], []) if text is None else await self._similar(body, *text)
+        replaced_ids = [other["memory_id"] for other in replaced]
+        if known is not None:
+            doc = self._update(body, known, entry, replaced_ids)
         else:
-            assert draft is not None
-            assert entry is not None
-            similar = await self._similar(draft, entry)
-            replaced = [s for s in similar if body.on_similar == "supersede" and _replaceable(s, draft)]
-            doc = self._add(body, draft, entry, [other["memory_id"] for other in replaced])
+            assert text is not None
+            doc = self._add(body, *text, replaced_ids)
         for other in [*replaced, *await self._named_by_caller(body, doc, pointer)]:
             self._retire(other, doc)
-        shown = [_similar(other, other in replaced) for other in similar]
-        return {**await self._decays.shown(doc, self._now_ms), "similar": shown}, known is None
+        listed = [shown(other, other["memory_id"] in replaced_ids) for other in similar]
+        return {**await self._decays.shown(doc, self._now_ms), "similar": listed}, known is None
+
+    async def _similar(self, body: MemoryCreate, draft: Doc, entry: SearchEntry) -> tuple[list[Doc], list[Doc]]:
+        """Near-duplicates that the answer lists, and those of them that are to be retired."""
+        seen = await self._near.seen(draft, entry, self._retired)
+        if body.on_similar == "keep" or not seen:
+            return seen, []
+        replaced = await self._near.replaceable(draft, entry, self._retired)
+        every = {other["memory_id"]: other for other in [*seen, *replaced]}
+        return sorted(every.values(), key=lambda other: -other["cosine"]), replaced
 
     def _twin(self, body: MemoryCreate) -> Doc | None:
         """An equal memory that an earlier item of this batch adds."""
@@ -130,13 +131,15 @@ class Remember:
         doc = draft | {"embedding": self._embeddings.info(entry), "supersedes": supersedes}
         self._changes += self._memories.add(doc, entry)
         self._latest[doc["memory_id"]] = doc
+        self._near.note(doc, entry)
         if body.key is None:
             self._equal.setdefault(_equality(body), doc)
         return doc
 
-    def _update(self, body: MemoryCreate, old: Doc, entry: SearchEntry | None) -> Doc:
+    def _update(self, body: MemoryCreate, old: Doc, entry: SearchEntry | None, replaced: list[str]) -> Doc:
         changed = self._revision(body, old)
-        added = [i for i in dict.fromkeys(body.supersedes) if i not in old["supersedes"] and i != old["memory_id"]]
+        named = dict.fromkeys([*body.supersedes, *replaced])
+        added = [i for i in named if i not in old["supersedes"] and i != old["memory_id"]]
         if added:
             changed["supersedes"] = old["supersedes"] + added
         if not changed:
@@ -147,6 +150,7 @@ class Remember:
         self._changes += self._memories.revise(old, changed, self._now, entry)
         self._latest[doc["memory_id"]] = doc
         if entry is not None:
+            self._near.note(doc, entry)
             self._changes += self._memories.note_pending(doc)
         return doc
 
@@ -170,35 +174,6 @@ class Remember:
             self._retired.add(other["memory_id"])
             latest = self._latest.get(other["memory_id"], other)
             self._changes += self._memories.retire(latest, doc["memory_id"], self._now)
-
-    async def _similar(self, draft: Doc, entry: SearchEntry) -> list[Doc]:
-        """Near-duplicates that the caller may see, nearest first, as `{…, "cosine"}`."""
-        if entry.vector is None:
-            return []
-        scope = self._memories.scope
-        pairs = scope.pairs(draft["agent_id"], draft["user_id"], include_shared=True)
-        where = both(Eq("status", "active"), unexpired(self._now))
-        query = SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS)
-        columns = await self._memories.store.search(MEMORIES, query)
-        near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
-        near = near[np.argsort(-columns.cosine[near], kind="stable")][:MAX_SIMILAR]
-        found = await self._memories.store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
-        scored = zip(found, columns.cosine[near].tolist(), strict=True)
-        return [one.doc | {"cosine": cosine} for one, cosine in scored if one is not None and scope.sees(one.doc)]
-
-
-def _replaceable(other: Doc, doc: Doc) -> bool:
-    same_pair = Pair(other["agent_id"], other["user_id"]) == Pair(doc["agent_id"], doc["user_id"])
-    return same_pair and other["memory_type"] != "message"
-
-
-def _similar(other: Doc, superseded: bool) -> Doc:
-    return {
-        "memory_id": other["memory_id"],
-        "content": other["content"],
-        "score": round(other["cosine"], 6),
-        "superseded": superseded,
-    }
 
 
 def _equality(body: MemoryCreate) -> tuple[Any, ...]:

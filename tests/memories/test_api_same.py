@@ -255,3 +255,46 @@ async def test_messages_and_other_pairs_are_never_superseded_by_similarity(
 async def test_other_users_memories_are_never_listed_as_similar(api: httpx.AsyncClient) -> None:
     await remember(api, LIKE, user_id="u2")
     assert (await remember(api, ALIKE, on_similar="supersede"))["similar"] == []
+
+
+def accented(number: int) -> str:
+    """Another text with the same vector: the model reads no accents. Consolidation leaves these apart."""
+    places = [at for at, letter in enumerate(LIKE) if letter == "e"]
+    return "".join("\u00e9" if at in places and number >> places.index(at) & 1 else c for at, c in enumerate(LIKE))
+
+
+async def test_all_near_duplicates_are_superseded_and_messages_hide_none(api: httpx.AsyncClient) -> None:
+    said = [await remember(api, LIKE, memory_type="message", deduplicate=False) for _ in range(12)]
+    others = {(await remember(api, accented(n), 201))["memory_id"] for n in range(1, 14)}
+    last = await remember(api, LIKE, on_similar="supersede")
+    assert set(last["supersedes"]) == others
+    assert {s["memory_id"] for s in last["similar"] if s["superseded"]} == others
+    assert len([s for s in last["similar"] if not s["superseded"]]) == 10
+    assert sorted(await listed(api)) == [LIKE] * (1 + len(said))
+
+
+async def test_a_batch_sees_its_own_near_duplicates(api: httpx.AsyncClient) -> None:
+    items = [
+        {**PAIR, "content": LIKE},
+        {**PAIR, "content": ALIKE},
+        {**PAIR, "content": "Trains to Oslo leave at nine."},
+        {**PAIR, "content": ALIKE + "!", "on_similar": "supersede"},
+        {**PAIR, "content": LIKE + "!!!", "user_id": "u2"},
+    ]
+    first, second, train, last, strange = (await batch(api, *items))["items"]
+    assert [s["memory_id"] for s in second["similar"]] == [first["memory_id"]]
+    assert (first["similar"], train["similar"], strange["similar"]) == ([], [], [])
+    assert {s["memory_id"] for s in last["similar"]} == {first["memory_id"], second["memory_id"]}
+    assert sorted(await listed(api)) == sorted([items[2]["content"], items[3]["content"], items[4]["content"]])
+    kept = (await api.get(f"/v1/memories/{first['memory_id']}")).json()
+    assert (kept["status"], kept["superseded_by"], kept["version"]) == ("superseded", last["memory_id"], 2)
+
+
+async def test_a_new_text_under_a_name_has_near_duplicates_too(api: httpx.AsyncClient) -> None:
+    named = await remember(api, "Trains to Oslo leave at nine.", key="k")
+    plain = await remember(api, LIKE)
+    kept = await remember(api, ALIKE, 200, key="k")
+    assert [(s["memory_id"], s["superseded"]) for s in kept["similar"]] == [(plain["memory_id"], False)]
+    changed = await remember(api, ALIKE + "!", 200, key="k", on_similar="supersede")
+    assert (changed["memory_id"], changed["supersedes"]) == (named["memory_id"], [plain["memory_id"]])
+    assert await listed(api) == [ALIKE + "!"]
