@@ -67,6 +67,18 @@ class NotNull:
         return value
 
 
+def _empty_list(value: Any) -> Any:
+    return [] if value is None else value
+
+
+def _empty_object(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _empty_text(value: Any) -> Any:
+    return "" if value is None else value
+
+
 def _whole(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() and abs(value) <= MAX_WHOLE else value
 
@@ -92,6 +104,12 @@ Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
 Object = Annotated[
     dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
 ]
+
+
+CLEARS_LIST = BeforeValidator(_empty_list)
+CLEARS_OBJECT = BeforeValidator(_empty_object)
+CLEARS_TEXT = BeforeValidator(_empty_text)
+"""For fields of a PATCH that null empties, as a list, an object or a text that is none is written."""
 
 
 class Owned(Schema):

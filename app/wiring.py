@@ -132,9 +132,12 @@ class RealParts:
         return SystemClock()
 
 
-async def open_store(settings: Settings, dim: int, *, elsewhere: str | None = None) -> MovableStore:
+async def open_store(
+    settings: Settings, dim: int, *, elsewhere: str | None = None, existing: bool = False
+) -> MovableStore:
     """The store of the settings; or the one `elsewhere` names, in place of RECALLD_STORE."""
-    return await open_engine(where_of(settings, elsewhere), COLLECTIONS, dim=dim, observe_commit=_observe_commit)
+    where = where_of(settings, elsewhere)
+    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=_observe_commit)
 
 
 def where_of(settings: Settings, elsewhere: str | None = None) -> Where:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from app.consolidation.claims import claim
 from app.embedding.opening import load_model
-from app.memories.remember import SIMILAR
+from app.memories.similar import SIMILAR
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "near_pairs.jsonl"
 

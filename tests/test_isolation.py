@@ -234,6 +234,7 @@ async def test_bindings_cut_what_is_seen_and_what_is_written(
         patched = await api.patch(path, json={"tags": ["t"]}, headers=bound)
         expected = 200 if (agent, user) in writable else 403 if (agent, user) in seen else 404
         assert patched.status_code == expected, (agent, user)
+        assert (await api.patch(path, json={}, headers=bound)).status_code == expected  # though it changes nothing
         fact = {"agent_id": agent, "user_id": user, "content": "new"}
         made = await api.post("/v1/memories", json=fact, headers=bound)
         assert made.status_code == (201 if (agent, user) in writable else 403), (agent, user)

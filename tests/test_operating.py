@@ -1,5 +1,6 @@
 """The process: health, metrics, logs, start and stop."""
 
+import json
 import re
 import socket
 import threading
@@ -131,6 +132,24 @@ async def test_not_ready_without_its_model_or_while_it_drains(service: Service) 
     assert (await service.client.get("/livez")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [b"FOO!! / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: abc\r\n\r\n", b"\x16\x03\x01\x00\xa5\r\n\r\n"],
+)
+def test_what_is_no_http_is_a_problem_too(server: Server, sent: bytes) -> None:
+    url = server.client.base_url
+    with socket.create_connection((url.host, url.port or 80), timeout=10) as line:
+        line.sendall(sent)
+        answer = b"".join(iter(lambda: line.recv(4096), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    assert lines[0] == "http/1.1 400 bad request"
+    assert {"content-type: application/problem+json", f"content-length: {len(body)}", "connection: close"} <= set(lines)
+    found = json.loads(body)
+    assert (found["status"], found["code"]) == (400, "malformed_request")
+    assert f"x-request-id: {found['request_id']}" in lines
+
+
 # --- Metrics ----------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +169,7 @@ def test_metrics_are_by_route_and_hold_no_ids(server: Server) -> None:
     for name in ("http_request_seconds", "embedding_batch_seconds", "search_seconds", "store_commit_seconds"):
         assert any(line.startswith(f"recalld_{name}_count") and not line.endswith(" 0.0") for line in ours), name
     assert any(line.startswith('recalld_records_written_total{collection="agent_memories"}') for line in ours)
+    assert {"recalld_jobs_queued", "recalld_embedding_queue_texts"} <= {line.partition(" ")[0] for line in ours}
     for private in (made["memory_id"], "mem_", CANARY):
         assert private not in text
 

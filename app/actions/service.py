@@ -12,6 +12,7 @@ from app.actions.models import ACTIONS
 from app.actions.schemas import ActionCreate, ActionSearch, Feedback, render
 from app.actions.statistics import Tally, grouping
 from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
@@ -21,6 +22,7 @@ from app.memories.embeddings import Embeddings, Passage
 from app.memories.lookup import Lookup, Wanted
 from app.memories.pending import Embeddable, note
 from app.memories.repository import of_pair
+from app.schemas import same
 from app.storage.collection import Change, Doc
 from app.storage.filters import Absent, Eq, Filter, Has, Range, both
 from app.storage.repository import Listing, Repository
@@ -87,15 +89,11 @@ class ActionService:
         doc = await self._actions.get(action_id)
         precondition.check(doc)
         feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
-        if feedback == doc["feedback"]:
-            return Outcome(render(doc), headers={"ETag": etag(doc)})
-        now = rfc3339(self._clock.now())
-        new = doc | {"feedback": feedback, "version": doc["version"] + 1, "updated_at": now}
-        change = self._actions.update(doc, {"feedback": feedback}, now=now)
-        return Outcome(render(new), [change], headers={"ETag": etag(new)})
+        fields = {} if same(feedback, doc["feedback"]) else {"feedback": feedback}
+        return changed(self._actions, doc, fields, render, rfc3339(self._clock.now()))
 
     async def search(self, body: ActionSearch) -> Doc:
-        """Similar past actions by meaning and words; of equal ones the best placed stays."""
+        """Similar past actions by meaning and words; of those of one text, outcome and entities the best placed."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         looked = await self._lookup.find(Wanted(body.query, pairs, _searched(body), to_ms(now), body.top_k))
@@ -133,7 +131,7 @@ def _document(body: ActionCreate, now: str) -> Doc:
         "action_id": new_id("act"),
         **fields,
         "content": content,
-        "content_hash": content_hash(content),
+        "content_hash": content_hash(repr((content, body.outcome, sorted(body.entities)))),  # what a search shows once
         "timestamp": body.timestamp or now,
         "version": 1,
         "created_at": now,

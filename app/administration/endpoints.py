@@ -15,13 +15,14 @@ from app.schemas import Identifier, Page, Timestamp
 
 ADMIN = {"x-verb": "admin"}
 KeyId = Annotated[Identifier, Path(examples=["0123456789abcdef"])]
+_AS_IT_IS = schemas.KeyRotate()
 
 keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
 
 
 @keys_router.post(
-    "", status_code=201, response_model=schemas.CreatedKey, responses=problems(*BODY), openapi_extra=ADMIN
+    "", status_code=201, response_model=schemas.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
 )
 async def create_key(body: schemas.KeyCreate, keys: InKeys, write: InWrite) -> Response:
     """Make a key for this tenant, with verbs that the calling key has itself. It is shown this once; the answer that is
@@ -50,7 +51,7 @@ async def get_key(key_id: KeyId, keys: InKeys) -> Response:
     openapi_extra=ADMIN,
 )
 async def rotate_key(
-    key_id: KeyId, body: schemas.KeyRotate, keys: InKeys, write: InWrite, if_match: InPrecondition
+    key_id: KeyId, keys: InKeys, write: InWrite, if_match: InPrecondition, body: schemas.KeyRotate = _AS_IT_IS
 ) -> Response:
     """Make a key of the same rights in place of this one, which goes on for the overlap."""
     return await write(lambda: keys.rotate(key_id, body, if_match))

@@ -24,7 +24,7 @@ def backup(
 
 
 async def _backup(file: Path) -> int:
-    store = await open_store(Settings(), dim=1)
+    store = await open_store(Settings(), dim=1, existing=True)
     try:
         return await store.backup(file)
     finally:

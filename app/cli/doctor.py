@@ -10,7 +10,7 @@ from app.cli.running import on_store
 
 def doctor(as_json_: AsJson = False) -> None:
     """Check the store: the database, every document, and that search agrees with them. Exit code 1 for a fault."""
-    findings = on_store(lambda store: store.check(deep=True))
+    findings = on_store(lambda store: store.check(deep=True), existing=True)
     if as_json_:
         as_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]})
     else:

@@ -11,11 +11,12 @@ from app.wiring import open_store
 T = TypeVar("T")
 
 
-def on_store(work: Callable[[Store], Awaitable[T]]) -> T:
-    """Opens the store, without the model, and closes it again. Raises StoreUnavailable."""
+def on_store(work: Callable[[Store], Awaitable[T]], *, existing: bool = False) -> T:
+    """Opens the store, without the model, and closes it again. Raises StoreUnavailable; with `existing` where there is
+    none yet, too."""
 
     async def run() -> T:
-        store = await open_store(Settings(), dim=1)
+        store = await open_store(Settings(), dim=1, existing=existing)
         try:
             return await work(store)
         finally:

@@ -15,6 +15,7 @@ from app.cli.logs import configure
 from app.embedding.opening import begin_loading
 from app.embedding.options import Options
 from app.errors import RecalldError
+from app.http.protocol import ProblemProtocol
 from app.http.starting import SaysWhy
 from app.settings import Settings, describe
 from app.wiring import StartRefused
@@ -48,6 +49,7 @@ def serve(
         factory=True,
         host=settings.host,
         port=settings.port,
+        http=ProblemProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -9,7 +9,7 @@ from app.consolidation.dependencies import InLearning
 from app.consolidation.service import Extraction
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
-from app.idempotency.dependencies import InWrite
+from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.write import Outcome
 from app.jobs.schemas import Operation
 from app.schemas import Identifier
@@ -19,7 +19,7 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
 
 
 @memories_router.post(
-    "/extract", status_code=201, response_model=schemas.Extracted, responses=problems(409, 503, *BODY)
+    "/extract", status_code=201, response_model=schemas.Extracted, responses=problems(409, 412, 503, *BODY)
 )
 async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, write: InWrite) -> Response:
     """Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
@@ -35,10 +35,13 @@ async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, w
 
 
 @sessions_router.post(
-    "/{session_id}/summarize", status_code=202, response_model=Operation, responses=problems(404, 409)
+    "/{session_id}/summarize", status_code=202, response_model=Operation, responses=problems(404, 409, 412)
 )
 async def summarize_session(
-    session_id: Annotated[Identifier, Path(examples=["chat-1"])], learning: InLearning, write: InWrite
+    session_id: Annotated[Identifier, Path(examples=["chat-1"])],
+    learning: InLearning,
+    write: InWrite,
+    if_match: InPrecondition,
 ) -> Response:
     """Write the session's summary anew from all its messages. Without a language model: 409 `llm_not_configured`."""
-    return await write(lambda: learning.summarize(session_id))
+    return await write(lambda: learning.summarize(session_id, if_match))

@@ -15,6 +15,7 @@ from app.llm.budget import Budget
 from app.llm.llm import LLM, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
+from app.offload import off_loop
 from app.profiles.schemas import InteractionIn
 from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
@@ -41,7 +42,7 @@ class ConversationJobs:
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
         told, done = Told(), 0
         budget = None if self._llm is None else self._llm.budget()
-        for chunk in transcript.chunks(lines):
+        for chunk in await transcript.chunked(lines):
             session = await self._session(run, scope)
             if session is None:
                 return Done({"skipped": "the session is gone"})
@@ -73,7 +74,7 @@ class ConversationJobs:
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
         budget, earlier = llm.budget(), None
-        chunks = list(transcript.chunks(lines))
+        chunks = await transcript.chunked(lines)
         for number, chunk in enumerate(chunks, start=1):
             talk = await self._talk(scope, session | {"summary": earlier}, chunk)
             plan = await Summary().learn(self._tools, talk, llm, budget)
@@ -94,11 +95,11 @@ class ConversationJobs:
     async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.Line]:
         """What was said after that message."""
         sessions = SessionRepository(self._tools.store, scope)
-        docs: list[Doc] = []
+        lines: list[transcript.Line] = []
         while page := await sessions.messages.find(sessions.within(session, after), order="asc", limit=PAGE):
-            docs += page
+            lines += await off_loop(sum(len(doc["text"]) for doc in page), transcript.read, page)
             after = page[-1]["seq"]
-        return transcript.read(docs)
+        return lines
 
     async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.Line]) -> Talk:
         of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))

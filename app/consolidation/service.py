@@ -10,6 +10,7 @@ from app.consolidation.parts import Memories, Talk
 from app.consolidation.schemas import ExtractRequest
 from app.consolidation.tools import Tools
 from app.errors import Conflict, invalid
+from app.idempotency.precondition import Precondition
 from app.idempotency.write import Outcome
 from app.jobs import operations
 from app.jobs.kinds import SUMMARIZE
@@ -23,10 +24,11 @@ class Learning:
     def __init__(self, tools: Tools, llm: LLM | None, scope: Scope) -> None:
         self._tools, self._llm, self._scope = tools, llm, scope
 
-    async def summarize(self, session_id: str) -> Outcome:
+    async def summarize(self, session_id: str, precondition: Precondition) -> Outcome:
         """202 with the operation that writes the session's summary."""
         now = self._tools.clock.now()
         session = await SessionRepository(self._tools.store, self._scope).live(session_id, rfc3339(now))
+        precondition.check(session)
         owner = {name: session[name] for name in ("agent_id", "user_id")}
         self._scope.require_write(session["agent_id"], session["user_id"])
         configured(self._llm)
@@ -43,7 +45,7 @@ class Learning:
         budget, part = llm.budget(), Memories()
         heard = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
-            for chunk in transcript.chunks(talk.lines)
+            for chunk in await transcript.chunked(talk.lines)
         ]
         plan = part.plan(self._tools, talk, llm, heard)
 

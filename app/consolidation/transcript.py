@@ -9,6 +9,7 @@ import orjson
 
 from app import tokens
 from app.delimiters import strip_served
+from app.offload import off_loop
 from app.storage.collection import Doc
 
 READ_ROLES = ("user", "assistant")
@@ -40,6 +41,11 @@ def read(messages: Sequence[Doc]) -> list[Line]:
         if doc["role"] in READ_ROLES
     ]
     return [line for line in lines if line.text]
+
+
+async def chunked(lines: Sequence[Line]) -> list[list[Line]]:
+    """`chunks`, off the event loop where they are long."""
+    return await off_loop(sum(len(line.text) for line in lines), lambda: list(chunks(lines)))
 
 
 def chunks(lines: Sequence[Line], limit: int = CHUNK_TOKENS) -> Iterator[list[Line]]:

@@ -16,6 +16,7 @@ import numpy as np
 from app.embedding.backlog import Backlog, Item, Request
 from app.embedding.model import Model, encode_checked
 from app.errors import EmbeddingUnavailable
+from app.metrics.parts import EMBEDDING_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ class BatchQueue:
                 raise EmbeddingUnavailable("the embedder is closed")
             self._inbox.append(request)
             self._wake.notify()
+        EMBEDDING_QUEUE.inc(len(texts))
+        future.add_done_callback(lambda _: EMBEDDING_QUEUE.dec(len(texts)))
         return request
 
     def close(self) -> None:

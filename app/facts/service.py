@@ -73,6 +73,7 @@ class FactService:
     async def retract(self, fact_id: str, precondition: Precondition) -> Outcome:
         """It leaves the books without a successor. What it once bounded or replaced does not come back."""
         doc = await self._facts.get(fact_id)
+        self._facts.require_write(doc)
         precondition.check(doc)
         if doc["status"] == "retracted":
             return _answer(doc)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.audit.trail import Actor
-from app.auth.dependencies import calling
+from app.auth.dependencies import Caller, calling
 from app.forgetting import schemas
 from app.forgetting.dependencies import InErasure, InExport, InForgetting
 from app.http.listing import answer
@@ -23,12 +23,15 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
 @router.post(
     "/forget",
     response_model=schemas.ForgetPlan,
-    responses={**problems(409, *BODY), 202: {"model": Operation, "description": "It is under way."}},
+    responses={**problems(409, 412, *BODY), 202: {"model": Operation, "description": "It is under way."}},
 )
-async def forget_memories(body: schemas.ForgetRequest, forgetting: InForgetting, write: InWrite) -> Response:
+async def forget_memories(
+    body: schemas.ForgetRequest, forgetting: InForgetting, write: InWrite, caller: Caller
+) -> Response:
     """Forget by policy. The dry run, the default, answers what would go and why; applied, an operation archives it,
-    which can be undone until it is purged, 30 days later."""
+    which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
     if body.dry_run:
+        caller.require("read")
         return answer(await forgetting.plan(body))
     return await write(lambda: forgetting.request(body))
 
@@ -51,7 +54,7 @@ async def export_user(user_id: UserId, export: InExport, request: Request) -> Re
     return StreamingResponse(export.lines(user_id), media_type=NDJSON)
 
 
-@users_router.delete("/{user_id}", response_model=schemas.Receipt, responses=problems(404, 409))
+@users_router.delete("/{user_id}", response_model=schemas.Receipt, responses=problems(404, 409, 412))
 async def erase_user(user_id: UserId, erasure: InErasure, request: Request) -> Response:
     """Erase a user: all records, with what was derived from them, their history, vectors, undo logs, jobs and stored
     answers. Returns when a search has found nothing. A keyed hash remains, so that no work under way brings the user

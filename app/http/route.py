@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.auth.dependencies import authenticate, header, held_of
-from app.errors import UnsupportedMediaType
+from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 from app.http import strict_query
 from app.http.strict_json import parse
 
@@ -49,7 +49,7 @@ class StrictRoute(APIRoute):
         handle = self._plain_handler() or super().get_route_handler()
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
-        has_body = self.body_field is not None
+        body, conditional, writes = self.body_field, _is_conditional(self), self.methods != {"GET"} and verb != "read"
         parameters = frozenset(
             field.alias for field in get_flat_params(self.dependant) if isinstance(field.field_info, params.Query)
         )
@@ -59,10 +59,14 @@ class StrictRoute(APIRoute):
             principal.require(verb)
             request.scope["state"]["principal"] = principal
             strict_query.check(request.scope["query_string"], parameters)
-            if has_body:
-                _require_json(request)
             if not isinstance(request, StrictRequest):
                 request = StrictRequest(request.scope, request.receive)
+            if body is None:
+                await _require_no_body(request)
+            elif body.field_info.is_required() or await request.body():
+                _require_json(request)
+            if writes and not conditional and header(request, b"if-match") is not None:
+                raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
             return await handle(request)
 
         return strict
@@ -98,6 +102,18 @@ def _answered_by(handler: Handler) -> ASGIApp:
         await response(scope, receive, send)
 
     return app
+
+
+def _is_conditional(route: APIRoute) -> bool:
+    named = {str(parameter["name"]) for parameter in (route.openapi_extra or {}).get("parameters", ())}
+    named |= {field.alias for field in get_flat_params(route.dependant) if isinstance(field.field_info, params.Header)}
+    return "If-Match" in named
+
+
+async def _require_no_body(request: Request) -> None:
+    """Clients that send `{}` with every POST are let be."""
+    if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):
+        raise invalid("", "this request takes no body")
 
 
 def _require_json(request: Request) -> None:

@@ -30,8 +30,10 @@ class Write:
     def __init__(self, request: Request, caller: Principal, held: Resources, key: str | None) -> None:
         self._request, self._caller, self._held, self._key = request, caller, held, key
 
-    async def __call__(self, plan: path.Plan) -> Response:
-        named = await self._named() if self._key is not None and self._request.method == "POST" else None
+    async def __call__(self, plan: path.Plan, *, keyed: bool = True) -> Response:
+        """`keyed=False`: an idempotency key is nothing to it."""
+        keyed = keyed and self._key is not None and self._request.method == "POST"
+        named = await self._named() if keyed else None
         actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
         answer = await path.write(self._held.store, self._held.clock, named, plan, actor)
         if answer.body is None:

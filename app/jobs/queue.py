@@ -156,5 +156,8 @@ class Queue:
             return None  # another worker was quicker
         return Lease(self._store, self._clock, doc | taken, self._length)
 
+    async def waiting(self) -> int:
+        return await self._store.count(JOBS, SYSTEM, Eq("status", "queued"))
+
     async def failed(self, limit: int = 100) -> list[Doc]:
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from app.errors import RecalldError, StoreUnavailable
 from app.jobs import operations
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
-from app.metrics.jobs import JOB_RUNS, JOB_SECONDS
+from app.metrics.jobs import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.collection import Change, CommitConflict, Doc, Store
 
 POLL_SECONDS = 0.5
+COUNT_SECONDS = 5.0
 FAULT_PAUSE_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -75,9 +77,13 @@ class Runner:
 
     async def run(self) -> None:
         """Until cancelled. A store that is away is waited for, and no fault ends it."""
+        counted = -COUNT_SECONDS
         while True:
             try:
                 await self._schedules.tick()
+                if time.monotonic() - counted >= COUNT_SECONDS:
+                    JOBS_QUEUED.set(await self._queue.waiting())
+                    counted = time.monotonic()
                 busy = await self.step()
             except StoreUnavailable as fault:
                 log.warning("jobs wait for the store", extra={"error": fault.detail})

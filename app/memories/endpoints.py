@@ -78,7 +78,7 @@ async def list_memories(
     return answer(await memories.page({**where, "status": status}, listing))
 
 
-@router.delete("", response_model=schemas.Deleted, responses=problems())
+@router.delete("", response_model=schemas.Deleted, responses=problems(412))
 async def delete_memories(
     memories: Memories,
     where: Asked,

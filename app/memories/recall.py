@@ -10,6 +10,7 @@ from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
 from app.memories.lookup import Lookup, Wanted
+from app.memories.repository import true_at
 from app.memories.schemas import SearchRequest
 from app.memories.shown import Shown
 from app.memories.strength import fading_one_by_one
@@ -78,9 +79,7 @@ def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
 def search_filter(body: SearchRequest, now: str) -> Filter:
     """What a request filters by, at `now`."""
     moment = now if body.as_of is None else body.as_of
-    begun = Or((_NO_START, Range("valid_from", le=moment)))
-    not_over = Or((_NO_END, Range("valid_until", gt=moment)))  # intervals are closed-open
-    return And((_of_status(body.status), unexpired(now), begun, not_over, *_narrowed(body)))
+    return And((_of_status(body.status), unexpired(now), *true_at(moment), *_narrowed(body)))
 
 
 @lru_cache(maxsize=8)
@@ -102,9 +101,6 @@ def _narrowed(body: SearchRequest) -> Iterator[Filter]:
         yield Range("trust", ge=body.min_trust)
     if (happened := _happened(body.since, body.until)) is not None:
         yield happened
-
-
-_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
 
 
 def _happened(since: str | None, until: str | None) -> Filter | None:

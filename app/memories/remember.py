@@ -68,7 +68,7 @@ class Remember:
         if body.key is not None:
             found = await self._memories.named(body.agent_id, body.user_id, body.key)
         elif body.deduplicate:
-            found = await self._memories.equal(body.model_dump(), content_hash(body.content))
+            found = await self._memories.equal(body.model_dump(), content_hash(body.content), self._now)
         else:
             return None
         gone = [doc for doc in found if expired(doc, self._now) and doc["memory_id"] not in self._removed]

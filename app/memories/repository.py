@@ -7,10 +7,18 @@ from app.ids import new_id
 from app.memories.models import HISTORY, MEMORIES
 from app.memories.pending import note
 from app.storage.collection import Change, DeleteWhere, Doc, Insert, SearchEntry, Store
-from app.storage.filters import Absent, Eq, Filter, Has, In, Range, both
-from app.storage.repository import Listing, Repository
+from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
+from app.storage.repository import Listing, Repository, expired
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
+
+EQUAL_AT_ONCE = 10
+_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
+
+
+def true_at(moment: str) -> tuple[Filter, Filter]:
+    """Valid then: intervals are closed-open."""
+    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
 def of_pair(agent: str | None, user: str | None) -> Filter:
@@ -30,8 +38,9 @@ class MemoryRepository(Repository):
         """The active memory of that name, at most one; it may have expired."""
         return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
-    async def equal(self, fields: Doc, hashed: int) -> list[Doc]:
-        """Active memories of the same pair, type and normalised content, oldest first; some may have expired."""
+    async def equal(self, fields: Doc, hashed: int, now: str) -> list[Doc]:
+        """Active memories of the same pair, type and normalised content, oldest first, up to the first that has not
+        expired, if any has not."""
         where = both(
             of_pair(fields.get("agent_id"), fields.get("user_id")),
             Eq("content_hash", hashed),
@@ -39,8 +48,14 @@ class MemoryRepository(Repository):
             Eq("status", "active"),
         )
         content = normalise_content(fields["content"])
-        found = await self.find(where, order="asc", limit=10)
-        return [doc for doc in found if normalise_content(doc["content"]) == content]
+        same: list[Doc] = []
+        after = None
+        while found := await self.find(where, order="asc", after=after, limit=EQUAL_AT_ONCE):
+            same += [doc for doc in found if normalise_content(doc["content"]) == content]
+            if len(found) < EQUAL_AT_ONCE or any(not expired(doc, now) for doc in same):
+                break
+            after = MEMORIES.after(found[-1])
+        return same
 
     async def history_page(self, memory_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
         return await self._history.page(Eq("record_id", memory_id), listing, mark=memory_id)

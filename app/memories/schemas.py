@@ -6,7 +6,21 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from app.memories.models import INTERNAL
-from app.schemas import Count, Flag, Identifier, NotNull, Object, Owned, Schema, Share, Timestamp, TopK, example
+from app.schemas import (
+    CLEARS_LIST,
+    CLEARS_OBJECT,
+    Count,
+    Flag,
+    Identifier,
+    NotNull,
+    Object,
+    Owned,
+    Schema,
+    Share,
+    Timestamp,
+    TopK,
+    example,
+)
 from app.storage.collection import Doc
 
 MemoryType = Literal[
@@ -85,8 +99,8 @@ class MemoryPatch(_Times):
     memory_type: Annotated[MemoryType | None, NotNull] = None
     importance: Annotated[Importance | None, NotNull] = Field(None, description="Starts to fade anew from here.")
     trust: Annotated[Trust | None, NotNull] = None
-    tags: Annotated[Tags | None, NotNull] = None
-    metadata: Annotated[Object | None, NotNull] = None
+    tags: Annotated[Tags | None, CLEARS_LIST] = None
+    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     pinned: Annotated[Flag | None, NotNull] = None
     status: Annotated[Literal["active", "archived"] | None, NotNull] = None
 

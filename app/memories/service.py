@@ -55,6 +55,7 @@ class MemoryService:
         now = self._clock.now()
         doc = await self._live(memory_id, rfc3339(now))
         fields = patch(doc).model_dump(exclude_unset=True)
+        self._memories.require_write(doc)
         precondition.check(doc)
         if "status" in fields and doc["status"] == "superseded":
             raise Conflict("A superseded memory stays so: the memory that replaced it can be changed or deleted.")

@@ -8,6 +8,7 @@ EMBEDDING_SECONDS = Histogram("recalld_embedding_batch_seconds", "Time of one ba
 EMBEDDING_BATCH = Histogram(
     "recalld_embedding_batch_texts", "Texts in one batch", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
 )
+EMBEDDING_QUEUE = Gauge("recalld_embedding_queue_texts", "Texts that wait for the model, or are in it")
 SEARCH_SECONDS = Histogram("recalld_search_seconds", "Time of a search without its embedding", buckets=_FAST)
 COMMIT_SECONDS = Histogram("recalld_store_commit_seconds", "Time of one group commit", buckets=_FAST)
 COMMIT_WRITES = Histogram(

@@ -17,6 +17,7 @@ jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRout
 operations_router = APIRouter(prefix="/v1/operations", tags=["jobs"], route_class=StrictRoute)
 
 ADMIN = {"x-verb": "admin"}
+_ALL = schemas.JobRun()
 OperationId = Annotated[Identifier, Path(examples=["op_01a2003d395076f9a13acea58faaf745"])]
 
 
@@ -30,14 +31,18 @@ async def list_jobs(operations: Operations) -> Response:
     "/{name}/run",
     status_code=202,
     response_model=Operation,
-    responses=problems(404, 409, *BODY),
+    responses=problems(404, 409, 412, *BODY),
     openapi_extra=ADMIN,
 )
 async def run_job(
-    name: Annotated[Identifier, Path(examples=["decay"])], body: schemas.JobRun, operations: Operations, write: InWrite
+    name: Annotated[Identifier, Path(examples=["decay"])],
+    operations: Operations,
+    write: InWrite,
+    body: schemas.JobRun = _ALL,
 ) -> Response:
-    """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do."""
-    return await write(lambda: operations.run(name, body))
+    """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do: each time anew,
+    whatever the Idempotency-Key."""
+    return await write(lambda: operations.run(name, body), keyed=not body.dry_run)
 
 
 @operations_router.get("", response_model=Page[Operation], responses=problems())
@@ -52,7 +57,9 @@ async def get_operation(operation_id: OperationId, operations: Operations) -> Re
     return answer(await operations.get(operation_id))
 
 
-@operations_router.post("/{operation_id}/undo", status_code=202, response_model=Operation, responses=problems(404, 409))
+@operations_router.post(
+    "/{operation_id}/undo", status_code=202, response_model=Operation, responses=problems(404, 409, 412)
+)
 async def undo_operation(operation_id: OperationId, operations: Operations, write: InWrite) -> Response:
     """Undo what an operation did; the answer is the operation that does so."""
     return await write(lambda: operations.undo(operation_id))

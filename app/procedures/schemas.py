@@ -6,7 +6,21 @@ from pydantic import Field, StringConstraints
 
 from app.memories.schemas import EmbeddingInfo, Source, Tags, TookMs, Trust
 from app.procedures.models import INTERNAL
-from app.schemas import Count, Flag, Identifier, NotNull, Object, Owned, Schema, Share, Timestamp, TopK, example
+from app.schemas import (
+    CLEARS_LIST,
+    CLEARS_OBJECT,
+    Count,
+    Flag,
+    Identifier,
+    NotNull,
+    Object,
+    Owned,
+    Schema,
+    Share,
+    Timestamp,
+    TopK,
+    example,
+)
 from app.storage.collection import Doc
 
 Status = Literal["active", "archived"]
@@ -55,11 +69,11 @@ class ProcedurePatch(Schema):
     name: Annotated[Name | None, NotNull] = None
     trigger: Annotated[Line | None, NotNull] = None
     steps: Annotated[Steps | None, NotNull] = None
-    preconditions: Annotated[Preconditions | None, NotNull] = None
-    notes: Annotated[Notes | None, NotNull] = None
+    preconditions: Annotated[Preconditions | None, CLEARS_LIST] = None
+    notes: Annotated[Notes | None, CLEARS_LIST] = None
     trust: Annotated[Trust | None, NotNull] = None
-    tags: Annotated[Tags | None, NotNull] = None
-    metadata: Annotated[Object | None, NotNull] = None
+    tags: Annotated[Tags | None, CLEARS_LIST] = None
+    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     status: Annotated[Status | None, NotNull] = Field(None, description="Archived ones are found only if asked for.")
 
 

@@ -41,6 +41,7 @@ class ProcedureService:
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: Precondition) -> Outcome:
         doc = await self._procedures.get(procedure_id)
+        self._procedures.require_write(doc)
         precondition.check(doc)
         changed = revision(doc, body.model_dump(exclude_unset=True))
         if not changed:

@@ -2,21 +2,24 @@
 
 from app.clock import Clock, rfc3339, to_ms
 from app.errors import AlreadyExists
+from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
 from app.memories.decays import Decays
 from app.memories.documents import SOURCE
-from app.memories.repository import MemoryRepository
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository, true_at
 from app.profiles import merge, prompt
 from app.profiles.models import AGENTS
-from app.profiles.schemas import AgentCreate, AgentPatch, ExperiencePatch, render_agent
+from app.profiles.schemas import AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
 from app.profiles.settings import StoredAgentSettings
 from app.storage.collection import Doc
-from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, both
+from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.storage.repository import Listing, Repository, unexpired
 
 PROMPT_MEMORIES = 100
+READ_AT_ONCE = 500
 
 
 class AgentService:
@@ -56,7 +59,9 @@ class AgentService:
     async def patch(self, agent_id: str, body: AgentPatch, precondition: Precondition) -> Outcome:
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
-        named = body.model_dump(include=body.model_fields_set)  # what is unset inside `settings` is its default
+        named = body.model_dump(include=body.model_fields_set)
+        if "settings" in named:
+            named["settings"] = _settings(doc["settings"], body.settings)
         fields = {name: value for name, value in named.items() if doc[name] != value}
         if "name" in fields:
             await self._check_name(doc | fields)
@@ -90,22 +95,31 @@ class AgentService:
 
     async def _known_of(self, agent: Doc, user_id: str) -> list[Doc]:
         """What the agent may know of the user beside single messages, most important first."""
-        now = self._clock.now()
+        now, least = self._clock.now(), agent["settings"]["min_importance"]
         where = both(
             Eq("user_id", user_id),
             Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),
             And((Eq("status", "active"), Not(Eq("memory_type", "message")))),
             unexpired(rfc3339(now)),
+            Range("importance", ge=least),  # as last written down: today's is no higher
         )
-        docs = await self._memories.find(where, limit=PROMPT_MEMORIES)
         decays = Decays(StoredAgentSettings(self._agents.store), self._agents.scope.tenant)
-        scored = [(await decays.importance(doc, to_ms(now)), doc) for doc in docs]
-        least = agent["settings"]["min_importance"]
-        return [doc for value, doc in sorted(scored, key=lambda one: -one[0]) if value >= least]
+        best: list[tuple[float, Doc]] = []
+        true = both(*true_at(rfc3339(now)))
+        after = None
+        while docs := await self._memories.find(where, after=after, limit=READ_AT_ONCE):
+            best += [(await decays.importance(doc, to_ms(now)), doc) for doc in docs if matches(doc, true)]
+            best = sorted((one for one in best if one[0] >= least), key=lambda one: -one[0])[:PROMPT_MEMORIES]
+            after = MEMORIES.after(docs[-1])
+        return [doc for _, doc in best]
 
     def _changed(self, doc: Doc, fields: Doc) -> Outcome:
-        if not fields:
-            return Outcome(render_agent(doc), headers={"ETag": etag(doc)})
-        now = rfc3339(self._clock.now())
-        new = doc | fields | {"version": doc["version"] + 1, "updated_at": now}
-        return Outcome(render_agent(new), [self._agents.update(doc, fields, now=now)], headers={"ETag": etag(new)})
+        return changed(self._agents, doc, fields, render_agent, rfc3339(self._clock.now()))
+
+
+def _settings(old: Doc, patch: AgentSettings | None) -> Doc:
+    """What is absent stays, inside of `decay` too; null is all defaults."""
+    if patch is None:
+        return AgentSettings().model_dump()
+    named = patch.model_dump(exclude_unset=True)
+    return old | named | {"decay": old["decay"] | named.get("decay", {})}

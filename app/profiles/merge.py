@@ -34,10 +34,12 @@ MAX_LISTED = 200
 
 
 def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
-    """Lists are added to, objects merged at every depth (null takes a key away), scalars overwritten (null clears)."""
+    """Lists are added to, objects merged at every depth (null takes a key away), scalars overwritten. Null clears."""
     merged = dict(profile)
     for name, value in patch.items():
-        if isinstance(value, list):
+        if value is None:
+            merged[name] = EMPTY_PROFILE[name]
+        elif isinstance(value, list):
             merged[name] = add_to(profile[name], value)[-MAX_LISTED:]
         elif isinstance(value, dict):
             merged[name] = merge_patch(profile[name], value)
@@ -54,11 +56,14 @@ def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
 
 def merge_experience(experience: Doc, patch: Mapping[str, Any], source: Doc, names: Sequence[str] = ()) -> Doc:
     """Adds lessons: one that is there already is seen once more; past `MAX_LESSONS` the least seen leave, then the
-    oldest. Lessons that name one of `names` (a session's user) are not learned: experience is about no user."""
+    oldest; null clears a list. Lessons that name one of `names` (a session's user) are not learned: experience is about
+    no user."""
     merged = dict(experience)
-    if patch.get("procedural_knowledge") is not None:
-        merged["procedural_knowledge"] = patch["procedural_knowledge"]
+    if "procedural_knowledge" in patch:
+        merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""
     for name in LESSONS:
+        if name in patch and patch[name] is None:
+            merged[name] = []
         texts = [text for text in patch.get(name) or () if not _names_one(text, names)]
         if texts:
             merged[name] = _learn(experience[name], texts, source)

@@ -7,6 +7,7 @@ USERS = Collection(
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
     opaque=("profile", "interactions"),
+    internal=frozenset({"interacted"}),
 )
 AGENTS = Collection(
     name="agents",

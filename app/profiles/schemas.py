@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from app.memories.schemas import Source
-from app.schemas import WHOLE, Count, Identifier, NotNull, Object, Schema, Share, Timestamp, example
+from app.schemas import CLEARS_TEXT, WHOLE, Count, Identifier, NotNull, Object, Schema, Share, Timestamp, example
 from app.storage.collection import Doc
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
@@ -38,10 +38,10 @@ class ProfilePatch(Schema):
     age: Age | None = None
     home: Line | None = None
     occupation: Line | None = None
-    interests: Annotated[Lines | None, NotNull] = None
-    conversation_preferences: Annotated[Lines | None, NotNull] = None
-    preferences: Annotated[Object | None, NotNull] = None
-    custom: Annotated[Object | None, NotNull] = None
+    interests: Lines | None = None
+    conversation_preferences: Lines | None = None
+    preferences: Object | None = None
+    custom: Object | None = None
 
 
 class StoredProfile(Profile):
@@ -144,10 +144,10 @@ class AgentPatch(Schema):
     model_config = example({"description": "Answers customers"})
 
     name: Annotated[Line | None, NotNull] = None
-    description: Annotated[str | None, NotNull] = None
-    model: Annotated[str | None, NotNull] = None
-    system_prompt: Annotated[str | None, NotNull] = None
-    settings: Annotated[AgentSettings | None, NotNull] = Field(None, description="Replaced as a whole.")
+    description: Annotated[str | None, CLEARS_TEXT] = None
+    model: Annotated[str | None, CLEARS_TEXT] = None
+    system_prompt: Annotated[str | None, CLEARS_TEXT] = None
+    settings: AgentSettings | None = Field(None, description="What is absent in it stays, too; null: all defaults.")
 
 
 class Lesson(Schema):
@@ -172,14 +172,14 @@ class ExperiencePatch(Schema):
 
     model_config = example({"heuristics": ["Ask for the order number first."]})
 
-    procedural_knowledge: Annotated[str | None, NotNull] = None
-    common_scenarios: Annotated[Lines | None, NotNull] = None
-    effective_strategies: Annotated[Lines | None, NotNull] = None
-    known_pitfalls: Annotated[Lines | None, NotNull] = None
-    tool_patterns: Annotated[Lines | None, NotNull] = None
-    heuristics: Annotated[Lines | None, NotNull] = None
-    user_feedback: Annotated[Lines | None, NotNull] = None
-    improvement_areas: Annotated[Lines | None, NotNull] = None
+    procedural_knowledge: str | None = None
+    common_scenarios: Lines | None = None
+    effective_strategies: Lines | None = None
+    known_pitfalls: Lines | None = None
+    tool_patterns: Lines | None = None
+    heuristics: Lines | None = None
+    user_feedback: Lines | None = None
+    improvement_areas: Lines | None = None
 
 
 class Agent(Schema):

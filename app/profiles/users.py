@@ -7,6 +7,7 @@ import orjson
 
 from app.clock import Clock, rfc3339
 from app.errors import NotFound
+from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.memories.schemas import MemoryCreate, MemoryPatch
@@ -60,41 +61,33 @@ class UserService:
         return profile
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: Precondition) -> Outcome:
-        """Only the last ones are kept."""
-        entry = body.model_dump() | {"timestamp": body.timestamp or rfc3339(self._clock.now())}
-        outcome = await self._change(
-            user_id,
-            precondition,
-            lambda doc: {"interactions": [*doc["interactions"], entry][-merge.MAX_INTERACTIONS :]},
-        )
-        return Outcome(entry, outcome.changes, 201)
+        """Only the last ones are kept. They are appended to the user: the profile's version stays."""
+        now = rfc3339(self._clock.now())
+        entry = body.model_dump() | {"timestamp": body.timestamp or now}
+        old = await self._users.find_one(user_id)
+        precondition.check(old)
+        if old is None:
+            return Outcome(entry, [self._users.insert(_new(user_id, now) | {"interactions": [entry]})], 201)
+        kept = [*old["interactions"], entry][-merge.MAX_INTERACTIONS :]
+        before = old.get("interacted")
+        counted = {"interactions": kept, "interacted": (before or 0) + 1}
+        return Outcome(entry, [self._users.append(old, counted, expect={"interacted": before})], 201)
 
     async def interactions(self, user_id: str) -> Doc:
         doc = await self._users.get(user_id)
         return {"items": doc["interactions"][::-1], "next_cursor": None}
 
     async def _change(self, user_id: str, precondition: Precondition, fields_of: Callable[[Doc], Doc]) -> Outcome:
-        """A user is there from the first thing that is said of them."""
         now = rfc3339(self._clock.now())
         old = await self._users.find_one(user_id)
         precondition.check(old)
         if old is None:
-            doc: Doc = {
-                "user_id": user_id,
-                "agent_id": None,
-                "profile": dict(merge.EMPTY_PROFILE),
-                "interactions": [],
-                "version": 1,
-                "created_at": now,
-                "updated_at": now,
-            }
+            doc = _new(user_id, now)
             doc |= fields_of(doc)
             return Outcome(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
         fields = fields_of(old)
-        if all(same(old[name], value) for name, value in fields.items()):
-            return Outcome(render_profile(old), headers={"ETag": etag(old)})
-        new = old | fields | {"version": old["version"] + 1, "updated_at": now}
-        return Outcome(render_profile(new), [self._users.update(old, fields, now=now)], headers={"ETag": etag(new)})
+        fields = {name: value for name, value in fields.items() if not same(old[name], value)}
+        return changed(self._users, old, fields, render_profile, now)
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
@@ -139,6 +132,20 @@ class UserService:
         asked = {"user_id": user_id, "memory_type": kind, "status": "active"}
         page = await self._memories.page(asked, listing)
         return page | {"items": [render(memory) for memory in page["items"]]}
+
+
+def _new(user_id: str, now: str) -> Doc:
+    """A user is there from the first thing that is said of them."""
+    return {
+        "user_id": user_id,
+        "agent_id": None,
+        "profile": dict(merge.EMPTY_PROFILE),
+        "interactions": [],
+        "interacted": 0,
+        "version": 1,
+        "created_at": now,
+        "updated_at": now,
+    }
 
 
 def _as(outcome: Outcome, render: Callable[[Doc], Doc]) -> Outcome:

@@ -17,7 +17,8 @@ async def session_service(request: Request) -> SessionService:
     sessions = SessionRepository(held.store, caller.scope)
     memories = MemoryRepository(held.store, caller.scope)
     learns = held.llm is not None
-    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, learns=learns)
+    limits = held.settings.limits
+    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, limits, learns=learns)
 
 
 async def windows(request: Request) -> Windows:

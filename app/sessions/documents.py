@@ -80,11 +80,12 @@ def leaves_memory(message: Doc) -> bool:
 
 def memory_of(message: Doc, session: Doc, key_id: str | None, now: str) -> Doc:
     """A memory of type `message`: one each, never deduplicated, so that a conversation stays whole."""
+    said = strip_served(message["text"])
     fields = {
         "agent_id": session["agent_id"],
         "user_id": session["user_id"],
         "memory_type": "message",
-        "content": strip_served(message["text"]),
+        "content": said if said == message["text"] else said.strip(),
         "importance": MESSAGE_IMPORTANCE,
         "metadata": message["metadata"],
         "event_at": message["timestamp"],

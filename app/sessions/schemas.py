@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from app.schemas import Count, Identifier, NotNull, Object, Schema, Timestamp, example
+from app.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.sessions.models import MESSAGE_INTERNAL, SESSION_INTERNAL
 from app.storage.collection import Doc
 
@@ -30,7 +30,7 @@ class SessionCreate(Schema):
 class SessionPatch(Schema):
     model_config = example({"summary": "Ada moved to Boston.", "expires_at": None})
 
-    metadata: Annotated[Object | None, NotNull] = None
+    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     memorize: Annotated[Memorize | None, NotNull] = None
     summary: str | None = None
     expires_at: Timestamp | None = None

@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from app.clock import Clock, rfc3339
-from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
+from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded, invalid
+from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.jobs import operations
@@ -20,6 +21,7 @@ from app.sessions import documents
 from app.sessions.models import counter
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
+from app.settings import LimitSettings
 from app.storage.collection import Allocate, Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
@@ -39,12 +41,13 @@ class SessionService:
         memories: MemoryRepository,
         embeddings: Embeddings,
         clock: Clock,
+        limits: LimitSettings,
         *,
         learns: bool = False,
     ) -> None:
         """`learns`: there is a language model that reads conversations."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
-        self._learns = learns
+        self._limits, self._learns = limits, learns
 
     async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
         now = self._now()
@@ -105,11 +108,7 @@ class SessionService:
         return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
 
     def _changed(self, doc: Doc, fields: Doc) -> Outcome:
-        if not fields:
-            return Outcome(render(doc), headers={"ETag": etag(doc)})
-        now = self._now()
-        new = doc | fields | {"version": doc["version"] + 1, "updated_at": now}
-        return Outcome(render(new), [self._sessions.update(doc, fields, now=now)], headers={"ETag": etag(new)})
+        return changed(self._sessions, doc, fields, render, self._now())
 
     async def delete(self, session_id: str, precondition: Precondition) -> Outcome:
         """The session and its messages go; the memories made of them stay."""
@@ -131,6 +130,7 @@ class SessionService:
     async def append(self, session_id: str, body: MessagesAppend, precondition: Precondition) -> Outcome:
         """All messages in order, or none; the session is made where it is new."""
         now = self._now()
+        self._check_texts(body)
         session, changes = await self._open(session_id, body, precondition, now)
         long = sum(len(message.text()) for message in body.messages)
         messages = await off_loop(long, documents.new_messages, session, body.messages, now)
@@ -147,6 +147,13 @@ class SessionService:
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
         }
         return Outcome(answer, changes, 201)
+
+    def _check_texts(self, body: MessagesAppend) -> None:
+        """Each string was looked at already: parts add up. Raises Invalid."""
+        for at, message in enumerate(body.messages):
+            if isinstance(message.content, list) and (size := len(message.text())) > self._limits.text_chars:
+                most = self._limits.text_chars
+                raise invalid(f"/messages/{at}/content", f"its parts have {size} characters: at most {most}")
 
     async def _open(
         self, session_id: str, body: MessagesAppend, precondition: Precondition, now: str

@@ -6,6 +6,7 @@ import orjson
 
 from app import tokens
 from app.clock import Clock, rfc3339
+from app.errors import InvalidCursor
 from app.offload import off_loop
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import render_message
@@ -37,6 +38,8 @@ class Windows:
         session = await self._sessions.live(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
         if window.looks_back:
+            if cursor is not None:  # it is of a list that is paged: of another one
+                raise InvalidCursor()
             found = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
             kept = found if window.max_tokens is None else _within_tokens(found, window.max_tokens)
             return {"items": [render_message(doc) for doc in reversed(kept)], "next_cursor": None}

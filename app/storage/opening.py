@@ -35,10 +35,13 @@ async def open_store(
     collections: Sequence[Collection],
     *,
     dim: int,
+    existing: bool = False,
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
 ) -> MovableStore:
-    """Raises StoreUnavailable where it cannot be opened."""
+    """Raises StoreUnavailable where it cannot be opened; with `existing` also where it would be a new one."""
     if where.store == EMBEDDED:
+        if existing and not (where.directory / FILE_NAME).exists():
+            raise StoreUnavailable(f"There is no store in {where.directory}.")
         return await EmbeddedStore.open(
             where.directory,
             collections,

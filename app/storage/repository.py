@@ -84,11 +84,15 @@ class Repository:
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
         return Insert(self.collection, {"tenant_id": self.scope.tenant, **doc}, entry)
 
+    def require_write(self, doc: Doc) -> None:
+        """Raises Forbidden."""
+        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+
     def update(
         self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: SearchEntry | None = None
     ) -> Update:
         """A change that a caller asked for: the version moves. Expects the version read, if not told otherwise."""
-        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+        self.require_write(doc)
         return Update(
             self.collection,
             self.scope.tenant,
@@ -100,8 +104,14 @@ class Repository:
             user=doc.get("user_id"),
         )
 
+    def append(self, doc: Doc, fields: Doc, *, expect: Doc) -> Update:
+        """What is added to a record without being a change of it: the version stays."""
+        self.require_write(doc)
+        key = doc[self.collection.id_field]
+        return Update(self.collection, self.scope.tenant, key, set=fields, expect=expect, user=doc.get("user_id"))
+
     def delete(self, doc: Doc) -> Delete:
-        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+        self.require_write(doc)
         expect = {name: doc[name] for name in ("version", "created_at")}  # an id that was freed may be another's now
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 

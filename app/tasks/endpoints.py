@@ -17,6 +17,7 @@ router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=StrictRoute)
 
 TaskId = Annotated[Identifier, Path(examples=["task_01a2003d395076f9a13acea58faaf745"])]
 Index = Annotated[int, Path(ge=0, le=10_000, description="From 0.")]
+_NO_LABEL, _LATEST = schemas.CheckpointIn(), schemas.Restore()
 WRITES = problems(404, 409, 412, *BODY)
 
 
@@ -115,7 +116,7 @@ async def get_working_memory(
 
 @router.post("/{task_id}/checkpoints", status_code=201, response_model=schemas.Checkpoint, responses=WRITES)
 async def create_checkpoint(
-    task_id: TaskId, body: schemas.CheckpointIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, tasks: Tasks, write: InWrite, if_match: InPrecondition, body: schemas.CheckpointIn = _NO_LABEL
 ) -> Response:
     """Keep the task's state as it is now."""
     return await write(lambda: tasks.checkpoint(task_id, body.label, if_match))
@@ -137,7 +138,7 @@ async def get_checkpoint(
 
 @router.post("/{task_id}/restore", response_model=schemas.Task, responses=WRITES)
 async def restore_task(
-    task_id: TaskId, body: schemas.Restore, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, tasks: Tasks, write: InWrite, if_match: InPrecondition, body: schemas.Restore = _LATEST
 ) -> Response:
     """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
     return await write(lambda: tasks.restore(task_id, body.seq, if_match))

@@ -2,6 +2,8 @@
 
 from app.storage.collection import Collection, Unique
 
+INTERNAL = frozenset({"kept_after_end"})
+"""`kept_after_end`: `expires_at` is the service's own, of a task that has ended."""
 TASKS = Collection(
     name="task_states",
     id_field="task_id",
@@ -16,6 +18,7 @@ TASKS = Collection(
     indexes=(("agent_id", "user_id"), ("user_id",), ("session_id",)),
     everywhere=("expires_at",),
     opaque=("metadata", "context", "plan"),
+    internal=INTERNAL,
 )
 CHECKPOINTS = Collection(
     name="checkpoints",

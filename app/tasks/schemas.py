@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.schemas import MAX_WHOLE, WHOLE, Count, Identifier, NotNull, Object, Schema, Timestamp, example
+from app.schemas import CLEARS_OBJECT, MAX_WHOLE, WHOLE, Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.storage.collection import Doc
+from app.tasks.models import INTERNAL
 
 Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
@@ -82,7 +83,7 @@ class TaskPatch(Schema):
     session_id: Identifier | None = None
     max_tokens: Annotated[MaxTokens | None, NotNull] = None
     checkpoint_every: Annotated[Every | None, NotNull] = None
-    metadata: Annotated[Object | None, NotNull] = None
+    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     expires_at: Timestamp | None = None
 
 
@@ -161,7 +162,7 @@ class Restore(Schema):
 
 
 def render(doc: Doc) -> Doc:
-    return {name: value for name, value in doc.items() if name != "tenant_id"}
+    return {name: value for name, value in doc.items() if name not in ("tenant_id", *INTERNAL)}
 
 
 _CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "created_at")

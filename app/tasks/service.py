@@ -8,6 +8,7 @@ from typing import Any
 from app import tokens
 from app.clock import Clock, rfc3339
 from app.errors import AlreadyExists, Conflict, NotFound, invalid
+from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.ids import new_id
@@ -77,6 +78,8 @@ class TaskService:
         }
         if "status" in fields:
             fields = self._moved(task, fields["status"]) | fields
+        if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
+            fields["kept_after_end"] = False
         if "max_tokens" in fields:
             fields["scratchpad"], _ = state.bound(task["scratchpad"], fields["max_tokens"])
         outcome = self._changed(task, fields)
@@ -99,10 +102,12 @@ class TaskService:
         return self._term(task, status)
 
     def _term(self, task: Doc, status: str) -> Doc:
-        """How long the task is kept, once it has `status`."""
+        """How long the task is kept, once it has `status`. What the caller set is the caller's."""
         if status in state.ENDED:
-            return {"expires_at": task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)}
-        return {"expires_at": None} if task["status"] in state.ENDED else {}
+            own = task["expires_at"] is not None and not task.get("kept_after_end")
+            until = task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)
+            return {"expires_at": until, "kept_after_end": not own}
+        return {"expires_at": None, "kept_after_end": False} if task.get("kept_after_end") else {}
 
     async def delete(self, task_id: str, precondition: Precondition) -> Outcome:
         return Outcome(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
@@ -119,7 +124,7 @@ class TaskService:
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
-        return self._changed(task, {"plan": _plan(plan)})
+        return self._planned(task, _plan(plan))
 
     async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
@@ -127,13 +132,17 @@ class TaskService:
             raise NotFound("The plan has no such step.")
         plan = [dict(step) for step in task["plan"]]
         plan[index] |= body.model_dump(exclude_unset=True)
+        return self._planned(task, plan)
+
+    def _planned(self, task: Doc, plan: list[Doc]) -> Outcome:
+        """With a checkpoint where it completes another `checkpoint_every` steps."""
         outcome = self._changed(task, {} if same(plan, task["plan"]) else {"plan": plan})
         before, after = state.completed_steps(task["plan"]), state.completed_steps(plan)
         every = task["checkpoint_every"]
-        if every and after > before and after % every == 0:
-            kept = self._tasks.keep(task | {"plan": plan}, self._now(), {"reason": "steps"})
-            return Outcome(outcome.body, [*outcome.changes, *kept], outcome.status, outcome.headers)
-        return outcome
+        if not every or after // every <= before // every:
+            return outcome
+        kept = self._tasks.keep(task | {"plan": plan}, self._now(), {"reason": "steps"})
+        return replace(outcome, changes=[*outcome.changes, *kept])
 
     async def jot(self, task_id: str, body: NoteIn, precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
@@ -187,11 +196,7 @@ class TaskService:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _changed(self, task: Doc, fields: Doc) -> Outcome:
-        if not fields:
-            return Outcome(render(task), headers={"ETag": etag(task)})
-        now = self._now()
-        new = task | fields | {"version": task["version"] + 1, "updated_at": now}
-        return Outcome(render(new), [self._tasks.update(task, fields, now=now)], headers={"ETag": etag(new)})
+        return changed(self._tasks, task, fields, render, self._now())
 
     async def _read(self, task_id: str, precondition: Precondition) -> Doc:
         task = await self._live(task_id)
@@ -206,4 +211,4 @@ class TaskService:
 
 
 def _plan(steps: Sequence[StepIn]) -> list[Doc]:
-    return [{**step.model_dump(), "step": step.step or at} for at, step in enumerate(steps, 1)]
+    return [{**step.model_dump(), "step": at if step.step is None else step.step} for at, step in enumerate(steps, 1)]

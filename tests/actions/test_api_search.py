@@ -96,11 +96,14 @@ async def test_a_bad_search_is_refused(shared: httpx.AsyncClient, body: Json, po
     problem(await shared.post("/v1/actions/search", json=body), 422, "invalid", pointer)
 
 
-async def test_equal_contents_are_kept_each_and_found_once(api: httpx.AsyncClient) -> None:
-    await log_all(api, *(act("Sent the parcel", outcome=one) for one in ("failure", "success", None)), act("Slept"))
-    assert await listed(api, order="asc") == ["Sent the parcel"] * 3 + ["Slept"]
-    assert await similar(api, "parcel", top_k=2) == ["Sent the parcel", "Slept"]
-    assert await similar(api, "parcel", only_successful=True) == ["Sent the parcel"]
+async def test_what_ended_alike_of_the_same_is_found_once(api: httpx.AsyncClient) -> None:
+    ends = ("failure", "success", None, "success")
+    await log_all(api, *(act("Sent the parcel", outcome=one) for one in ends), act("Slept"))
+    await log_all(api, act("Sent the parcel", outcome="success", entities=["order-7"]))
+    assert await listed(api, order="asc") == ["Sent the parcel"] * 4 + ["Slept", "Sent the parcel"]
+    assert await similar(api, "parcel", top_k=5) == ["Sent the parcel"] * 4 + ["Slept"]
+    assert await similar(api, "parcel", only_successful=True, entity="order-7") == ["Sent the parcel"]
+    assert await similar(api, "parcel", only_successful=True) == ["Sent the parcel"] * 2
 
 
 async def test_an_action_is_found_when_its_post_has_answered(api: httpx.AsyncClient) -> None:

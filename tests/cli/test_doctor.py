@@ -48,3 +48,10 @@ def test_a_fault_among_facts_is_found(run: Run, data: Path) -> None:
     report = json.loads(run("doctor", "--json").stdout)
     faulty = {one["name"] for one in report["findings"] if not one["ok"]}
     assert {"facts: documents", "facts: search rows", "facts: pairs"} <= faulty
+
+
+def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:
+    for asked in (("doctor", "--json"), ("backup", str(data.with_name("backup.recalld")))):
+        ended = run(*asked)
+        assert (ended.returncode, "There is no store in" in ended.stderr) == (1, True), ended.stderr
+    assert not (data / "recalld.db").exists()

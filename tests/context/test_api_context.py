@@ -319,3 +319,12 @@ async def test_nothing_known_is_an_empty_context(api: httpx.AsyncClient) -> None
     assert (body["text"], body["tokens"], body["sections"], body["dropped"]) == ("", 0, [], [])
     turns = problem_free(await ask(api, "x", format="messages", user_id=None))
     assert turns["messages"] == [{"role": "user", "content": "x"}]
+
+
+async def test_anothers_tasks_in_the_session_hide_none(api: httpx.AsyncClient) -> None:
+    mine = {**PAIR, "session_id": "shared", "status": "in_progress"}
+    assert (await api.post("/v1/tasks", json={**mine, "goal": "mine"})).status_code == 201
+    for at in range(25):
+        assert (await api.post("/v1/tasks", json={**mine, "agent_id": "b", "goal": f"other {at}"})).status_code == 201
+    body = await ask(api, session_id="shared")
+    assert "mine" in "".join(texts(body, "working"))

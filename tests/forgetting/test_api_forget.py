@@ -205,3 +205,12 @@ async def test_bound_keys_forget_what_they_may_write_and_undo_it(
     active = (await api.get("/v1/memories?status=active", headers=whole)).json()["items"]
     assert sorted(item["content"] for item in active) == ["of all agents", "of b"]
     assert (await undo(service, done["operation_id"], bound))["result"] == {"restored": 1, "not_restored": 0}
+
+
+async def test_a_key_that_may_not_read_is_shown_no_plan(service: Service) -> None:
+    both, writes = await service.key(), await service.key(verbs="write")
+    body = {**PAIR, "policy": {"older_than_days": 0}}
+    problem(await service.client.post("/v1/memories/forget", json=body, headers=writes), 403, "forbidden")
+    assert (await service.client.post("/v1/memories/forget", json=body, headers=both)).status_code == 200
+    applied = await service.client.post("/v1/memories/forget", json={**body, "dry_run": False}, headers=writes)
+    assert applied.status_code == 202

@@ -95,3 +95,25 @@ async def test_a_request_id_that_is_safe_comes_back(api: httpx.AsyncClient) -> N
 async def test_a_search_in_an_empty_scope_finds_nothing(api: httpx.AsyncClient) -> None:
     response = await api.post("/v1/memories/search", json={"user_id": "nobody", "query": "x"})
     assert response.json()["items"] == []
+
+
+async def test_a_condition_on_what_has_no_version_is_refused(api: httpx.AsyncClient, service: Service) -> None:
+    """Without a word it would be dropped, and the write made all the same."""
+    await api.post("/v1/memories", json={"user_id": "u", "content": "tea"})
+    contract = Contract(service.app)
+    bare = [op for op in contract.operations() if not any(p["name"] == "If-Match" for p in op.parameters("header"))]
+    writing = [op for op in bare if op.method != "GET" and op.spec.get("x-verb") != "read"]
+    assert {"delete_memories", "erase_user", "forget_memories", "undo_operation"} <= {op.name for op in writing}
+    for op in writing:
+        example = None if op.body is None else contract.resolve(op.body)["examples"][0]
+        response = await api.request(op.method, bad_input.url(op), json=example, headers={"If-Match": '"1"'})
+        assert response.status_code == 412, op.name
+    assert len((await api.get("/v1/memories")).json()["items"]) == 1
+
+
+async def test_a_body_where_none_is_asked_for_is_refused(api: httpx.AsyncClient, service: Service) -> None:
+    for op in Contract(service.app).operations():
+        if op.method == "POST" and op.body is None:
+            refused = await api.post(bad_input.url(op), json={"reason": "x"})
+            assert (refused.status_code, refused.json()["code"]) == (422, "invalid"), op.name
+            assert (await api.post(bad_input.url(op), json={})).status_code != 422, op.name

@@ -298,3 +298,12 @@ async def test_a_new_text_under_a_name_has_near_duplicates_too(api: httpx.AsyncC
     changed = await remember(api, ALIKE + "!", 200, key="k", on_similar="supersede")
     assert (changed["memory_id"], changed["supersedes"]) == (named["memory_id"], [plain["memory_id"]])
     assert await listed(api) == [ALIKE + "!"]
+
+
+async def test_expired_equals_hide_no_live_one(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    for _ in range(12):
+        await remember(api, "tea", deduplicate=False, expires_at="2026-06-02T00:00:00Z")
+    live = await remember(api, "tea", deduplicate=False)
+    clock.move(days=2)
+    again = await remember(api, "tea", 200)
+    assert again["memory_id"] == live["memory_id"]

@@ -84,7 +84,26 @@ async def test_a_run_is_idempotent(service: Service, api: httpx.AsyncClient) -> 
     assert first.json() == second.json()
     assert second.headers["idempotency-replayed"] == "true"
     assert await work(service) == 1
-    problem(await api.post("/v1/jobs/decay/run", json={"dry_run": True}, headers=headers), 422, "idempotency_mismatch")
+    narrower = {"dry_run": False, "user_id": "u"}
+    problem(await api.post("/v1/jobs/decay/run", json=narrower, headers=headers), 422, "idempotency_mismatch")
+
+
+async def test_a_dry_run_heeds_no_idempotency_key(service: Service, api: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "k"}
+    path = "/v1/jobs/decay/run"
+    first, second = [(await api.post(path, json={"dry_run": True}, headers=headers)).json() for _ in range(2)]
+    assert first["operation_id"] != second["operation_id"]
+    assert (await api.post(path, headers=headers)).status_code == 202  # without a body: all defaults
+    assert await work(service) == 3
+
+
+async def test_a_run_by_hand_is_the_jobs_last(service: Service, api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    clock.move(days=400)
+    asked = (await api.post("/v1/jobs/decay/run")).json()
+    await work(service)
+    ended = (await api.get(f"/v1/operations/{asked['operation_id']}")).json()
+    jobs = {job["name"]: job for job in (await api.get("/v1/jobs")).json()["items"]}
+    assert (jobs["decay"]["last_run"], jobs["decay"]["outcome"]) == (ended["updated_at"], "succeeded")
 
 
 @pytest.mark.parametrize("name", ["decay", "expiry", "retention"])

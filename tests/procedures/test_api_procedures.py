@@ -54,7 +54,7 @@ REFUSED: list[tuple[Json, str]] = [
 async def test_a_bad_procedure_is_refused(api: httpx.AsyncClient) -> None:
     for fields, pointer in REFUSED:
         problem(await api.post("/v1/procedures", json={**PAIR, **PARCEL, **fields}), 422, "invalid", pointer)
-    for field in ("name", "trigger", "steps", "notes", "tags", "metadata", "trust", "status"):  # null clears nothing
+    for field in ("name", "trigger", "steps", "trust", "status"):  # these are never empty
         problem(await api.patch("/v1/procedures/proc_1", json={field: None}), 422, "invalid", f"/{field}")
     assert await listed(api) == []
 

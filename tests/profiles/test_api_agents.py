@@ -1,14 +1,16 @@
 """Agents: settings, experience, and the prompt made of it."""
 
 import asyncio
+from datetime import timedelta
 
 import httpx
 import pytest
 
 from app import tokens
+from app.clock import rfc3339
 from app.profiles.merge import LESSONS
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import Json, problem, remember
+from tests.memories.helpers import PAIR, Json, problem, remember
 from tests.profiles.helpers import AGENT, know, learn, prompt, register, send
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
 
@@ -46,18 +48,20 @@ async def test_a_name_is_one_agents_only(api: httpx.AsyncClient) -> None:
     await send(api, "POST", "/v1/agents", {"name": "Support"}, 201)  # it is free again
 
 
-async def test_settings_are_replaced_as_a_whole_with_defaults_for_what_is_absent(api: httpx.AsyncClient) -> None:
+async def test_what_a_patch_leaves_out_of_the_settings_stays(api: httpx.AsyncClient) -> None:
     await register(api, settings={"min_importance": 0.3, "decay": {"floor": 0.2}})
     patched = await send(api, "PATCH", AGENT, {"settings": {"max_context_tokens": 100}})
-    assert patched["settings"] == {**DEFAULTS, "max_context_tokens": 100}
+    decay = {**DEFAULTS["decay"], "floor": 0.2}
+    assert patched["settings"] == {**DEFAULTS, "max_context_tokens": 100, "min_importance": 0.3, "decay": decay}
     assert await send(api, "GET", AGENT) == patched
-    nested = await send(api, "PATCH", AGENT, {"settings": {"decay": {"factor": 0.5}}})
-    assert nested["settings"] == {**DEFAULTS, "decay": {**DEFAULTS["decay"], "factor": 0.5}}
+    nested = await send(api, "PATCH", AGENT, {"settings": {"decay": {"factor": 0.5}}, "model": "m"})
+    assert nested["settings"] == {**patched["settings"], "decay": {**decay, "factor": 0.5}}
+    cleared = await send(api, "PATCH", AGENT, {"settings": None, "model": None})
+    assert (cleared["settings"], cleared["model"]) == (DEFAULTS, "")
     assert (await prompt(api, user_id="ada")) == {"text": "", "tokens": 0}
     for bad, pointer in (
         ({"settings": {"decay": {"factor": 0}}}, "/settings/decay/factor"),
         ({"settings": {"min_importance": 2}}, "/settings/min_importance"),
-        ({"settings": None}, "/settings"),
         ({"name": None}, "/name"),
         ({"experience": {}}, "/experience"),
     ):
@@ -92,7 +96,9 @@ async def test_lessons_are_learned_once_and_counted(api: httpx.AsyncClient) -> N
     many = await learn(api, heuristics=[f"lesson {at}" for at in range(60)])
     texts = [one["text"] for one in many["heuristics"]]
     assert (len(texts), texts[0], texts[-1]) == (50, "Ask first", "lesson 59")
-    wrong: list[Json] = [{"heuristics": None}, {"heuristics": [""]}, {"unknown": []}, {"heuristics": [{"text": "x"}]}]
+    cleared = await learn(api, heuristics=None, procedural_knowledge=None)
+    assert (cleared["heuristics"], cleared["procedural_knowledge"]) == ([], "")
+    wrong: list[Json] = [{"heuristics": [""]}, {"unknown": []}, {"heuristics": [{"text": "x"}]}]
     for bad in wrong:
         problem(await api.patch(f"{AGENT}/experience", json=bad), 422, "invalid")
 
@@ -194,3 +200,15 @@ async def test_a_user_bound_key_reads_no_other_user_in_the_prompt(service: Servi
     await api.post("/v1/memories", json=memory, headers=owner)
     asked = await api.get(f"{AGENT}/experience-prompt", params={"user_id": "ada"}, headers=bound)
     assert asked.json() == {"text": "", "tokens": 0}
+
+
+async def test_the_prompt_has_what_matters_most_however_old(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    await register(api, settings={"min_importance": 0.5})
+    await remember(api, "is allergic to nuts", importance=0.95, pinned=True)
+    await remember(api, "moves to Oslo", importance=0.9, valid_from=rfc3339(clock.now() + timedelta(days=30)))
+    await remember(api, "lived in Rome", importance=0.9, valid_until=rfc3339(clock.now() - timedelta(days=30)))
+    items = [{**PAIR, "content": f"note {at}", "importance": 0.1} for at in range(120)]
+    assert (await api.post("/v1/memories/batch", json={"items": items})).status_code == 201
+    text = (await prompt(api, user_id="u"))["text"]
+    assert "allergic to nuts" in text
+    assert not [one for one in ("Oslo", "Rome", "note") if one in text]

@@ -80,8 +80,6 @@ async def test_a_patch_adds_to_lists_merges_objects_and_overwrites_scalars(api: 
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
-        ({"interests": None}, "/interests"),
-        ({"preferences": None}, "/preferences"),
         ({"age": -1}, "/age"),
         ({"age": "36"}, "/age"),
         ({"name": " "}, "/name"),
@@ -92,6 +90,28 @@ async def test_a_patch_adds_to_lists_merges_objects_and_overwrites_scalars(api: 
 async def test_a_bad_patch_is_refused(api: httpx.AsyncClient, body: Json, pointer: str) -> None:
     problem(await api.patch(f"{USER}/profile", json=body), 422, "invalid", pointer)
     problem(await api.get(f"{USER}/profile"), 404, "not_found")
+
+
+async def test_null_clears_each_part_of_a_profile(api: httpx.AsyncClient) -> None:
+    empty = await know(api)
+    full: Json = {"name": "Ada", "age": 36, "interests": ["tea"], "conversation_preferences": ["brief"]}
+    known = await know(api, **full, preferences={"a": 1}, custom={"b": {"c": 2}}, home="Oslo", occupation="engineer")
+    parts = set(known) - {"user_id", "version", "created_at", "updated_at"}
+    cleared = await know(api, **dict.fromkeys(parts))
+    assert {name: cleared[name] for name in parts} == {name: empty[name] for name in parts}
+
+
+async def test_an_interaction_leaves_the_profiles_version(api: httpx.AsyncClient) -> None:
+    known = await know(api, name="Ada")
+    made = await asyncio.gather(
+        *(api.post(f"{USER}/interactions", json={"summary": str(at), "outcome": "x"}) for at in range(12))
+    )
+    assert {response.status_code for response in made} == {201}
+    kept = (await send(api, "GET", f"{USER}/interactions"))["items"]
+    assert {one["summary"] for one in kept} == {str(at) for at in range(12)}
+    assert await send(api, "GET", f"{USER}/profile") == known
+    patched = await api.patch(f"{USER}/profile", json={"age": 36}, headers={"If-Match": f'"{known["version"]}"'})
+    assert patched.status_code == 200
 
 
 async def test_concurrent_patches_all_land(api: httpx.AsyncClient) -> None:

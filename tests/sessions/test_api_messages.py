@@ -205,3 +205,20 @@ async def test_messages_come_as_an_openai_client_dumps_them(api: httpx.AsyncClie
     first, second = made.json()["items"]
     assert (first["content"], first["annotations"], first["tool_calls"], first["metadata"]) == ("Hello.", [], None, {})
     assert second["refusal"] == "I cannot help with that."
+
+
+async def test_the_parts_of_a_message_are_one_text_to_its_limit(api: httpx.AsyncClient) -> None:
+    parts = [{"type": "text", "text": "x" * 16_001}, {"type": "text", "text": "y" * 16_000}]
+    body = {**OWNER, "messages": [*said("hello"), {"role": "user", "content": parts}]}
+    problem(await api.post("/v1/sessions/s/messages", json=body), 422, "invalid", "/messages/1/content")
+    problem(await api.get("/v1/sessions/s"), 404)
+    parts[0]["text"] = "x" * 15_999  # and a line break between them
+    assert (await api.post("/v1/sessions/s/messages", json=body)).status_code == 201
+
+
+async def test_a_cursor_goes_with_no_look_back(api: httpx.AsyncClient) -> None:
+    await append(api, said(*map(str, range(30))))
+    cursor = (await api.get("/v1/sessions/s/messages", params={"limit": 2})).json()["next_cursor"]
+    for window in ({"last": 2}, {"max_tokens": 100}):
+        answered = await api.get("/v1/sessions/s/messages", params={**window, "cursor": cursor})
+        problem(answered, 400, "invalid_cursor")

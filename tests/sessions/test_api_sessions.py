@@ -88,7 +88,8 @@ async def test_a_patch_sets_what_it_names_and_null_clears(api: httpx.AsyncClient
     cleared = (await api.patch(path, json={"summary": None, "expires_at": None})).json()
     assert (cleared["summary"], cleared["expires_at"], cleared["version"]) == (None, None, 3)
     assert (await api.patch(path, json={})).json()["version"] == 3
-    for bad in ({"metadata": None}, {"memorize": None}, {"user_id": "x"}, {"status": "active"}):
+    assert (await api.patch(path, json={"metadata": None})).json()["metadata"] == {}
+    for bad in ({"memorize": None}, {"user_id": "x"}, {"status": "active"}):
         problem(await api.patch(path, json=bad), 422, "invalid", f"/{next(iter(bad))}")
 
 

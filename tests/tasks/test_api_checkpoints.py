@@ -202,3 +202,21 @@ async def test_concurrent_restores_and_notes_lose_nothing(api: httpx.AsyncClient
     assert [one["seq"] for one in found] == list(range(7, 0, -1))
     kept = [one["state"]["scratchpad"] for one in found] + [(await task(api))["scratchpad"]]
     assert written <= {entry["id"] for notes in kept for entry in notes}
+
+
+async def test_a_plan_that_completes_steps_leaves_a_checkpoint_too(api: httpx.AsyncClient) -> None:
+    await begin(api, checkpoint_every=2, plan=[{"action": str(at)} for at in range(5)])
+
+    async def done(count: int) -> int:
+        plan = [{"action": str(at), "status": "completed" if at < count else "pending"} for at in range(5)]
+        await send(api, "PUT", "/plan", {"plan": plan})
+        return len(await checkpoints(api))
+
+    assert [await done(count) for count in (1, 3, 3, 2, 5)] == [0, 1, 1, 1, 2]
+
+
+async def test_a_checkpoint_needs_no_body(api: httpx.AsyncClient) -> None:
+    await begin(api)
+    made = await api.post(f"{TASK}/checkpoints")
+    assert (made.status_code, made.json()["label"]) == (201, None)
+    assert (await api.post(f"{TASK}/restore")).status_code == 200

@@ -129,7 +129,8 @@ async def test_a_patch_sets_what_it_names_and_null_clears(api: httpx.AsyncClient
     cleared = await send(api, "PATCH", "", {"session_id": None, "expires_at": None})
     assert (cleared["session_id"], cleared["expires_at"], cleared["version"]) == (None, None, 3)
     assert (await send(api, "PATCH", "", {}))["version"] == 3
-    wrong: list[Json] = [{"goal": None}, {"metadata": None}, {"status": None}, {"user_id": "x"}, {"context": {}}]
+    assert (await send(api, "PATCH", "", {"metadata": None}))["metadata"] == {}
+    wrong: list[Json] = [{"goal": None}, {"max_tokens": None}, {"status": None}, {"user_id": "x"}, {"context": {}}]
     for bad in wrong:
         problem(await api.patch(TASK, json=bad), 422, "invalid", f"/{next(iter(bad))}")
 
@@ -377,3 +378,21 @@ async def test_a_bound_key_takes_no_id_of_others_and_writes_nothing_outside(serv
     for user in (None, "u"):
         made = await api.post("/v1/tasks", json={"agent_id": "a", "user_id": user, "goal": "g"}, headers=bound)
         problem(made, 403, "forbidden")
+
+
+async def test_a_callers_own_time_outlives_a_failure(api: httpx.AsyncClient) -> None:
+    own = "2030-01-01T00:00:00.000Z"
+    await begin(api, expires_at=own)
+    assert (await move(api, "in_progress", "failed"))["expires_at"] == own
+    assert (await move(api, "in_progress"))["expires_at"] == own
+    await begin(api, "late")
+    for fields in ({"status": "in_progress"}, {"status": "failed"}, {"expires_at": own}, {"status": "in_progress"}):
+        assert (await api.patch("/v1/tasks/late", json=fields)).status_code == 200
+    late = await task(api, "/v1/tasks/late")
+    assert late["expires_at"] == own
+    assert "kept_after_end" not in late
+
+
+async def test_steps_are_counted_as_the_caller_counts(api: httpx.AsyncClient) -> None:
+    made = await begin(api, plan=[{"step": 0, "action": "a"}, {"action": "b"}, {"step": 7.0, "action": "c"}])
+    assert [one["step"] for one in made["plan"]] == [0, 2, 7]

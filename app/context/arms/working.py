@@ -11,9 +11,6 @@ from app.storage.repository import expired, unexpired
 from app.tasks.repository import TaskRepository
 from app.tasks.state import lines
 
-MAX_TASKS = 20
-"""In progress at once in a session, of which the newest is taken."""
-
 
 async def gather(asked: Asked) -> list[Item]:
     task = await _task(asked)
@@ -29,9 +26,9 @@ async def _task(asked: Asked) -> Doc | None:
         return task
     if asked.body.session_id is None:
         return None
-    of_session = both(Eq("session_id", asked.body.session_id), Eq("status", "in_progress"))
-    found = await tasks.find(both(of_session, unexpired(rfc3339(asked.now))), limit=MAX_TASKS)
-    return next((task for task in found if asked.owns(task)), None)
+    of_session = both(Eq("session_id", asked.body.session_id), Eq("status", "in_progress"), asked.owned())
+    found = await tasks.find(both(of_session, unexpired(rfc3339(asked.now))), limit=1)
+    return found[0] if found else None
 
 
 def _items(task: Doc) -> Iterator[Item]:

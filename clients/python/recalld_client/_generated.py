@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 5b0ac5246f34660b373f6f8aa06827eb."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 6e9a9ccf375d8bedf1ef65c58b10c5bd."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -105,10 +105,10 @@ class AgentCreate(TypedDict):
 
 class AgentPatch(TypedDict):
     name: NotRequired[str]
-    description: NotRequired[str]
-    model: NotRequired[str]
-    system_prompt: NotRequired[str]
-    settings: NotRequired["AgentSettings"]
+    description: NotRequired[str | None]
+    model: NotRequired[str | None]
+    system_prompt: NotRequired[str | None]
+    settings: NotRequired["AgentSettings | None"]
 
 
 class AgentSettings(TypedDict):
@@ -326,14 +326,14 @@ class Experience(TypedDict):
 class ExperiencePatch(TypedDict):
     """Lessons are added; one that is known is seen once more."""
 
-    procedural_knowledge: NotRequired[str]
-    common_scenarios: NotRequired[list[str]]
-    effective_strategies: NotRequired[list[str]]
-    known_pitfalls: NotRequired[list[str]]
-    tool_patterns: NotRequired[list[str]]
-    heuristics: NotRequired[list[str]]
-    user_feedback: NotRequired[list[str]]
-    improvement_areas: NotRequired[list[str]]
+    procedural_knowledge: NotRequired[str | None]
+    common_scenarios: NotRequired[list[str] | None]
+    effective_strategies: NotRequired[list[str] | None]
+    known_pitfalls: NotRequired[list[str] | None]
+    tool_patterns: NotRequired[list[str] | None]
+    heuristics: NotRequired[list[str] | None]
+    user_feedback: NotRequired[list[str] | None]
+    improvement_areas: NotRequired[list[str] | None]
 
 
 class ExtractRequest(TypedDict):
@@ -689,8 +689,8 @@ class MemoryPatch(TypedDict):
     memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
     importance: NotRequired[float]
     trust: NotRequired[float]
-    tags: NotRequired[list[str]]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    tags: NotRequired[list[str] | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
     pinned: NotRequired[bool]
     status: NotRequired[Literal["active", "archived"]]
 
@@ -973,11 +973,11 @@ class ProcedurePatch(TypedDict):
     name: NotRequired[str]
     trigger: NotRequired[str]
     steps: NotRequired[list[str]]
-    preconditions: NotRequired[list[str]]
-    notes: NotRequired[list[str]]
+    preconditions: NotRequired[list[str] | None]
+    notes: NotRequired[list[str] | None]
     trust: NotRequired[float]
-    tags: NotRequired[list[str]]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    tags: NotRequired[list[str] | None]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
     status: NotRequired[Literal["active", "archived"]]
 
 
@@ -1030,10 +1030,10 @@ class ProfilePatch(TypedDict):
     age: NotRequired[int | None]
     home: NotRequired[str | None]
     occupation: NotRequired[str | None]
-    interests: NotRequired[list[str]]
-    conversation_preferences: NotRequired[list[str]]
-    preferences: NotRequired["dict[str, JsonValue]"]
-    custom: NotRequired["dict[str, JsonValue]"]
+    interests: NotRequired[list[str] | None]
+    conversation_preferences: NotRequired[list[str] | None]
+    preferences: NotRequired["dict[str, JsonValue] | None"]
+    custom: NotRequired["dict[str, JsonValue] | None"]
 
 
 class Progress(TypedDict):
@@ -1168,7 +1168,7 @@ class SessionCreate(TypedDict):
 
 
 class SessionPatch(TypedDict):
-    metadata: NotRequired["dict[str, JsonValue]"]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
     memorize: NotRequired[Literal["none", "messages", "extract"]]
     summary: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -1317,7 +1317,7 @@ class TaskPatch(TypedDict):
     session_id: NotRequired[str | None]
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
     expires_at: NotRequired[str | None]
 
 
@@ -1515,9 +1515,9 @@ class Recalld(SyncBase):
         found: "Extracted" = self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def summarize_session(self, session_id: str, *, idempotency_key: str | None = None) -> "Operation":
+    def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
         """Write the session's summary anew from all its messages."""
-        found: "Operation" = self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key})
+        found: "Operation" = self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
@@ -1778,7 +1778,7 @@ class Recalld(SyncBase):
         return found
 
     def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
-        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do."""
+        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do:"""
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
@@ -2006,9 +2006,9 @@ class AsyncRecalld(AsyncBase):
         found: "Extracted" = await self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def summarize_session(self, session_id: str, *, idempotency_key: str | None = None) -> "Operation":
+    async def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
         """Write the session's summary anew from all its messages."""
-        found: "Operation" = await self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key})
+        found: "Operation" = await self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
@@ -2269,7 +2269,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
-        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do."""
+        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do:"""
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
