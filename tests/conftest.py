@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import httpx
 import numpy as np
@@ -35,7 +35,7 @@ from tests.command import run as run
 from tests.mongodb import Deployment, Emptied, emptied
 from tests.mongodb import mongodb as mongodb
 from tests.mongodb import mongodb_database as mongodb_database
-from tests.stores import Open, closed_in_the_end, opener_of
+from tests.stores import Open, Watched, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
 for _profile in ("default", "ci"):  # a busy machine makes examples slowly, and that is no fault of theirs
@@ -91,13 +91,17 @@ class RememberingModel:
 
 
 class TestParts(RealParts):
-    """Real parts but for the clock; `wrap` may put something around the embedder."""
+    """Real parts but for the clock; `wrap` may put something around the embedder, `wrap_store` around the store."""
 
     __test__ = False
 
     def __init__(self, model: OnnxModel, clock: TurnedClock) -> None:
         self._model, self._clock = RememberingModel(model), clock
         self.wrap: Callable[[Embedder], Embedder] = lambda embedder: embedder
+        self.wrap_store: Callable[[Store], Store] = lambda store: store
+
+    async def store(self, settings: Settings, dim: int) -> Store:
+        return self.wrap_store(await super().store(settings, dim))
 
     async def embedder(self, settings: Settings) -> Embedder:
         return self.wrap(BatchingEmbedder(BatchQueue(self._model)))
@@ -240,6 +244,19 @@ async def store(open_store: Open) -> Store:
 @pytest.fixture
 def parts(model: OnnxModel, clock: TurnedClock) -> TestParts:
     return TestParts(model, clock)
+
+
+@pytest.fixture
+def watched(parts: TestParts) -> list[Watched]:
+    """The store of each service started, the latest last."""
+    made: list[Watched] = []
+
+    def wrap(store: Store) -> Store:
+        made.append(Watched(store))
+        return cast(Store, made[-1])
+
+    parts.wrap_store = wrap
+    return made
 
 
 @pytest.fixture

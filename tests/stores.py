@@ -1,9 +1,11 @@
-"""Stores that a test opens as often as it likes: one process after another, or several at once, would do so."""
+"""Stores that a test opens as often as it likes: one process after another, or several at once, would do so. And what a
+test puts around a store."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.collection import Collection, Store
 from app.storage.opening import open_store
@@ -30,3 +32,50 @@ async def closed_in_the_end(opener: Callable[P, Awaitable[S]]) -> AsyncIterator[
 def opener_of(settings: Settings, collections: Sequence[Collection], dim: int) -> Open:
     """Of the settings' engine and place."""
     return lambda: open_store(where_of(settings), collections, dim=dim)
+
+
+class Wrapped:
+    """A store, but for what a subclass does otherwise."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class Asked(NamedTuple):
+    """A call: its method, the collection, what was given by place and what by name."""
+
+    method: str
+    collection: Collection
+    given: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+class Watched(Wrapped):
+    """Notes what is read; some reads find the store away."""
+
+    READS = ("get", "find", "count", "scope_facts", "search", "fetch")
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.watch()
+
+    def watch(self, away: Container[int] = ()) -> None:
+        """Begins anew. `away`: the numbers, from 1, of reads that find the store away."""
+        self.asked: list[Asked] = []
+        self._away = away
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if name not in self.READS:
+            return found
+
+        async def read(collection: Collection, *given: Any, **named: Any) -> Any:
+            self.asked.append(Asked(name, collection, given, named))
+            if len(self.asked) in self._away:
+                raise StoreUnavailable("taken away by a test")
+            return await found(collection, *given, **named)
+
+        return read

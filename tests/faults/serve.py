@@ -17,21 +17,12 @@ from app import wiring
 from app.cli.serve import serve
 from app.idempotency import write
 from app.settings import Settings
-from app.storage.collection import Allocate, Change, CommitConflict, Committed, Store
+from app.storage.collection import Allocate, Change, CommitConflict, Committed
+from tests.stores import Wrapped
 
 LEASE = timedelta(seconds=4)
 HASTE_SECONDS = 0.2
 LOST_ANSWERS = 0.5
-
-
-class Wrapped:
-    """A store, but for what a subclass does otherwise."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 class Hasty(Wrapped):
