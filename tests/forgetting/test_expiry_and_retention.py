@@ -235,6 +235,20 @@ async def test_message_memories_unused_for_a_year_are_archived_then_purged(
     assert len(await rows_of(service, "messages")) == 2, "short-term memory is another matter"
 
 
+async def test_pinned_message_memories_stay_however_long_nobody_asks_for_them(
+    service: Service, api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    said = [{"role": "user", "content": text} for text in ("tea please", "my bicycle is red")]
+    await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": said})
+    (bicycle,) = (doc for doc in await rows_of(service, "agent_memories") if "bicycle" in doc["content"])
+    pinned = await api.patch(f"/v1/memories/{bicycle['memory_id']}", json={"pinned": True})
+    assert pinned.status_code == 200, pinned.text
+    clock.move(days=5_000)
+    assert (await run(service, "retention"))["archived"] == 1
+    statuses = {doc["content"]: doc["status"] for doc in await rows_of(service, "agent_memories")}
+    assert statuses == {"tea please": "archived", "my bicycle is red": "active"}
+
+
 # --- Operations and jobs that are over --------------------------------------------------------------------------------
 
 
