@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import TurnedClock
 from tests.memories.helpers import problem
-from tests.sessions.helpers import OWNER, Json, append, create, memories, messages, said
+from tests.sessions.helpers import OWNER, Json, append, create, memories, messages, said, seqs
 
 pytestmark = pytest.mark.anyio
 
@@ -119,6 +120,24 @@ async def test_the_last_message_is_the_one_of_the_highest_seq(api: httpx.AsyncCl
     stats = (await api.get("/v1/sessions/s/stats")).json()
     assert session["last_message_at"] == stats["last_message_at"] == last
     assert stats["first_message_at"] == days[0]
+
+
+async def test_the_order_is_that_of_the_numbers_whatever_the_clock_did(
+    api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    """Clocks of several machines differ, and are put back."""
+    for content in ("one", "two", "three", "four"):
+        await append(api, said(content))
+        clock.move(hours=-1)
+    assert await seqs(api) == await seqs(api, last=4) == [1, 2, 3, 4]
+    assert await seqs(api, last=2) == [3, 4]
+    assert await seqs(api, after_seq=1, limit=2) == [2, 3]
+    assert await seqs(api, before_seq=4, last=2) == [2, 3]
+    page = (await api.get("/v1/sessions/s/messages", params={"limit": 3})).json()
+    assert [message["content"] for message in page["items"]] == ["one", "two", "three"]
+    assert [message["content"] for message in await messages(api, cursor=page["next_cursor"], limit=3)] == ["four"]
+    context = (await api.get("/v1/sessions/s/context", params={"max_messages": 3})).json()
+    assert context["text"] == "user: two\nuser: three\nuser: four"
 
 
 # --- memorize ---------------------------------------------------------------------------------------------------------
