@@ -132,6 +132,16 @@ async def test_the_model_sees_the_conversation_as_data_and_what_is_known(service
     assert new["supersedes"] == [known["memory_id"]]
 
 
+async def test_the_model_is_not_shown_what_has_expired(service: Service, llm: Model) -> None:
+    await remember(service.client, "The user likes romances.", expires_at="2026-07-01T00:00:00Z")
+    stays = await remember(service.client, "The user likes comedies.", expires_at="2027-07-01T00:00:00Z")
+    service.clock.move(days=60)
+    await talk(service, *FILMS)
+    await end(service)
+    (shown,) = llm.shown("LearnedMemories")
+    assert [memory["memory_id"] for memory in shown["known_memories"]] == [stays["memory_id"]]
+
+
 async def test_nothing_is_learned_twice(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
     llm.says["LearnedMemories"] = lambda shown: {

@@ -220,6 +220,21 @@ async def test_what_differs_in_any_way_that_counts_stays_apart(service: Service,
     assert done["result"]["memories"]["groups"] == 0
 
 
+async def test_what_has_expired_is_merged_with_nothing(service: Service, api: httpx.AsyncClient) -> None:
+    until = "2026-07-01T00:00:00Z"
+    for text in ("Likes tea", "The user likes tea."):
+        await remember(api, text, expires_at=until)
+    service.clock.move(days=60)
+    done = await consolidate(service)
+    assert (done["result"]["memories"]["groups"], done["can_undo"]) == (0, False)
+    await remember(api, "User likes tea")
+    await remember(api, "likes tea!")
+    (group,) = (await consolidate(service))["result"]["memories"]["items"]
+    assert len(group["retired"]) == 1
+    kinds = {doc["content"]: doc["status"] for doc in await rows(service) if "memory_type" in doc}
+    assert (kinds["Likes tea"], kinds["The user likes tea."]) == ("active", "active"), "for the purge, as they were"
+
+
 async def test_a_kept_memory_is_found_by_all_that_the_others_were_found_by(
     service: Service, api: httpx.AsyncClient
 ) -> None:

@@ -173,6 +173,20 @@ async def test_a_derived_procedure_is_refined_by_what_worked(
     assert [(one["name"], one["steps"]) for one in await ways(api)] == [("Release", ["Test", "Deploy"])]
 
 
+async def test_what_was_served_is_not_learned_again(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await remember(api, "Ada lives in Boston.")
+    served = (await api.post("/v1/context", json={**PAIR, "query": "Where does she live?"})).json()["text"]
+    assert "Boston" in served
+    await log(api, f"{served}\nAnswered her.", outcome="success")
+    llm.says["FoundFacts"] = {"facts": [fact(served, 1), fact("PostgreSQL 16", 1)]}
+    over = await consolidate(service)
+    for shape in ("FoundFacts", "FoundProcedures"):
+        (shown,) = llm.shown(shape)
+        assert [episode["content"] for episode in shown["episodes"]] == ["Answered her."], shape
+    assert over["result"]["parts"]["facts"]["dropped"] == {"invalid": 1}
+    assert [known["object"] for known in await facts(api)] == ["PostgreSQL 16"]
+
+
 async def test_every_twenty_episodes_of_a_pair(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await log_all(api, *(act(f"step {number}") for number in range(19)))
     await log(api, "another user's", user_id="v")

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Service, TurnedClock
+from app.settings import JobSettings, Settings
+from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, batch, found, history, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
@@ -255,6 +256,16 @@ async def test_messages_and_other_pairs_are_never_superseded_by_similarity(
 async def test_other_users_memories_are_never_listed_as_similar(api: httpx.AsyncClient) -> None:
     await remember(api, LIKE, user_id="u2")
     assert (await remember(api, ALIKE, on_similar="supersede"))["similar"] == []
+
+
+async def test_what_has_expired_is_no_near_duplicate(start: Starter, settings: Settings, clock: TurnedClock) -> None:
+    """Time limits are exact, whenever the purge comes: here it never does."""
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        await remember(service.client, LIKE, expires_at="2026-06-02T00:00:00Z")
+        clock.move(days=2)
+        assert (await remember(service.client, ALIKE))["similar"] == []
+        last = await remember(service.client, ALIKE + "!", on_similar="supersede")
+        assert [one["content"] for one in last["similar"]] == [ALIKE]
 
 
 def accented(number: int) -> str:
