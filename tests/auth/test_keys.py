@@ -10,11 +10,12 @@ import pytest
 from app.auth.keys import Keys, NewKey
 from app.auth.models import API_KEYS
 from app.errors import Invalid, NotFound
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from app.wiring import StartRefused
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, problem
+from tests.stores import Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +78,20 @@ async def test_a_key_that_is_not_one_is_refused_always_alike(service: Service) -
         response = await service.client.get("/v1/memories", headers=bearer(bad))
         answers.append(problem(response, 401, "unauthorized") | {"request_id": ""})
     assert all(answer == answers[0] for answer in answers)
+
+
+async def test_a_key_is_looked_up_by_its_id_and_no_other_is_read(
+    start: Starter, settings: Settings, watched: list[Watched]
+) -> None:
+    """However many there are, it takes one look; of what is no key, none."""
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        right, *_ = [(await service.key())["Authorization"].removeprefix("Bearer ") for _ in range(5)]
+        unknown = f"rk_{'0' * 16}_{right.split('_', 2)[2]}"
+        for key, status, looks in ((right, 200, 1), (unknown, 401, 1), (right[:-1], 401, 0)):
+            watched[0].watch()
+            assert (await service.client.get("/v1/memories", headers=bearer(key))).status_code == status
+            asked = [(one.method, one.given) for one in watched[0].asked if one.collection is API_KEYS]
+            assert asked == [("get", (SYSTEM, key.split("_")[1]))] * looks
 
 
 @pytest.mark.parametrize(
