@@ -67,7 +67,9 @@ def graph(store: BaseStore) -> Any:
 
 
 if __name__ == "__main__":
-    with httpx.Client(base_url=os.environ.get("RECALLD_URL", "http://127.0.0.1:8000")) as http, OpenAI() as model:
+    key, url = os.environ.get("RECALLD_KEY"), os.environ.get("RECALLD_URL", "http://127.0.0.1:8000")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(base_url=url, headers=headers) as http, OpenAI() as model:
         agent = graph(RecalldStore(http, "langgraph"))
         while text := input("> ").strip():
             state = {"messages": [{"role": "user", "content": text}]}

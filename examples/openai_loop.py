@@ -2,6 +2,7 @@
 
 import os
 import sys
+import uuid
 from typing import Any
 
 import httpx
@@ -44,7 +45,7 @@ def turn(memory: httpx.Client, model: OpenAI, user_id: str, session_id: str, tex
 
 
 if __name__ == "__main__":
-    user, session = sys.argv[1:] if len(sys.argv) > 2 else ("me", "first")
+    user, session = sys.argv[1:] if len(sys.argv) > 2 else ("me", uuid.uuid4().hex)
     with recalld() as memory, OpenAI() as model:
         while text := input("> ").strip():
             print(turn(memory, model, user, session, text))

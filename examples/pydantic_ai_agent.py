@@ -6,6 +6,7 @@ conversation its messages go to a session; ending that has Recalld's own languag
 
 import asyncio
 import os
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,9 +65,10 @@ async def learn(talk: Conversation) -> str:
 
 async def main(url: str, user_id: str, *texts: str) -> None:
     model = OpenAIChatModel(os.environ.get("MODEL", "gpt-4.1-mini"))
-    async with httpx.AsyncClient(base_url=url) as memory:
+    headers = {"Authorization": f"Bearer {os.environ['RECALLD_KEY']}"} if os.environ.get("RECALLD_KEY") else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers) as memory:
         await memory.post("/v1/agents", json={"agent_id": AGENT, "name": AGENT})  # 409 where it is there
-        talk, history = Conversation(memory, user_id, "first"), None
+        talk, history = Conversation(memory, user_id, uuid.uuid4().hex), None
         for text in texts:
             result = await ask(talk, text, model, history)
             history = result.all_messages()

@@ -2,8 +2,11 @@
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,7 +16,7 @@ import pytest
 from tests.embedding.scripted import Reply, ScriptedServer, scripted_server
 from tests.llm.chat import completion
 from tests.llm.model import NOTHING
-from tests.server import ROOT, Server, serving
+from tests.server import ROOT, Server, recalld, serving
 
 pytest.importorskip("langgraph")
 from langgraph.store.base import BaseStore, InvalidNamespaceError, SearchOp
@@ -77,6 +80,25 @@ def test_each_is_short_and_listed() -> None:
     for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) <= LINES, path.name
         assert f"({path.name})" in readme
+
+
+def test_each_runs_again_and_with_a_key(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    key = recalld(data, "keys", "create", "--tenant", "t", "--name", "k", "--verbs", "read,write").stdout.strip()
+    with scripted_server(lambda reply, asked: says("Fine.").body or b"") as model, serving(data) as service:
+        ours = {"RECALLD_URL": str(service.client.base_url), "RECALLD_KEY": key}
+        env = {**os.environ, **ours, "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none", "MODEL": "scripted"}
+        for name in ("openai_loop", "pydantic_ai_agent", "langgraph_agent"):
+            for _ in range(2):
+                command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+                ended = subprocess.run(
+                    command, input="Hello\n\n", env=env, capture_output=True, text=True, timeout=60, check=False
+                )
+                assert ended.returncode == 0, ended.stderr
+                assert "Fine." in ended.stdout
+        headers = {"Authorization": f"Bearer {key}"}
+        sessions = service.client.get("/v1/sessions", headers=headers).json()["items"]
+        assert [one["status"] for one in sessions] == ["ended"] * 4
 
 
 def test_the_plain_loop(example: Any, server: Server, model: ScriptedServer) -> None:
