@@ -1,16 +1,19 @@
 """The clients are made from today's contract, and do what their READMEs say against a running service."""
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from recalld_client import AsyncRecalld, Problem, Recalld, models
+from recalld_client import AsyncRecalld, Problem, Recalld, _base, models
 
+from app.settings import LLMSettings
 from scripts import generate_clients as generator
 from tests.server import ROOT, Server, serving
 
@@ -68,6 +71,28 @@ def test_typescript_does_what_its_readme_says(server: Server, tmp_path: Path) ->
     ended = subprocess.run(["node", "flow.mjs"], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "I moved to Boston in May."
+
+
+@pytest.mark.anyio
+async def test_without_a_with_over_the_wire(server: Server) -> None:
+    url = str(server.client.base_url)
+    memory, later = Recalld(url), AsyncRecalld(url)
+    made: Any = memory.create_memory({"agent_id": "a", "user_id": "lines", "content": "Ada drinks tea"})
+    lines = [json.loads(line) for line in memory.export_user("lines").splitlines()]
+    assert [line["type"] for line in lines] == ["export", "record", "end"]
+    assert (await later.export_user("lines")).count("\n") == 3
+    changed: Any = await later.update_memory(made["memory_id"], {"importance": 0.9}, if_match=made["version"])
+    with pytest.raises(Problem, match="412 precondition_failed"):
+        memory.update_memory(made["memory_id"], {"importance": 0.1}, if_match=made["version"])
+    memory.delete_memory(made["memory_id"], if_match=changed["version"])
+    memory.close()
+    await later.aclose()
+    for closed in (memory, later):
+        assert closed._http.is_closed
+
+
+def test_they_wait_longer_than_the_service_waits_for_its_model() -> None:
+    assert LLMSettings().timeout_seconds < _base.TIMEOUT
 
 
 @pytest.mark.before_store

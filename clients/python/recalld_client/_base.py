@@ -8,6 +8,8 @@ from urllib.parse import quote
 import httpx
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+TIMEOUT = 90.0
+"""Seconds: more than the service gives one call of its language model (`RECALLD_LLM_TIMEOUT_SECONDS`, 60)."""
 
 
 class Problem(Exception):
@@ -28,15 +30,16 @@ def path(template: str, *names: Any) -> str:
 class _Base:
     @staticmethod
     def _asked(
-        method: str, where: str, query: dict[str, Any] | None, body: Any, headers: dict[str, str | None] | None
+        method: str, where: str, query: dict[str, Any] | None, body: Any, headers: dict[str, Any] | None
     ) -> dict[str, Any]:
         params = {name: _worded(value) for name, value in (query or {}).items() if value is not None}
-        sent = {name: value for name, value in (headers or {}).items() if value is not None}
+        sent = {name: _tagged(value) for name, value in (headers or {}).items() if value is not None}
         return {"method": method, "url": where, "params": params, "json": body, "headers": sent}
 
     @staticmethod
     def _read(response: httpx.Response) -> Any:
-        is_json = "json" in response.headers.get("content-type", "")
+        kind = response.headers.get("content-type", "").split(";")[0].strip()
+        is_json = kind == "application/json" or kind.endswith("+json")
         if response.is_error:
             body = response.json() if is_json else {}
             after = response.headers.get("retry-after", "")
@@ -48,6 +51,11 @@ class _Base:
 
 def _worded(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
+
+
+def _tagged(value: str | int) -> str:
+    """A record's `version` as `If-Match` wants it."""
+    return f'"{value}"' if isinstance(value, int) else value
 
 
 def _settings(url: str | None, key: str | None) -> dict[str, Any]:
@@ -62,7 +70,12 @@ class SyncBase(_Base):
     """`http`: a client of your own, with its own retries, proxies or tests' transport; it stays open."""
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, timeout: float = 30, http: httpx.Client | None = None
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        http: httpx.Client | None = None,
     ) -> None:
         self._owned = http is None
         self._http = http or httpx.Client(**_settings(url, key), timeout=timeout)
@@ -70,12 +83,15 @@ class SyncBase(_Base):
     def _call(self, method: str, where: str, query: Any = None, body: Any = None, headers: Any = None) -> Any:
         return self._read(self._http.request(**self._asked(method, where, query, body, headers)))
 
+    def close(self) -> None:
+        if self._owned:
+            self._http.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        if self._owned:
-            self._http.close()
+        self.close()
 
 
 class AsyncBase(_Base):
@@ -86,7 +102,7 @@ class AsyncBase(_Base):
         url: str | None = None,
         key: str | None = None,
         *,
-        timeout: float = 30,
+        timeout: float = TIMEOUT,
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self._owned = http is None
@@ -95,11 +111,14 @@ class AsyncBase(_Base):
     async def _call(self, method: str, where: str, query: Any = None, body: Any = None, headers: Any = None) -> Any:
         return self._read(await self._http.request(**self._asked(method, where, query, body, headers)))
 
+    async def aclose(self) -> None:
+        if self._owned:
+            await self._http.aclose()
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self._owned:
-            await self._http.aclose()
+        await self.aclose()
