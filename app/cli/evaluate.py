@@ -48,8 +48,10 @@ class Answered:
 
 def evaluate(
     queries: Annotated[Path, typer.Option(help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.')],
-    url: Annotated[str, typer.Option(help="Of the running service.")] = "http://127.0.0.1:8000",
-    key: Annotated[str | None, typer.Option(envvar="RECALLD_API_KEY", help="API key that may read.")] = None,
+    url: Annotated[str, typer.Option(envvar="RECALLD_URL", help="Of the running service.")] = "http://127.0.0.1:8000",
+    key: Annotated[
+        str | None, typer.Option(envvar=["RECALLD_KEY", "RECALLD_API_KEY"], help="API key that may read.")
+    ] = None,
     top_k: Annotated[int, typer.Option(min=1, max=100, help="How many memories to ask for.")] = 20,
     misses: Annotated[
         bool, typer.Option("--misses", help="List the questions whose memories were not all found.")

@@ -5,7 +5,7 @@ import pytest
 
 from app.cli.evaluate import Answered, Question, figures
 from tests.cli.conftest import Run
-from tests.server import serving
+from tests.server import recalld, serving
 
 
 def answered(expected: list[str], found: list[str], milliseconds: float = 1.0) -> Answered:
@@ -31,7 +31,9 @@ def test_an_expected_memory_named_twice_counts_once() -> None:
     assert answered(["a", "a"], ["a"]).recall(1) == 1
 
 
-def test_stored_questions_are_asked_of_a_running_service(tmp_path: Path, run: Run) -> None:
+def test_stored_questions_are_asked_of_a_running_service(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(tmp_path / "served") as server:
         owner = {"agent_id": "support", "user_id": "ada"}
         made = [
@@ -56,11 +58,29 @@ def test_stored_questions_are_asked_of_a_running_service(tmp_path: Path, run: Ru
         assert "mem_gone" in shown
         memory = server.client.get(f"/v1/memories/{made[1]}").json()
         assert memory["access_count"] == 0
+        monkeypatch.setenv("RECALLD_URL", address)
+        assert run("eval", "--queries", str(file)).returncode == 0
         file.write_text(json.dumps({"query": "x", "expected": ["a"]}))
         refused = run("eval", "--queries", str(file), "--url", address)
         assert refused.returncode == 1
         assert "422" in refused.stderr
         assert "user_id" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["RECALLD_KEY", "RECALLD_API_KEY"])
+def test_the_key_is_read_from_the_environment(
+    name: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"query": "x", "user_id": "u", "expected": ["a"]}\n')
+    served = tmp_path / "served"
+    key = recalld(served, "keys", "create", "--tenant", "t", "--name", "k", "--verbs", "read").stdout.strip()
+    with serving(served) as server:
+        monkeypatch.setenv("RECALLD_URL", str(server.client.base_url))
+        refused = run("eval", "--queries", str(file))
+        assert "401" in refused.stderr
+        monkeypatch.setenv(name, key)
+        assert run("eval", "--queries", str(file)).returncode == 0
 
 
 def test_bad_lines_are_named(tmp_path: Path, run: Run) -> None:
