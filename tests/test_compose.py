@@ -93,6 +93,25 @@ def test_every_setting_it_gives_the_service_is_one() -> None:
     assert Settings.model_config["env_prefix"] == "RECALLD_"
 
 
+def test_settings_of_ones_own_reach_the_service_but_not_where_it_listens_and_stores() -> None:
+    assert SERVICES["recalld"]["env_file"] == [{"path": ".env", "required": False}]
+    fixed = {"RECALLD_HOST", "RECALLD_PORT", "RECALLD_DATA_DIR", "RECALLD_STORE"}
+    assert fixed <= set(SERVICES["recalld"]["environment"])
+    assert f":{SERVICES['recalld']['environment']['RECALLD_PORT']}" in SERVICES["recalld"]["ports"][0]
+
+
+def test_the_image_is_built_with_the_extras_that_are_asked_for() -> None:
+    dockerfile, sent = (ROOT / "Dockerfile").read_text(), (ROOT / ".dockerignore").read_text().splitlines()
+    assert SERVICES["recalld"]["build"]["args"] == {"EXTRAS": "${EXTRAS:-}"}
+    assert re.search(r'^ARG EXTRAS=""$', dockerfile, re.MULTILINE)
+    assert "for lock in runtime $EXTRAS" in dockerfile
+    locks = re.findall(r"requirements/\w+\.txt", dockerfile)
+    assert locks == ["requirements/runtime.txt", "requirements/openai.txt"]
+    for lock in locks:
+        assert (ROOT / lock).is_file()
+        assert f"!{lock}" in sent
+
+
 def test_prometheus_scrapes_the_service() -> None:
     (job,) = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())["scrape_configs"]
     assert job["metrics_path"] == "/metrics"
