@@ -44,6 +44,6 @@ def open_llm(settings: LLMSettings, observe: Observe) -> LLM | None:
     except ModuleNotFoundError as error:
         raise LLMNotConfigured(
             f"RECALLD_LLM_BASE_URL is set, and the extra openai is not installed ({error.name} is missing): install it "
-            "with `scripts/extra openai`, or `pip install 'recalld[openai]'`"
+            "with `scripts/extra openai`, or `pip install '/path/to/recalld[openai]'`"
         ) from error
     return OpenAIChat(settings, observe)
