@@ -13,6 +13,20 @@ from app.http import health
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
+def test_the_readme_leads_to_every_page_and_links_lead_somewhere() -> None:
+    root = DOCS.parent
+    pages = [
+        root / "README.md",
+        *DOCS.rglob("*.md"),
+        *(root / "examples").glob("*.md"),
+        *(root / "clients").rglob("*.md"),
+    ]
+    links = {page: re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")) for page in pages}
+    dead = [(page.name, link) for page, found in links.items() for link in found if not (page.parent / link).exists()]
+    assert dead == []
+    assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= set(links[root / "README.md"])
+
+
 def tree(kind: type[RecalldError]) -> Iterator[type[RecalldError]]:
     yield kind
     for child in kind.__subclasses__():
