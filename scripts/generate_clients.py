@@ -32,6 +32,7 @@ Json: TypeAlias = dict[str, Any]'''
 
 Json = dict[str, Any]
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None", "object": "Json"}
+_ARGUMENTS = {"If-Match": "int | str"}  # a record's version, too
 _NOISE = frozenset({"example", "examples", "title", "pattern", "minLength", "maxLength", "minimum", "maximum"})
 _ERRORS = re.compile("[45]..")
 
@@ -133,7 +134,7 @@ def _method(method: str, where: str, operation: Json, *, sync: bool) -> str:
     arguments = ["self", *(f"{_argument(p['name'])}: {_type(p['schema'])}" for p in inside)]
     arguments += [f"body: {_type(body)}"] if body is not None else []
     arguments += ["*"] if named else []
-    arguments += [f"{name}: {_type(p['schema'])} | None = None" for p, name in named]
+    arguments += [f"{name}: {_ARGUMENTS.get(p['name'], _type(p['schema']))} | None = None" for p, name in named]
     query = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "query")
     headers = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "header")
     asked = [json.dumps(method), _place(where), *([f"query={{{query}}}"] if query else [])]

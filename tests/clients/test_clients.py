@@ -77,11 +77,11 @@ def test_typescript_does_what_its_readme_says(server: Server, tmp_path: Path) ->
 async def test_without_a_with_over_the_wire(server: Server) -> None:
     url = str(server.client.base_url)
     memory, later = Recalld(url), AsyncRecalld(url)
-    made: Any = memory.create_memory({"agent_id": "a", "user_id": "lines", "content": "Ada drinks tea"})
+    made = memory.create_memory({"agent_id": "a", "user_id": "lines", "content": "Ada drinks tea"})
     lines = [json.loads(line) for line in memory.export_user("lines").splitlines()]
     assert [line["type"] for line in lines] == ["export", "record", "end"]
     assert (await later.export_user("lines")).count("\n") == 3
-    changed: Any = await later.update_memory(made["memory_id"], {"importance": 0.9}, if_match=made["version"])
+    changed = await later.update_memory(made["memory_id"], {"importance": 0.9}, if_match=made["version"])
     with pytest.raises(Problem, match="412 precondition_failed"):
         memory.update_memory(made["memory_id"], {"importance": 0.1}, if_match=made["version"])
     memory.delete_memory(made["memory_id"], if_match=changed["version"])
