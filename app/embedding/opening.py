@@ -102,7 +102,7 @@ def _load_sentence_transformers(wanted: str, threads: int, options: Options | No
 def _missing(extra: str, error: ModuleNotFoundError) -> EmbeddingUnavailable:
     return EmbeddingUnavailable(
         f"a model {extra}:… needs the extra {extra}, which is not installed ({error.name} is missing): "
-        f"install it with `scripts/extra {extra}`, or `pip install 'recalld[{extra}]'`"
+        f"install it with `scripts/extra {extra}`, or `pip install '/path/to/recalld[{extra}]'`"
     )
 
 

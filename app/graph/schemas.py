@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.facts.rules import Cardinality
-from app.schemas import Count, Schema
+from app.schemas import Count, Page, Schema
 
 Bound = Literal["nodes", "edges", "time"]
 
@@ -16,8 +16,9 @@ class Entity(Schema):
     degree: Count = Field(description="Facts that begin or end at it.")
 
 
-class EntityList(Schema):
-    items: list[Entity] = Field(description="Those with the most facts first.")
+class EntityList(Page[Entity]):
+    """Those with the most facts first."""
+
     total: Count
     truncated: Bound | None = Field(description="The bound that was met: then these are of the facts known last.")
 

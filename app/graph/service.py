@@ -10,8 +10,9 @@ from app.facts.query import View
 from app.facts.repository import FactRepository
 from app.graph.schemas import Edge
 from app.graph.walk import Graph
-from app.storage.collection import Doc
+from app.storage.collection import After, Doc
 from app.storage.filters import Eq
+from app.storage.repository import open_cursor, seal_cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,16 @@ class GraphService:
     def __init__(self, facts: FactRepository, clock: Clock) -> None:
         self._facts, self._clock = facts, clock
 
-    async def entities(self, sight: Sight, prefix: str, limit: int) -> Doc:
+    async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Doc:
+        mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
+        after = None if cursor is None else open_cursor(cursor, mark)
         found, truncated = await self._graph(sight).entities(key_of(prefix))
-        ordered = sorted(found.items(), key=lambda one: (-one[1].degree, one[0]))
-        items = [{"name": one.name, "key": key, "degree": one.degree} for key, one in ordered[:limit]]
-        return {"items": items, "total": len(found), "truncated": truncated}
+        places = sorted((-one.degree, key) for key, one in found.items())
+        if after is not None:
+            places = [place for place in places if place > (after.value, after.id)]
+        items = [{"name": found[key].name, "key": key, "degree": -least} for least, key in places[:limit]]
+        following = seal_cursor(After(*places[limit - 1]), mark) if len(places) > limit else None
+        return {"items": items, "next_cursor": following, "total": len(found), "truncated": truncated}
 
     async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Doc:
         started = time.perf_counter()

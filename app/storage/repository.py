@@ -70,12 +70,12 @@ class Repository:
     async def page(self, where: Filter, listing: Listing, *, mark: str) -> tuple[list[Doc], str | None]:
         """One page and the cursor of the next, bound to `mark`: what the caller asked for. Raises InvalidCursor."""
         mark = repr((self.scope.tenant, self.collection.name, listing.order, mark))
-        after = _open_cursor(listing.cursor, mark) if listing.cursor is not None else None
+        after = open_cursor(listing.cursor, mark) if listing.cursor is not None else None
         docs = await self.find(where, order=listing.order, after=after, limit=listing.limit + 1)
         if len(docs) <= listing.limit:
             return docs, None
         docs.pop()
-        return docs, _seal_cursor(self.collection.after(docs[-1]), mark)
+        return docs, seal_cursor(self.collection.after(docs[-1]), mark)
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 
@@ -116,12 +116,14 @@ class Repository:
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 
 
-def _seal_cursor(after: After, mark: str) -> str:
+def seal_cursor(after: After, mark: str) -> str:
+    """A place in a list, bound to `mark`."""
     place = orjson.dumps([after.value, after.id])
     return _spelled(_seal(place, mark) + place)
 
 
-def _open_cursor(cursor: str, mark: str) -> After:
+def open_cursor(cursor: str, mark: str) -> After:
+    """Raises InvalidCursor."""
     try:
         raw = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
         place: Any = orjson.loads(raw[8:])

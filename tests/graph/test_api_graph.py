@@ -109,6 +109,26 @@ async def test_any_name_can_be_asked_for(api: httpx.AsyncClient) -> None:
         problem(await api.get("/v1/graph/entities/Ada/neighbors", params={**PAIR, "depth": depth}), 422)
 
 
+async def test_entities_come_in_pages(shared: Service) -> None:
+    async def page(**params: Any) -> Json:
+        found: Json = (await shared.client.get("/v1/graph/entities", params={**PAIR, **params})).json()
+        return found
+
+    whole = (await page())["items"]
+    read: list[Json] = []
+    cursor: dict[str, str] = {}
+    while True:
+        part = await page(limit=2, **cursor)
+        read += part["items"]
+        assert part["total"] == len(whole)
+        if part["next_cursor"] is None:
+            break
+        cursor = {"cursor": part["next_cursor"]}
+    assert (read, len(whole) > 4) == (whole, True)
+    other = await shared.client.get("/v1/graph/entities", params={**PAIR, **cursor, "prefix": "a"})
+    problem(other, 400, "invalid_cursor")
+
+
 async def test_entities_are_listed_with_their_degree(api: httpx.AsyncClient) -> None:
     async def listed(**params: Any) -> dict[str, int]:
         answered = await api.get("/v1/graph/entities", params={**PAIR, **params})

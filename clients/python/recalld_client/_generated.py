@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 6e9a9ccf375d8bedf1ef65c58b10c5bd."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 927cfeb197ffed46feadf7c020f2ca55."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -302,7 +302,10 @@ class Entity(TypedDict):
 
 
 class EntityList(TypedDict):
+    """Those with the most facts first."""
+
     items: "list[Entity]"
+    next_cursor: NotRequired[str | None]
     total: int
     truncated: Literal["nodes", "edges", "time"] | None
 
@@ -1353,7 +1356,7 @@ class Recalld(SyncBase):
         found: "SearchResult" = self._call("POST", "/v1/memories/search", body=body)
         return found
 
-    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryCreated":
+    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryCreated":
         """Remember one thing."""
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1368,7 +1371,7 @@ class Recalld(SyncBase):
         found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
 
-    def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryBatchCreated":
+    def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
         """Remember up to 500 things:"""
         found: "MemoryBatchCreated" = self._call("POST", "/v1/memories/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1378,12 +1381,12 @@ class Recalld(SyncBase):
         found: "Memory" = self._call("GET", path("/v1/memories/{}", memory_id))
         return found
 
-    def update_memory(self, memory_id: str, body: "MemoryPatch", *, if_match: str | None = None) -> "Memory":
+    def update_memory(self, memory_id: str, body: "MemoryPatch", *, if_match: int | str | None = None) -> "Memory":
         """Change a memory:"""
         found: "Memory" = self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_memory(self, memory_id: str, *, if_match: str | None = None) -> None:
+    def delete_memory(self, memory_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
         self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
 
@@ -1397,7 +1400,7 @@ class Recalld(SyncBase):
         found: "Context" = self._call("POST", "/v1/context", body=body)
         return found
 
-    def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Session":
+    def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Session":
         """Begin a conversation."""
         found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1412,16 +1415,16 @@ class Recalld(SyncBase):
         found: "Session" = self._call("GET", path("/v1/sessions/{}", session_id))
         return found
 
-    def update_session(self, session_id: str, body: "SessionPatch", *, if_match: str | None = None) -> "Session":
+    def update_session(self, session_id: str, body: "SessionPatch", *, if_match: int | str | None = None) -> "Session":
         """Change a session:"""
         found: "Session" = self._call("PATCH", path("/v1/sessions/{}", session_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_session(self, session_id: str, *, if_match: str | None = None) -> None:
+    def delete_session(self, session_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a session and its messages."""
         self._call("DELETE", path("/v1/sessions/{}", session_id), headers={"If-Match": if_match})
 
-    def append_messages(self, session_id: str, body: "MessagesAppend", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Appended":
+    def append_messages(self, session_id: str, body: "MessagesAppend", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Appended":
         """Append messages in order, all or none."""
         found: "Appended" = self._call("POST", path("/v1/sessions/{}/messages", session_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1431,7 +1434,7 @@ class Recalld(SyncBase):
         found: "PageMessage" = self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
         return found
 
-    def clear_messages(self, session_id: str, *, if_match: str | None = None) -> "Deleted":
+    def clear_messages(self, session_id: str, *, if_match: int | str | None = None) -> "Deleted":
         """A clean slate:"""
         found: "Deleted" = self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
         return found
@@ -1441,7 +1444,7 @@ class Recalld(SyncBase):
         found: "SessionContext" = self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
         return found
 
-    def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
+    def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
         """End the conversation:"""
         found: "Operation" = self._call("POST", path("/v1/sessions/{}/end", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1456,7 +1459,7 @@ class Recalld(SyncBase):
         found: "FactSearchResult" = self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Say that something is true."""
         found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1466,7 +1469,7 @@ class Recalld(SyncBase):
         found: "PageFact" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "FactBatchAsserted":
+    def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
         """Assert up to 500 facts, in their order:"""
         found: "FactBatchAsserted" = self._call("POST", "/v1/facts/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1476,7 +1479,7 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("GET", path("/v1/facts/{}", fact_id))
         return found
 
-    def delete_fact(self, fact_id: str, *, if_match: str | None = None) -> None:
+    def delete_fact(self, fact_id: str, *, if_match: int | str | None = None) -> None:
         """Remove an assertion and its history as if it had never been made."""
         self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
@@ -1485,19 +1488,19 @@ class Recalld(SyncBase):
         found: "PageFact" = self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+    def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Take back what should not have been said:"""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_entities(self, *, prefix: str | None = None, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
+    def list_entities(self, *, prefix: str | None = None, limit: int | None = None, cursor: str | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
         """Whom and what the facts are about."""
-        found: "EntityList" = self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        found: "EntityList" = self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "cursor": cursor, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
     def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
@@ -1515,12 +1518,12 @@ class Recalld(SyncBase):
         found: "Extracted" = self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
+    def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
         """Write the session's summary anew from all its messages."""
         found: "Operation" = self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+    def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Begin a task."""
         found: "Task" = self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1535,36 +1538,36 @@ class Recalld(SyncBase):
         found: "Task" = self._call("GET", path("/v1/tasks/{}", task_id))
         return found
 
-    def update_task(self, task_id: str, body: "TaskPatch", *, if_match: str | None = None) -> "Task":
+    def update_task(self, task_id: str, body: "TaskPatch", *, if_match: int | str | None = None) -> "Task":
         """Change a task."""
         found: "Task" = self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_task(self, task_id: str, *, if_match: str | None = None) -> None:
+    def delete_task(self, task_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a task and its checkpoints."""
         self._call("DELETE", path("/v1/tasks/{}", task_id), headers={"If-Match": if_match})
 
-    def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: str | None = None) -> "Task":
+    def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: int | str | None = None) -> "Task":
         """Merge into the context (JSON merge patch, RFC 7396):"""
         found: "Task" = self._call("PATCH", path("/v1/tasks/{}/context", task_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def put_task_plan(self, task_id: str, body: "Plan", *, if_match: str | None = None) -> "Task":
+    def put_task_plan(self, task_id: str, body: "Plan", *, if_match: int | str | None = None) -> "Task":
         """Replace the plan."""
         found: "Task" = self._call("PUT", path("/v1/tasks/{}/plan", task_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def update_task_step(self, task_id: str, index: int, body: "StepPatch", *, if_match: str | None = None) -> "Task":
+    def update_task_step(self, task_id: str, index: int, body: "StepPatch", *, if_match: int | str | None = None) -> "Task":
         """Set a step's status and result."""
         found: "Task" = self._call("PATCH", path("/v1/tasks/{}/plan/{}", task_id, index), body=body, headers={"If-Match": if_match})
         return found
 
-    def add_task_note(self, task_id: str, body: "NoteIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Jotted":
+    def add_task_note(self, task_id: str, body: "NoteIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Jotted":
         """Jot down a note."""
         found: "Jotted" = self._call("POST", path("/v1/tasks/{}/scratchpad", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+    def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Add a piece of evidence."""
         found: "Task" = self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1574,7 +1577,7 @@ class Recalld(SyncBase):
         found: "WorkingMemory" = self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
-    def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Checkpoint":
+    def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Checkpoint":
         """Keep the task's state as it is now."""
         found: "Checkpoint" = self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1589,12 +1592,12 @@ class Recalld(SyncBase):
         found: "Checkpoint" = self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
         return found
 
-    def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+    def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
         found: "Task" = self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def log_action(self, body: "ActionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Action":
+    def log_action(self, body: "ActionCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Action":
         """Log what an agent did:"""
         found: "Action" = self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1604,7 +1607,7 @@ class Recalld(SyncBase):
         found: "PageAction" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "ActionBatchCreated":
+    def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
         """Log up to 500 actions:"""
         found: "ActionBatchCreated" = self._call("POST", "/v1/actions/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1624,12 +1627,12 @@ class Recalld(SyncBase):
         found: "Action" = self._call("GET", path("/v1/actions/{}", action_id))
         return found
 
-    def give_feedback(self, action_id: str, body: "Feedback", *, if_match: str | None = None) -> "Action":
+    def give_feedback(self, action_id: str, body: "Feedback", *, if_match: int | str | None = None) -> "Action":
         """Say how it was:"""
         found: "Action" = self._call("PATCH", path("/v1/actions/{}/feedback", action_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def create_procedure(self, body: "ProcedureCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Procedure":
+    def create_procedure(self, body: "ProcedureCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Procedure":
         """Keep how something is done."""
         found: "Procedure" = self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1649,12 +1652,12 @@ class Recalld(SyncBase):
         found: "Procedure" = self._call("GET", path("/v1/procedures/{}", procedure_id))
         return found
 
-    def update_procedure(self, procedure_id: str, body: "ProcedurePatch", *, if_match: str | None = None) -> "Procedure":
+    def update_procedure(self, procedure_id: str, body: "ProcedurePatch", *, if_match: int | str | None = None) -> "Procedure":
         """Refine a procedure:"""
         found: "Procedure" = self._call("PATCH", path("/v1/procedures/{}", procedure_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_procedure(self, procedure_id: str, *, if_match: str | None = None) -> None:
+    def delete_procedure(self, procedure_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a procedure, its vector and its history."""
         self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
 
@@ -1663,7 +1666,7 @@ class Recalld(SyncBase):
         found: "PageProcedureVersion" = self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "OutcomeRecorded":
+    def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "OutcomeRecorded":
         """Say whether it worked this time."""
         found: "OutcomeRecorded" = self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1678,17 +1681,17 @@ class Recalld(SyncBase):
         found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id))
         return found
 
-    def put_profile(self, user_id: str, body: "Profile", *, if_match: str | None = None) -> "StoredProfile":
+    def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
         """Replace the profile."""
         found: "StoredProfile" = self._call("PUT", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: str | None = None) -> "StoredProfile":
+    def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: int | str | None = None) -> "StoredProfile":
         """Add to the profile:"""
         found: "StoredProfile" = self._call("PATCH", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def add_interaction(self, user_id: str, body: "InteractionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Interaction":
+    def add_interaction(self, user_id: str, body: "InteractionIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Interaction":
         """Note a conversation in a line; the last 50 are kept."""
         found: "Interaction" = self._call("POST", path("/v1/users/{}/interactions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1698,7 +1701,7 @@ class Recalld(SyncBase):
         found: "Interactions" = self._call("GET", path("/v1/users/{}/interactions", user_id))
         return found
 
-    def add_issue(self, user_id: str, body: "IssueIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Issue":
+    def add_issue(self, user_id: str, body: "IssueIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Issue":
         """Note a problem that the user has."""
         found: "Issue" = self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1708,12 +1711,12 @@ class Recalld(SyncBase):
         found: "PageIssue" = self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: str | None = None) -> "Issue":
+    def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: int | str | None = None) -> "Issue":
         """Set a problem's status."""
         found: "Issue" = self._call("PATCH", path("/v1/users/{}/issues/{}", user_id, issue_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def add_solution(self, user_id: str, body: "SolutionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Solution":
+    def add_solution(self, user_id: str, body: "SolutionIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Solution":
         """Note what fixed a problem."""
         found: "Solution" = self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1733,7 +1736,7 @@ class Recalld(SyncBase):
         found: "Receipt" = self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
-    def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Agent":
+    def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Agent":
         """Register an agent."""
         found: "Agent" = self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1748,12 +1751,12 @@ class Recalld(SyncBase):
         found: "Agent" = self._call("GET", path("/v1/agents/{}", agent_id))
         return found
 
-    def update_agent(self, agent_id: str, body: "AgentPatch", *, if_match: str | None = None) -> "Agent":
+    def update_agent(self, agent_id: str, body: "AgentPatch", *, if_match: int | str | None = None) -> "Agent":
         """Change an agent; its memories fade by its own settings."""
         found: "Agent" = self._call("PATCH", path("/v1/agents/{}", agent_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_agent(self, agent_id: str, *, if_match: str | None = None) -> None:
+    def delete_agent(self, agent_id: str, *, if_match: int | str | None = None) -> None:
         """Delete an agent's settings and experience."""
         self._call("DELETE", path("/v1/agents/{}", agent_id), headers={"If-Match": if_match})
 
@@ -1762,7 +1765,7 @@ class Recalld(SyncBase):
         found: "Experience" = self._call("GET", path("/v1/agents/{}/experience", agent_id))
         return found
 
-    def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: str | None = None) -> "Experience":
+    def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: int | str | None = None) -> "Experience":
         """Add lessons; one that is known is seen once more."""
         found: "Experience" = self._call("PATCH", path("/v1/agents/{}/experience", agent_id), body=body, headers={"If-Match": if_match})
         return found
@@ -1812,12 +1815,12 @@ class Recalld(SyncBase):
         found: "ApiKey" = self._call("GET", path("/v1/keys/{}", key_id))
         return found
 
-    def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "CreatedKey":
+    def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "CreatedKey":
         """Make a key of the same rights in place of this one, which goes on for the overlap."""
         found: "CreatedKey" = self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "ApiKey":
+    def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1844,7 +1847,7 @@ class AsyncRecalld(AsyncBase):
         found: "SearchResult" = await self._call("POST", "/v1/memories/search", body=body)
         return found
 
-    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryCreated":
+    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryCreated":
         """Remember one thing."""
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1859,7 +1862,7 @@ class AsyncRecalld(AsyncBase):
         found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
 
-    async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "MemoryBatchCreated":
+    async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
         """Remember up to 500 things:"""
         found: "MemoryBatchCreated" = await self._call("POST", "/v1/memories/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1869,12 +1872,12 @@ class AsyncRecalld(AsyncBase):
         found: "Memory" = await self._call("GET", path("/v1/memories/{}", memory_id))
         return found
 
-    async def update_memory(self, memory_id: str, body: "MemoryPatch", *, if_match: str | None = None) -> "Memory":
+    async def update_memory(self, memory_id: str, body: "MemoryPatch", *, if_match: int | str | None = None) -> "Memory":
         """Change a memory:"""
         found: "Memory" = await self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_memory(self, memory_id: str, *, if_match: str | None = None) -> None:
+    async def delete_memory(self, memory_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
         await self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
 
@@ -1888,7 +1891,7 @@ class AsyncRecalld(AsyncBase):
         found: "Context" = await self._call("POST", "/v1/context", body=body)
         return found
 
-    async def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Session":
+    async def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Session":
         """Begin a conversation."""
         found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1903,16 +1906,16 @@ class AsyncRecalld(AsyncBase):
         found: "Session" = await self._call("GET", path("/v1/sessions/{}", session_id))
         return found
 
-    async def update_session(self, session_id: str, body: "SessionPatch", *, if_match: str | None = None) -> "Session":
+    async def update_session(self, session_id: str, body: "SessionPatch", *, if_match: int | str | None = None) -> "Session":
         """Change a session:"""
         found: "Session" = await self._call("PATCH", path("/v1/sessions/{}", session_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_session(self, session_id: str, *, if_match: str | None = None) -> None:
+    async def delete_session(self, session_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a session and its messages."""
         await self._call("DELETE", path("/v1/sessions/{}", session_id), headers={"If-Match": if_match})
 
-    async def append_messages(self, session_id: str, body: "MessagesAppend", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Appended":
+    async def append_messages(self, session_id: str, body: "MessagesAppend", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Appended":
         """Append messages in order, all or none."""
         found: "Appended" = await self._call("POST", path("/v1/sessions/{}/messages", session_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1922,7 +1925,7 @@ class AsyncRecalld(AsyncBase):
         found: "PageMessage" = await self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
         return found
 
-    async def clear_messages(self, session_id: str, *, if_match: str | None = None) -> "Deleted":
+    async def clear_messages(self, session_id: str, *, if_match: int | str | None = None) -> "Deleted":
         """A clean slate:"""
         found: "Deleted" = await self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
         return found
@@ -1932,7 +1935,7 @@ class AsyncRecalld(AsyncBase):
         found: "SessionContext" = await self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
         return found
 
-    async def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
+    async def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
         """End the conversation:"""
         found: "Operation" = await self._call("POST", path("/v1/sessions/{}/end", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1947,7 +1950,7 @@ class AsyncRecalld(AsyncBase):
         found: "FactSearchResult" = await self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Say that something is true."""
         found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1957,7 +1960,7 @@ class AsyncRecalld(AsyncBase):
         found: "PageFact" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "FactBatchAsserted":
+    async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
         """Assert up to 500 facts, in their order:"""
         found: "FactBatchAsserted" = await self._call("POST", "/v1/facts/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1967,7 +1970,7 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("GET", path("/v1/facts/{}", fact_id))
         return found
 
-    async def delete_fact(self, fact_id: str, *, if_match: str | None = None) -> None:
+    async def delete_fact(self, fact_id: str, *, if_match: int | str | None = None) -> None:
         """Remove an assertion and its history as if it had never been made."""
         await self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
@@ -1976,19 +1979,19 @@ class AsyncRecalld(AsyncBase):
         found: "PageFact" = await self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+    async def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Take back what should not have been said:"""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Fact":
+    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_entities(self, *, prefix: str | None = None, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
+    async def list_entities(self, *, prefix: str | None = None, limit: int | None = None, cursor: str | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
         """Whom and what the facts are about."""
-        found: "EntityList" = await self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        found: "EntityList" = await self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "cursor": cursor, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
     async def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
@@ -2006,12 +2009,12 @@ class AsyncRecalld(AsyncBase):
         found: "Extracted" = await self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "Operation":
+    async def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
         """Write the session's summary anew from all its messages."""
         found: "Operation" = await self._call("POST", path("/v1/sessions/{}/summarize", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+    async def create_task(self, body: "TaskCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Begin a task."""
         found: "Task" = await self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2026,36 +2029,36 @@ class AsyncRecalld(AsyncBase):
         found: "Task" = await self._call("GET", path("/v1/tasks/{}", task_id))
         return found
 
-    async def update_task(self, task_id: str, body: "TaskPatch", *, if_match: str | None = None) -> "Task":
+    async def update_task(self, task_id: str, body: "TaskPatch", *, if_match: int | str | None = None) -> "Task":
         """Change a task."""
         found: "Task" = await self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_task(self, task_id: str, *, if_match: str | None = None) -> None:
+    async def delete_task(self, task_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a task and its checkpoints."""
         await self._call("DELETE", path("/v1/tasks/{}", task_id), headers={"If-Match": if_match})
 
-    async def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: str | None = None) -> "Task":
+    async def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: int | str | None = None) -> "Task":
         """Merge into the context (JSON merge patch, RFC 7396):"""
         found: "Task" = await self._call("PATCH", path("/v1/tasks/{}/context", task_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def put_task_plan(self, task_id: str, body: "Plan", *, if_match: str | None = None) -> "Task":
+    async def put_task_plan(self, task_id: str, body: "Plan", *, if_match: int | str | None = None) -> "Task":
         """Replace the plan."""
         found: "Task" = await self._call("PUT", path("/v1/tasks/{}/plan", task_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def update_task_step(self, task_id: str, index: int, body: "StepPatch", *, if_match: str | None = None) -> "Task":
+    async def update_task_step(self, task_id: str, index: int, body: "StepPatch", *, if_match: int | str | None = None) -> "Task":
         """Set a step's status and result."""
         found: "Task" = await self._call("PATCH", path("/v1/tasks/{}/plan/{}", task_id, index), body=body, headers={"If-Match": if_match})
         return found
 
-    async def add_task_note(self, task_id: str, body: "NoteIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Jotted":
+    async def add_task_note(self, task_id: str, body: "NoteIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Jotted":
         """Jot down a note."""
         found: "Jotted" = await self._call("POST", path("/v1/tasks/{}/scratchpad", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+    async def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Add a piece of evidence."""
         found: "Task" = await self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2065,7 +2068,7 @@ class AsyncRecalld(AsyncBase):
         found: "WorkingMemory" = await self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
-    async def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Checkpoint":
+    async def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Checkpoint":
         """Keep the task's state as it is now."""
         found: "Checkpoint" = await self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2080,12 +2083,12 @@ class AsyncRecalld(AsyncBase):
         found: "Checkpoint" = await self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
         return found
 
-    async def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Task":
+    async def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
         found: "Task" = await self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def log_action(self, body: "ActionCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Action":
+    async def log_action(self, body: "ActionCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Action":
         """Log what an agent did:"""
         found: "Action" = await self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2095,7 +2098,7 @@ class AsyncRecalld(AsyncBase):
         found: "PageAction" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: str | None = None) -> "ActionBatchCreated":
+    async def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
         """Log up to 500 actions:"""
         found: "ActionBatchCreated" = await self._call("POST", "/v1/actions/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2115,12 +2118,12 @@ class AsyncRecalld(AsyncBase):
         found: "Action" = await self._call("GET", path("/v1/actions/{}", action_id))
         return found
 
-    async def give_feedback(self, action_id: str, body: "Feedback", *, if_match: str | None = None) -> "Action":
+    async def give_feedback(self, action_id: str, body: "Feedback", *, if_match: int | str | None = None) -> "Action":
         """Say how it was:"""
         found: "Action" = await self._call("PATCH", path("/v1/actions/{}/feedback", action_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def create_procedure(self, body: "ProcedureCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Procedure":
+    async def create_procedure(self, body: "ProcedureCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Procedure":
         """Keep how something is done."""
         found: "Procedure" = await self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2140,12 +2143,12 @@ class AsyncRecalld(AsyncBase):
         found: "Procedure" = await self._call("GET", path("/v1/procedures/{}", procedure_id))
         return found
 
-    async def update_procedure(self, procedure_id: str, body: "ProcedurePatch", *, if_match: str | None = None) -> "Procedure":
+    async def update_procedure(self, procedure_id: str, body: "ProcedurePatch", *, if_match: int | str | None = None) -> "Procedure":
         """Refine a procedure:"""
         found: "Procedure" = await self._call("PATCH", path("/v1/procedures/{}", procedure_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_procedure(self, procedure_id: str, *, if_match: str | None = None) -> None:
+    async def delete_procedure(self, procedure_id: str, *, if_match: int | str | None = None) -> None:
         """Delete a procedure, its vector and its history."""
         await self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
 
@@ -2154,7 +2157,7 @@ class AsyncRecalld(AsyncBase):
         found: "PageProcedureVersion" = await self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "OutcomeRecorded":
+    async def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "OutcomeRecorded":
         """Say whether it worked this time."""
         found: "OutcomeRecorded" = await self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2169,17 +2172,17 @@ class AsyncRecalld(AsyncBase):
         found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id))
         return found
 
-    async def put_profile(self, user_id: str, body: "Profile", *, if_match: str | None = None) -> "StoredProfile":
+    async def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
         """Replace the profile."""
         found: "StoredProfile" = await self._call("PUT", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: str | None = None) -> "StoredProfile":
+    async def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: int | str | None = None) -> "StoredProfile":
         """Add to the profile:"""
         found: "StoredProfile" = await self._call("PATCH", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def add_interaction(self, user_id: str, body: "InteractionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Interaction":
+    async def add_interaction(self, user_id: str, body: "InteractionIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Interaction":
         """Note a conversation in a line; the last 50 are kept."""
         found: "Interaction" = await self._call("POST", path("/v1/users/{}/interactions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2189,7 +2192,7 @@ class AsyncRecalld(AsyncBase):
         found: "Interactions" = await self._call("GET", path("/v1/users/{}/interactions", user_id))
         return found
 
-    async def add_issue(self, user_id: str, body: "IssueIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Issue":
+    async def add_issue(self, user_id: str, body: "IssueIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Issue":
         """Note a problem that the user has."""
         found: "Issue" = await self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2199,12 +2202,12 @@ class AsyncRecalld(AsyncBase):
         found: "PageIssue" = await self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: str | None = None) -> "Issue":
+    async def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: int | str | None = None) -> "Issue":
         """Set a problem's status."""
         found: "Issue" = await self._call("PATCH", path("/v1/users/{}/issues/{}", user_id, issue_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def add_solution(self, user_id: str, body: "SolutionIn", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Solution":
+    async def add_solution(self, user_id: str, body: "SolutionIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Solution":
         """Note what fixed a problem."""
         found: "Solution" = await self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2224,7 +2227,7 @@ class AsyncRecalld(AsyncBase):
         found: "Receipt" = await self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
-    async def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "Agent":
+    async def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Agent":
         """Register an agent."""
         found: "Agent" = await self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2239,12 +2242,12 @@ class AsyncRecalld(AsyncBase):
         found: "Agent" = await self._call("GET", path("/v1/agents/{}", agent_id))
         return found
 
-    async def update_agent(self, agent_id: str, body: "AgentPatch", *, if_match: str | None = None) -> "Agent":
+    async def update_agent(self, agent_id: str, body: "AgentPatch", *, if_match: int | str | None = None) -> "Agent":
         """Change an agent; its memories fade by its own settings."""
         found: "Agent" = await self._call("PATCH", path("/v1/agents/{}", agent_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_agent(self, agent_id: str, *, if_match: str | None = None) -> None:
+    async def delete_agent(self, agent_id: str, *, if_match: int | str | None = None) -> None:
         """Delete an agent's settings and experience."""
         await self._call("DELETE", path("/v1/agents/{}", agent_id), headers={"If-Match": if_match})
 
@@ -2253,7 +2256,7 @@ class AsyncRecalld(AsyncBase):
         found: "Experience" = await self._call("GET", path("/v1/agents/{}/experience", agent_id))
         return found
 
-    async def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: str | None = None) -> "Experience":
+    async def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: int | str | None = None) -> "Experience":
         """Add lessons; one that is known is seen once more."""
         found: "Experience" = await self._call("PATCH", path("/v1/agents/{}/experience", agent_id), body=body, headers={"If-Match": if_match})
         return found
@@ -2303,12 +2306,12 @@ class AsyncRecalld(AsyncBase):
         found: "ApiKey" = await self._call("GET", path("/v1/keys/{}", key_id))
         return found
 
-    async def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: str | None = None) -> "CreatedKey":
+    async def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "CreatedKey":
         """Make a key of the same rights in place of this one, which goes on for the overlap."""
         found: "CreatedKey" = await self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: str | None = None) -> "ApiKey":
+    async def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
