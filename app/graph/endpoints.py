@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 from app.facts.schemas import MAX_NAME
 from app.graph import schemas
 from app.graph.dependencies import InGraph, InSight
-from app.http.listing import Cursor, answer
+from app.http.listing import Cursor, Limit, answer
 from app.http.responses import problems
 from app.http.route import StrictRoute
 
@@ -21,7 +21,7 @@ async def list_entities(
     graph: InGraph,
     sight: InSight,
     prefix: Annotated[str, Query(max_length=MAX_NAME, description="Of the name, as it is compared.")] = "",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
     """Whom and what the facts are about. `agent_id`, `user_id` or both are required, and widened as in a search."""

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 927cfeb197ffed46feadf7c020f2ca55."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 312ff66882f2e0f0e72325db8d765a35."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
