@@ -128,7 +128,8 @@ class Owned(Schema):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         made = handler(core)
         named = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("agent_id", "user_id"))
-        handler.resolve_ref_schema(made)["anyOf"] = list(named)
+        # inside of allOf, since generators of clients take anyOf beside properties for a choice of shapes
+        handler.resolve_ref_schema(made)["allOf"] = [{"anyOf": list(named)}]
         return made
 
 

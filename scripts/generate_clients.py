@@ -59,9 +59,6 @@ def _lean(node: Any, names: bool = False) -> Any:
         return [_lean(one) for one in node]
     if not isinstance(node, dict):
         return node
-    if not names and "properties" in node and "anyOf" in node:
-        # As it stands, TypeScript's generator takes it for a choice of shapes.
-        node = {name: value for name, value in node.items() if name != "anyOf"} | {"allOf": [{"anyOf": node["anyOf"]}]}
     kept = {name: value for name, value in node.items() if names or name not in _NOISE}
     return {name: _lean(value, name in ("properties", "schemas", "paths")) for name, value in kept.items()}
 

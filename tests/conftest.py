@@ -94,11 +94,11 @@ class TestParts(RealParts):
     """Real parts but for the clock; `wrap` may put something around the embedder, `wrap_store` around the store."""
 
     __test__ = False
+    wrap: Callable[[Embedder], Embedder] = staticmethod(lambda embedder: embedder)
+    wrap_store: Callable[[Store], Store] = staticmethod(lambda store: store)
 
     def __init__(self, model: OnnxModel, clock: TurnedClock) -> None:
         self._model, self._clock = RememberingModel(model), clock
-        self.wrap: Callable[[Embedder], Embedder] = lambda embedder: embedder
-        self.wrap_store: Callable[[Store], Store] = lambda store: store
 
     async def store(self, settings: Settings, dim: int) -> Store:
         return self.wrap_store(await super().store(settings, dim))

@@ -28,10 +28,10 @@ DATABASE_PREFIX = "recalld_test_"
 META = "recalld_meta"
 START_SECONDS = 30
 STOP_SECONDS = 10
-# SecantusDB 0.7.0b3 deadlocks where mongod does not: an updateMany holds its collection while it waits for a transaction
-# that wrote one of the documents; a statement that waits for the collection holds its own transaction; and whoever asks
-# for any transaction waits for that one, the registry in hand. So an updateMany lets go between its tries, and nobody
-# waits for a statement under way.
+# SecantusDB 0.7.0b3 deadlocks where mongod does not: an updateMany holds its collection while it waits for a
+# transaction that wrote one of the documents; a statement that waits for the collection holds its own transaction; and
+# whoever asks for any transaction waits for that one, the registry in hand. So an updateMany lets go between its tries,
+# and nobody waits for a statement under way.
 _SERVE = """
 import os, sys, threading
 from secantus.cli import main

@@ -22,9 +22,14 @@ async def test_what_is_absent_stays_and_null_clears(api: httpx.AsyncClient) -> N
     assert (await api.get(path)).json() == body
 
 
-@pytest.mark.parametrize(
-    "field", ["content", "memory_type", "importance", "trust", "tags", "metadata", "pinned", "status"]
-)
+async def test_null_empties_lists_and_objects(api: httpx.AsyncClient) -> None:
+    path = await path_of(api, "x", tags=["t"], metadata={"a": 1})
+    cleared = (await api.patch(path, json={"tags": None, "metadata": None})).json()
+    assert (cleared["tags"], cleared["metadata"], cleared["version"]) == ([], {}, 2)
+    assert (await api.get("/v1/memories", params={"tag": "t"})).json()["items"] == []
+
+
+@pytest.mark.parametrize("field", ["content", "memory_type", "importance", "trust", "pinned", "status"])
 async def test_null_where_nothing_can_be_empty_is_refused(api: httpx.AsyncClient, field: str) -> None:
     path = await path_of(api, "x")
     problem(await api.patch(path, json={field: None}), 422, "invalid", f"/{field}")
