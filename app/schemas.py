@@ -14,6 +14,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
+    StringConstraints,
     model_validator,
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
@@ -97,6 +98,7 @@ Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"fo
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$", examples=["user-456"])]
 WHOLE = BeforeValidator(_whole)
 """For integers, strict and with their bounds before it: 50.0 is one, as JSON Schema has it, "50" and true are none."""
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]

@@ -6,13 +6,12 @@ from pydantic import Field, JsonValue, StringConstraints
 
 from app.actions.models import INTERNAL
 from app.memories.schemas import TookMs
-from app.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Timestamp, TopK, example
+from app.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
 from app.storage.collection import Doc
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
 Words = Annotated[list[Word], Field(max_length=64)]
 Outcome = Literal["success", "failure", "partial"]
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 GroupBy = Literal["action_type", "tool", "day"]
 
 

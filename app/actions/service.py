@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta, tzinfo
+from functools import partial
 from typing import Any
 
 import orjson
@@ -12,9 +13,8 @@ from app.actions.models import ACTIONS
 from app.actions.schemas import ActionCreate, ActionSearch, Feedback, render
 from app.actions.statistics import Tally, grouping
 from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, changed
 from app.ids import new_id
 from app.jobs import operations
 from app.jobs.kinds import CONSOLIDATION
@@ -25,7 +25,7 @@ from app.memories.repository import of_pair
 from app.schemas import same
 from app.storage.collection import Change, Doc
 from app.storage.filters import Absent, Eq, Filter, Has, Range, both
-from app.storage.repository import Listing, Repository
+from app.storage.repository import Listing, Repository, pages
 from app.storage.text import content_hash
 
 BATCH = 500
@@ -106,13 +106,11 @@ class ActionService:
         where = both(_listed(asked), Range("timestamp", ge=since))
         group = grouping(group_by, zone) if group_by else None
         total, groups = Tally(), defaultdict[str, Tally](Tally)
-        after = None
-        while docs := await self._actions.find(where, order="asc", after=after, limit=BATCH):
+        async for docs in pages(partial(self._actions.find, where), ACTIONS, BATCH):
             for doc in docs:
                 total.add(doc)
                 if group:
                     groups[group(doc)].add(doc)
-            after = ACTIONS.after(docs[-1])
             await asyncio.sleep(0)  # others have their turn between batches
         return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
 

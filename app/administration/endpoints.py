@@ -71,14 +71,7 @@ async def asked(
     since: Annotated[Timestamp | None, Query()] = None,
     until: Annotated[Timestamp | None, Query(description="Before this.")] = None,
 ) -> dict[str, Any]:
-    return {
-        "key_id": key_id,
-        "action": action,
-        "user_id": user_id,
-        "record_id": record_id,
-        "since": since,
-        "until": until,
-    }
+    return dict(locals())
 
 
 @audit_router.get("", response_model=Page[schemas.AuditEntry], responses=problems(), openapi_extra=ADMIN)

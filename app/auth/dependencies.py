@@ -26,11 +26,6 @@ async def resources(request: Request) -> Resources:
     return held_of(request)
 
 
-async def principal(request: Request) -> Principal:
-    found: Principal = request.scope["state"]["principal"]
-    return found
-
-
 def calling(request: Request) -> tuple[Resources, Principal]:
     """What the route class has settled; one look instead of a dependency for each part."""
     state = request.scope["state"]
@@ -38,7 +33,6 @@ def calling(request: Request) -> tuple[Resources, Principal]:
 
 
 InResources = Annotated[Resources, Depends(resources)]
-Caller = Annotated[Principal, Depends(principal)]
 
 _HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 

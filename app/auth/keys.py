@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 
 from app.audit.trail import Actor, entries
@@ -14,12 +15,13 @@ from app.auth.models import API_KEYS
 from app.auth.principal import VERBS, Principal
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import Conflict, Invalid, NotFound, Unauthorized, invalid
+from app.ids import IDENTIFIER
 from app.storage.collection import Change, CommitConflict, Doc, Insert, Store, Update
+from app.storage.repository import pages
 from app.storage.scope import SYSTEM, Scope
 
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 COMMAND_LINE = "cli"
-_IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class NewKey:
     def check(self) -> None:
         """Raises Invalid, naming the field."""
         for pointer, values in (("/tenant", [self.tenant]), ("/agents", self.agents), ("/users", self.users)):
-            if not all(_IDENTIFIER.fullmatch(value) for value in values):
+            if not all(IDENTIFIER.fullmatch(value) for value in values):
                 raise invalid(pointer, "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
         if not self.name.strip():
             raise invalid("/name", "must not be empty")
@@ -171,12 +173,8 @@ class Keys:
         return doc["revoked_at"] is None and (expires is None or parse_rfc3339(expires) > self._clock.now())
 
     async def list(self, tenant: str | None = None) -> list[Doc]:
-        docs: list[Doc] = []
-        from_here = None
-        while page := await self._store.find(API_KEYS, SYSTEM, order="asc", after=from_here, limit=100):
-            docs += page
-            from_here = API_KEYS.after(page[-1])
-        return [public(doc) for doc in docs if tenant in (None, doc["tenant"])]
+        found = pages(partial(self._store.find, API_KEYS, SYSTEM), API_KEYS, 100)
+        return [public(doc) async for docs in found for doc in docs if tenant in (None, doc["tenant"])]
 
 
 def public(doc: Doc) -> Doc:

@@ -1,6 +1,5 @@
 """`recalld export`: a tenant as a file of lines, from any engine, for `recalld import` into any."""
 
-import asyncio
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -16,17 +15,17 @@ from rich.progress import Progress
 
 from app.auth.models import API_KEYS
 from app.cli.output import AsJson, as_json
+from app.cli.running import on_store
 from app.clock import SystemClock, rfc3339
 from app.errors import RecalldError
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.operations import ENDED
 from app.memories.models import MOVES, PENDING
-from app.settings import Settings
 from app.storage.collection import Collection, Doc
 from app.storage.packed import Packed
 from app.storage.transfer import MovableStore, Record, Total, digest, exported
-from app.wiring import COLLECTIONS, open_store
+from app.wiring import COLLECTIONS
 
 Line: TypeAlias = dict[str, Any]
 
@@ -93,19 +92,11 @@ def export(
 ) -> None:
     """Write everything of a tenant, vectors included, as lines of JSON; without its keys. What is written meanwhile may
     be in it or not."""
-    found = asyncio.run(on_movable(lambda store: write(store, file, tenant)))
+    found = on_store(lambda store: write(store, file, tenant))
     if as_json_:
         as_json({"file": str(file), "tenant": tenant, "records": found.records, "hash": found.hash()})
     else:
         print(f"{found.records} records of {tenant}, hash {found.hash()}")
-
-
-async def on_movable(work: Any) -> Any:
-    store = await open_store(Settings(), dim=1)
-    try:
-        return await work(store)
-    finally:
-        await store.close()
 
 
 async def write(store: MovableStore, file: Path, tenant: str) -> Sum:

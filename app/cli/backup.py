@@ -1,34 +1,26 @@
 """`recalld backup` and `recalld restore`."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from app.cli.output import AsJson, as_json
+from app.cli.running import on_store
 from app.settings import Settings
 from app.storage.opening import restore_store
-from app.wiring import open_store, where_of
+from app.wiring import where_of
 
 
 def backup(
     file: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.")], as_json_: AsJson = False
 ) -> None:
     """Write the whole store into one file, as it is at one moment. Services may go on writing."""
-    size = asyncio.run(_backup(file))
+    size = on_store(lambda store: store.backup(file))
     if as_json_:
         as_json({"file": str(file), "bytes": size})
     else:
         print(f"{file}: {size:,} bytes")
-
-
-async def _backup(file: Path) -> int:
-    store = await open_store(Settings(), dim=1, existing=True)
-    try:
-        return await store.backup(file)
-    finally:
-        await store.close()
 
 
 def restore(

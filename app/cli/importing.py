@@ -1,21 +1,20 @@
 """`recalld import`: takes in what `recalld export` wrote, line by line."""
 
-import asyncio
-import re
 from base64 import b64decode
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from app.cli.archive import BY_NAME, FORMAT, ArchiveRefused, Line, named, on_movable, summed
-from app.cli.output import AsJson, as_json, table
+from app.cli.archive import BY_NAME, FORMAT, ArchiveRefused, Line, named, summed
+from app.cli.output import as_json, table
+from app.cli.running import on_store
 from app.clock import SystemClock, rfc3339
 from app.errors import StoreUnavailable
+from app.ids import IDENTIFIER
 from app.memories.pending import note
 from app.storage.collection import Change, Collection, CommitConflict, Kind
 from app.storage.filters import value_at
@@ -24,7 +23,6 @@ from app.storage.transfer import Counter, MovableStore, Record
 
 BATCH = 200
 SHOWN = 20
-TENANT = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _KINDS: dict[Kind, tuple[type, ...]] = {
     "text": (str,),
     "time": (str,),
@@ -48,14 +46,10 @@ class Report:
         return not self.bad and self.expected == self.found
 
 
-def import_(
-    file: Annotated[Path, typer.Argument(help="What `recalld export` wrote.")],
-    tenant: Annotated[str | None, typer.Option(help="Under another tenant's name than the file's.")] = None,
-    as_json_: AsJson = False,
-) -> None:
+def import_(file: Path, tenant: str | None, *, as_json_: bool) -> None:
     """Take in a tenant. What is there already stays, so that an import that was cut short is simply run again; lines
     that cannot be read are told by their numbers, and the others are taken in."""
-    report = asyncio.run(on_movable(lambda store: read(store, file, tenant)))
+    report = on_store(lambda store: read(store, file, tenant))
     if as_json_:
         bad = [{"line": number, "detail": detail} for number, detail in report.bad]
         told = {name: getattr(report, name) for name in ("tenant", "lines", "new", "expected", "found")}
@@ -120,7 +114,7 @@ class _Import:
         if not known:
             raise ArchiveRefused("The file does not begin as an export of this version does.")
         self._report.tenant = self._given if self._tenant is None else self._tenant
-        if not (TENANT.fullmatch(self._given) and TENANT.fullmatch(self._report.tenant)):
+        if not (IDENTIFIER.fullmatch(self._given) and IDENTIFIER.fullmatch(self._report.tenant)):
             raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
 
     async def _take(self, line: Any) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from app.settings import Settings
-from app.storage.collection import Store
+from app.storage.transfer import MovableStore
 from app.wiring import open_store
 
 T = TypeVar("T")
 
 
-def on_store(work: Callable[[Store], Awaitable[T]], *, existing: bool = False) -> T:
+def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = False) -> T:
     """Opens the store, without the model, and closes it again. Raises StoreUnavailable; with `existing` where there is
     none yet, too."""
 

@@ -6,6 +6,7 @@ somebody has changed one of them since, the whole note stays as it is.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from app.clock import Clock, parse_rfc3339, rfc3339
@@ -20,6 +21,7 @@ from app.procedures.repository import COUNTED, ProcedureRepository
 from app.profiles.models import AGENTS, USERS
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, Order, Store, Update
 from app.storage.filters import Eq, both
+from app.storage.repository import pages
 from app.storage.scope import Scope
 
 Plan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
@@ -144,11 +146,9 @@ class Deeds:
 
     async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[Doc]:
         """Notes of deeds that changed something, the last first; of those that were taken back, the first."""
-        after = None
         order: Order = "asc" if undone else "desc"
         where = both(Eq("operation_id", operation_id), Eq("undone", undone))
-        while notes := await self._store.find(DERIVATIONS, tenant, where, order=order, after=after, limit=PAGE):
-            after = DERIVATIONS.after(notes[-1])
+        async for notes in pages(partial(self._store.find, DERIVATIONS, tenant, where), DERIVATIONS, PAGE, order):
             for note in notes:
                 if note["undo"]:
                     yield note
@@ -177,7 +177,7 @@ class Deeds:
         if collection is MEMORIES:
             return MemoryRepository(self._store, scope).remove([doc])
         if collection is PROCEDURES:
-            return ProcedureRepository(self._store, scope).remove(doc)
+            return ProcedureRepository(self._store, scope).remove([doc])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
 
     def _restored(self, doc: Doc, collection: Collection, step: Doc) -> list[Change]:

@@ -6,11 +6,10 @@ from fastapi import APIRouter, Path, Response
 
 from app.consolidation import schemas
 from app.consolidation.dependencies import InLearning
-from app.consolidation.service import Extraction
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, Plan
 from app.jobs.schemas import Operation
 from app.schemas import Identifier
 
@@ -24,12 +23,12 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
 async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, write: InWrite) -> Response:
     """Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
     Without a model: 409 `llm_not_configured`."""
-    heard: list[Extraction] = []
+    heard: list[Plan] = []
 
     async def plan() -> Outcome:
         if not heard:  # a plan that met a conflict is made again: the model is asked once
             heard.append(await learning.extract(body))
-        return await heard[0].outcome()
+        return await heard[0]()
 
     return await write(plan)
 

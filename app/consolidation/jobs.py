@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from app.consolidation import prompts, transcript
 from app.consolidation.deeds import commit_noted, undo_of
@@ -21,6 +22,7 @@ from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
 from app.storage.collection import Change, CommitConflict, Doc, Update
 from app.storage.filters import Eq, both
+from app.storage.repository import pages
 from app.storage.scope import Scope
 
 PAGE = 500
@@ -104,9 +106,8 @@ class ConversationJobs:
     async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.Line]) -> Talk:
         of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
         said: dict[int, Doc] = {}
-        after = None
-        while docs := await MemoryRepository(self._tools.store, scope).find(of_session, after=after, limit=PAGE):
-            after = MEMORIES.after(docs[-1])
+        memories = MemoryRepository(self._tools.store, scope)
+        async for docs in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
             said |= {doc["source"]["message_seq"]: doc for doc in docs}
             if min(said) <= lines[0].seq:
                 break

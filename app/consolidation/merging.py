@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.clock import rfc3339, to_ms
 from app.consolidation import duplicates
@@ -16,6 +17,7 @@ from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.storage.collection import Change, CommitConflict, Doc
 from app.storage.filters import Eq, both
+from app.storage.repository import pages
 from app.storage.scope import Scope
 
 PAGE = 200
@@ -69,9 +71,7 @@ class Merging:
         memories = MemoryRepository(self._tools.store, scope)
         where = both(of_pair(agent, user), duplicates.candidates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}
-        after = None
-        while docs := await memories.find(where, order="asc", after=after, limit=PAGE):
-            after = MEMORIES.after(docs[-1])
+        async for docs in pages(partial(memories.find, where), MEMORIES, PAGE):
             for doc in docs:
                 seen.setdefault(duplicates.sameness(doc), []).append(doc["memory_id"])
         found: list[Group] = []
@@ -94,10 +94,9 @@ class Merging:
 
     async def before(self, run: Run) -> Merged:
         """What earlier attempts of the run did."""
-        merged, after = Merged(), None
+        merged = Merged()
         where = Eq("operation_id", str(run.lease.job.operation_id))
-        while notes := await run.store.find(DERIVATIONS, run.tenant, where, order="asc", after=after, limit=PAGE):
-            after = DERIVATIONS.after(notes[-1])
+        async for notes in pages(partial(run.store.find, DERIVATIONS, run.tenant, where), DERIVATIONS, PAGE):
             for note in notes:
                 if MERGED in note["result"]:
                     merged.add(note["result"][MERGED])

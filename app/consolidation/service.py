@@ -1,22 +1,20 @@
 """What callers may ask of learning."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.audit.tombstones import Tombstones
 from app.clock import rfc3339
 from app.consolidation import transcript
-from app.consolidation.deeds import Plan
 from app.consolidation.parts import Memories, Talk
 from app.consolidation.schemas import ExtractRequest
 from app.consolidation.tools import Tools
 from app.errors import Conflict, invalid
 from app.idempotency.precondition import Precondition
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, Plan
 from app.jobs import operations
 from app.jobs.kinds import SUMMARIZE
 from app.llm.llm import LLM, configured
 from app.sessions.repository import SessionRepository
-from app.storage.collection import Change, Doc
 from app.storage.scope import Scope
 
 
@@ -36,8 +34,9 @@ class Learning:
         answer, changes = operations.start(self._scope, SUMMARIZE, payload, now, **owner)
         return Outcome(answer, changes, 202)
 
-    async def extract(self, body: ExtractRequest) -> "Extraction":
-        """Asks the model. Raises what its client raises: nothing was stored then."""
+    async def extract(self, body: ExtractRequest) -> Plan:
+        """Asks the model: a plan that is made anew on conflict, and never asks again. Raises what its client raises:
+        nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
         begun = rfc3339(self._tools.clock.now())
@@ -49,15 +48,16 @@ class Learning:
         ]
         plan = part.plan(self._tools, talk, llm, heard)
 
-        async def unless_erased() -> tuple[Doc, list[Change]]:
+        async def unless_erased() -> Outcome:
             """What was heard of a user who was erased while the model read is not written."""
-            planned = await plan()
+            result, changes = await plan()
             erased = Tombstones(self._tools.store, self._scope.tenant)
             if body.user_id is not None and await erased.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")
-            return planned
+            shown = {name: result[name] for name in ("items", "created", "superseded", "dropped")}
+            return Outcome({**shown, "llm": budget.spent}, changes, 201)
 
-        return Extraction(unless_erased, budget.spent)
+        return unless_erased
 
     def _lines(self, body: ExtractRequest) -> list[transcript.Line]:
         now = rfc3339(self._tools.clock.now())
@@ -69,16 +69,3 @@ class Learning:
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines
-
-
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """What the model said: a plan that is made anew on conflict, and never asks again."""
-
-    plan: Plan
-    spent: Doc
-
-    async def outcome(self) -> Outcome:
-        result, changes = await self.plan()
-        shown = {name: result[name] for name in ("items", "created", "superseded", "dropped")}
-        return Outcome({**shown, "llm": self.spent}, changes, 201)

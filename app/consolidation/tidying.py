@@ -5,9 +5,9 @@ something to do: what it does can be seen, and undone, one by one. By hand it do
 one.
 """
 
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from app.actions.models import ACTIONS
@@ -28,6 +28,7 @@ from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.collection import Collection, CommitConflict, Doc, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Not, Range, both
+from app.storage.repository import pages
 from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
@@ -115,11 +116,13 @@ class TidyingJobs:
         """What can be undone no longer is not kept for it."""
         past = Range("created_at", lt=rfc3339(self._tools.clock.now() - timedelta(days=self._undo_days + 1)))
         ended = 0
-        async for note in self._all(DERIVATIONS, None, both(past, Not(Absent("operation_id")))):
-            fields: Doc = {"operation_id": None, "undo": []}
-            with suppress(CommitConflict):  # it has just gone, with whom it was about
-                await run.commit([Update(DERIVATIONS, note["tenant_id"], note["derivation_id"], set=fields)])
-                ended += 1
+        find = partial(self._tools.store.find, DERIVATIONS, None, both(past, Not(Absent("operation_id"))))
+        async for notes in pages(find, DERIVATIONS, PAGE):
+            for note in notes:
+                fields: Doc = {"operation_id": None, "undo": []}
+                with suppress(CommitConflict):  # it has just gone, with whom it was about
+                    await run.commit([Update(DERIVATIONS, note["tenant_id"], note["derivation_id"], set=fields)])
+                    ended += 1
         return ended
 
     async def _start(self, run: Run, pair: Owner) -> None:
@@ -139,15 +142,9 @@ class TidyingJobs:
         return await self._pairs(ACTIONS, tenant, waiting(where))
 
     async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[Owner]:
-        docs = self._all(collection, tenant, where)
-        return list({Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None async for doc in docs})
-
-    async def _all(self, collection: Collection, tenant: str | None, where: Filter) -> AsyncIterator[Doc]:
-        after = None
-        while docs := await self._tools.store.find(collection, tenant, where, order="asc", after=after, limit=PAGE):
-            after = collection.after(docs[-1])
-            for doc in docs:
-                yield doc
+        found = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
+        pairs = {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None async for docs in found for doc in docs}
+        return list(pairs)
 
 
 def _asked(payload: Doc) -> Filter:

@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from app.schemas import WHOLE, Count, Identifier, Schema, Share, Timestamp, example
+from app.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, example
 
 Intent = Literal["general", "recall", "execute"]
 SectionName = Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 MemoryRole = Literal["user", "developer", "system"]
 
 

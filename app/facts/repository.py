@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from app.facts.models import FACT_GROUPS, FACTS
 from app.facts.rules import OPEN_END, OPEN_START, Cardinality, Span
 from app.memories.pending import note
 from app.storage.collection import Change, Delete, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
 from app.storage.filters import Absent, Eq, Filter, In, Not, Or, Range, both
-from app.storage.repository import Listing, Repository
+from app.storage.repository import Listing, Repository, pages
 from app.storage.scope import Scope
 
 AT_ONCE = 500
@@ -52,14 +53,7 @@ class FactRepository(Repository):
         return not await self.store.find(FACTS, self.scope.tenant, others, limit=1)
 
     async def _all(self, where: Filter) -> list[Doc]:
-        found: list[Doc] = []
-        while page := await self.find(
-            where, order="asc", after=FACTS.after(found[-1]) if found else None, limit=AT_ONCE
-        ):
-            found += page
-            if len(page) < AT_ONCE:
-                break
-        return found
+        return [doc async for docs in pages(partial(self.find, where), FACTS, AT_ONCE) for doc in docs]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from app.facts.rules import Cardinality, Policy
 from app.memories.schemas import Source, TookMs
-from app.schemas import Flag, Identifier, Owned, Schema, Share, Timestamp, TopK, example
+from app.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
 from app.storage.collection import Doc
 
 MAX_NAME = 256
@@ -17,7 +17,6 @@ ENTITY_CHARACTERS = 64
 ObjectType = Literal["entity", "literal"]
 Status = Literal["active", "superseded", "retracted", "disputed"]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 _FIGURE = re.compile(
     r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:[%€$£¥]|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from app.clock import rfc3339
+from app.ids import IDENTIFIER
 
 Json: TypeAlias = dict[str, Any]
 Kind: TypeAlias = Literal["memory", "fact", "message"]
 
-_IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _OTHER = re.compile(r"[^A-Za-z0-9._:@-]+")
 MAX_TAG = 128
 MAX_KEY = 256
@@ -55,7 +55,7 @@ class Owner:
         """Raises Unreadable where nobody is named, or by no identifier."""
         owner = {"agent_id": agent_id or self.agent_id, "user_id": user_id or self.user_id}
         for name, value in owner.items():
-            if value is not None and not (isinstance(value, str) and _IDENTIFIER.fullmatch(value)):
+            if value is not None and not (isinstance(value, str) and IDENTIFIER.fullmatch(value)):
                 raise Unreadable(f"its {name} is no identifier here (1 to 128 of A-Z a-z 0-9 . _ : @ -)")
         if owner["agent_id"] is None and owner["user_id"] is None:
             raise Unreadable("it names neither user nor agent: say which with --user or --agent")

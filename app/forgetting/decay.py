@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.clock import Clock, rfc3339, to_ms
@@ -11,6 +12,7 @@ from app.memories.strength import DEFAULT_DECAY, Decay, importance
 from app.profiles.models import AGENTS
 from app.storage.collection import Doc, Store
 from app.storage.filters import EVERYTHING, And, Eq, Filter, In, Not, Or
+from app.storage.repository import pages
 from app.storage.rules import Fade
 from app.storage.scope import SYSTEM
 
@@ -55,9 +57,7 @@ class DecayJob:
         now_ms = to_ms(self._clock.now())
         before, after, seen = [0] * BARS, [0] * BARS, 0
         for share in await self._shares(tenant):
-            place = None
-            while docs := await self._store.find(MEMORIES, tenant, share.where, order="asc", after=place, limit=BATCH):
-                place = MEMORIES.after(docs[-1])
+            async for docs in pages(partial(self._store.find, MEMORIES, tenant, share.where), MEMORIES, BATCH):
                 for doc in docs:
                     faded = importance(
                         doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], share.decay
@@ -71,19 +71,13 @@ class DecayJob:
     async def _shares(self, tenant: str | None) -> list[Share]:
         """Every memory is in one of them, and in one only."""
         own: dict[Decay, dict[str, list[str]]] = {}
-        async for doc in self._agents(tenant):
-            if (decay := decay_of(doc)) != DEFAULT_DECAY:
-                own.setdefault(decay, {}).setdefault(doc["tenant_id"], []).append(doc["agent_id"])
+        async for docs in pages(partial(self._store.find, AGENTS, tenant), AGENTS, BATCH):
+            for doc in docs:
+                if (decay := decay_of(doc)) != DEFAULT_DECAY:
+                    own.setdefault(decay, {}).setdefault(doc["tenant_id"], []).append(doc["agent_id"])
         named = {decay: _any_of([_agents_of(*one) for one in tenants.items()]) for decay, tenants in own.items()}
         rest = Share(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
         return [rest, *(Share(decay, where) for decay, where in named.items())]
-
-    async def _agents(self, tenant: str | None) -> Any:
-        place = None
-        while docs := await self._store.find(AGENTS, tenant, order="asc", after=place, limit=BATCH):
-            place = AGENTS.after(docs[-1])
-            for doc in docs:
-                yield doc
 
 
 def _agents_of(tenant: str, agents: list[str]) -> Filter:

@@ -1,7 +1,8 @@
 """What came of a user's records without being theirs: lessons, shared records, logs of what can be undone, jobs."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Set
+from collections.abc import Set
+from functools import partial
 from typing import Any
 
 from app.facts.models import FACT_GROUPS, FACTS
@@ -12,6 +13,7 @@ from app.profiles.merge import LESSONS
 from app.profiles.models import AGENTS
 from app.storage.collection import Change, Collection, CommitConflict, Delete, DeleteWhere, Doc, Store, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter
+from app.storage.repository import pages
 
 BATCH = 200
 SHARED: tuple[tuple[Collection, Collection | None], ...] = (
@@ -72,8 +74,10 @@ class Derived:
 
     async def _each(self, collection: Collection, where: Filter, plan: Any) -> int:
         done = 0
-        async for doc in self._all(collection, where):
-            done += await self._one(collection, doc, plan)
+        found = partial(self._store.find, collection, self._tenant, where)
+        async for docs in pages(found, collection, BATCH):
+            for doc in docs:
+                done += await self._one(collection, doc, plan)
         return done
 
     async def _one(self, collection: Collection, doc: Doc | None, plan: Any) -> int:
@@ -120,10 +124,3 @@ class Derived:
         if collection is FACTS:
             changes.append(Update(FACT_GROUPS, self._tenant, doc["group_id"], inc={"version": 1}))
         return 1, changes
-
-    async def _all(self, collection: Collection, where: Filter) -> AsyncIterator[Doc]:
-        place = None
-        while docs := await self._store.find(collection, self._tenant, where, order="asc", after=place, limit=BATCH):
-            place = collection.after(docs[-1])
-            for doc in docs:
-                yield doc

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import orjson
 
@@ -12,6 +13,7 @@ from app.clock import Clock, rfc3339
 from app.forgetting.erasure import owned
 from app.storage.collection import Collection, Doc, Store
 from app.storage.filters import Eq, both
+from app.storage.repository import pages
 from app.storage.scope import Scope
 
 BATCH = 100
@@ -38,11 +40,8 @@ class UserExport:
         counts: Counter[str] = Counter()
         where = both(Eq("user_id", user_id), self._scope.visible())
         for collection in self._collections:
-            place = None
-            while docs := await self._store.find(
-                collection, self._scope.tenant, where, order="asc", after=place, limit=BATCH
-            ):
-                place = collection.after(docs[-1])
+            find = partial(self._store.find, collection, self._scope.tenant, where)
+            async for docs in pages(find, collection, BATCH):
                 counts[collection.name] += len(docs)
                 yield b"".join(
                     _line({"type": "record", "collection": collection.name, "record": _shown(collection, doc)})

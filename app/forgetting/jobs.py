@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from app.actions.models import ACTIONS
@@ -27,6 +28,7 @@ from app.sessions.repository import SessionRepository
 from app.settings import RetentionSettings
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Store
 from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
+from app.storage.repository import pages
 from app.storage.scope import SYSTEM, Scope
 from app.tasks.models import TASKS
 from app.tasks.repository import TaskRepository
@@ -110,9 +112,8 @@ class ForgettingJobs:
         tenant = _tenant(run)
         if run.payload.get("dry_run"):
             return await self._store.count(collection, tenant, where)
-        swept, place = 0, None
-        while docs := await self._store.find(collection, tenant, where, order="asc", after=place, limit=BATCH):
-            place = collection.after(docs[-1])
+        swept = 0
+        async for docs in pages(partial(self._store.find, collection, tenant, where), collection, BATCH):
             swept += await self._each(run, [self._removal(collection, doc) for doc in docs])
         return swept
 
@@ -224,9 +225,8 @@ class ForgettingJobs:
         )
         if run.payload.get("dry_run"):
             return await self._store.count(MEMORIES, tenant, unused)
-        done, place = 0, None
-        while docs := await self._store.find(MEMORIES, tenant, unused, order="asc", after=place, limit=BATCH):
-            place = MEMORIES.after(docs[-1])
+        done = 0
+        async for docs in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
             done += await self._each(run, [self._archive(doc) for doc in docs])
         return done
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from functools import partial
 
 from app.clock import Clock, rfc3339, to_ms
 from app.forgetting.policy import Policy, score
@@ -13,6 +14,7 @@ from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.storage.collection import Change, Doc
 from app.storage.filters import Eq, Filter, both
+from app.storage.repository import pages
 from app.storage.scope import Scope
 
 BATCH = 200
@@ -70,9 +72,7 @@ class Forgetting:
         now = self._clock.now()
         before = rfc3339(now - timedelta(days=policy.older_than_days))
         where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
-        after = None
-        while docs := await self._memories.find(where, order="asc", after=after, limit=BATCH):
-            after = MEMORIES.after(docs[-1])
+        async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
             for doc in docs:
                 importance = await self._decays.importance(doc, to_ms(now))
                 if policy.forgets(importance, score(doc, to_ms(now))[0]):
@@ -96,10 +96,8 @@ class Forgetting:
 
     async def archived(self, by: str) -> AsyncIterator[Doc]:
         """What an operation archived and nobody has brought back by hand."""
-        after = None
         where = both(Eq(ARCHIVED_BY, by), Eq("status", "archived"))
-        while docs := await self._memories.find(where, order="asc", after=after, limit=BATCH):
-            after = MEMORIES.after(docs[-1])
+        async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
             for doc in docs:
                 yield doc
 

@@ -18,8 +18,10 @@ from app.audit.trail import Actor, entries
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, RecalldError, StoreUnavailable
 from app.idempotency.models import IDEMPOTENCY
+from app.idempotency.precondition import etag
 from app.metrics.parts import RECORDS
 from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update, resolve
+from app.storage.repository import Repository
 
 ATTEMPTS = 64
 LEASE = timedelta(seconds=30)
@@ -48,11 +50,17 @@ class Answer:
     body: Any
 
 
+def changed(repository: Repository, doc: Doc, fields: Doc, render: Callable[[Doc], Doc], now: str) -> Outcome:
+    """The record as `fields` leave it, its version moved. Without any, nothing is written; a key that may not write it
+    is refused all the same."""
+    repository.require_write(doc)
+    if not fields:
+        return Outcome(render(doc), headers={"ETag": etag(doc)})
+    new = doc | fields | {"version": doc["version"] + 1, "updated_at": now}
+    return Outcome(render(new), [repository.update(doc, fields, now=now)], headers={"ETag": etag(new)})
+
+
 Plan = Callable[[], Awaitable[Outcome]]
-
-
-class Conflicted(Conflict):
-    """The same record was changed by others again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +148,7 @@ async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[
                 RECORDS.labels(change.collection.name).inc()
         body = resolve(outcome.body, committed.allocated) if committed.allocated else outcome.body
         return Answer(outcome.status, outcome.headers, body)
-    raise Conflicted("The record is being changed by others too often; please try again.", retry_after=1)
+    raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
 
 
 class _Claim:

@@ -5,9 +5,11 @@ queued again and begins anew with what is there then.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from app.jobs.models import JOBS
 from app.storage.collection import Change, CommitConflict, Delete, Doc, Store, Update
+from app.storage.repository import pages
 from app.storage.scope import SYSTEM
 
 BATCH = 200
@@ -15,9 +17,8 @@ BATCH = 200
 
 async def fence(store: Store, tenant: str, drop: Callable[[Doc], bool]) -> int:
     """Every job that works on the tenant's data begins anew; those that `drop` picks go, queued or not: how many."""
-    dropped, place = 0, None
-    while docs := await store.find(JOBS, SYSTEM, order="asc", after=place, limit=BATCH):
-        place = JOBS.after(docs[-1])
+    dropped = 0
+    async for docs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
         for doc in docs:
             if doc["tenant"] in (tenant, SYSTEM):
                 dropped += await _take(store, doc, drop)

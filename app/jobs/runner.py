@@ -146,10 +146,10 @@ class Runner:
 
     def _handler(self, lease: Lease) -> Handler:
         if lease.abandoned:
-            raise _GivenUp("every worker that took it stopped before it was done")
+            raise RecalldError("every worker that took it stopped before it was done")
         handler = self._handlers.get(lease.doc["kind"])
         if handler is None:
-            raise _UnknownKind(f"nothing here runs jobs of the kind {lease.doc['kind']}")
+            raise RecalldError(f"nothing here runs jobs of the kind {lease.doc['kind']}")
         return handler
 
     async def _failed(self, lease: Lease, fault: Exception) -> str:
@@ -178,14 +178,6 @@ class Runner:
         """What the outcome is noted in: the operation that waits for it, the schedule it came from."""
         ran = self._schedules.ran(lease.job.kind, word) if lease.job.operation_id is None else None
         return self._told(lease, outcome) if ran is None else [ran]
-
-
-class _UnknownKind(RecalldError):
-    pass
-
-
-class _GivenUp(RecalldError):
-    pass
 
 
 async def _where_missing_without(noted: list[Change], commit: Callable[[list[Change]], Awaitable[object]]) -> None:

@@ -15,6 +15,7 @@ from app.storage.text import index_text
 log = logging.getLogger(__name__)
 
 HARMLESS = "word"
+"""What every model takes that is there at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,17 @@ class Embeddings:
 
         Raises EmbeddingUnavailable where it takes none at all.
         """
+        if not passages:
+            return []
         entries = await self.entries(passages)
-        if not passages or any(entry.vector is not None for entry in entries):
+        if any(entry.vector is not None for entry in entries):
             return entries
         await self._embedder.embed_texts([HARMLESS])
-        return [(await self.entries([passage]))[0] for passage in passages]
+        if len(passages) == 1:
+            return entries
+        middle = len(passages) // 2  # one text fails its whole batch: which?
+        halves = passages[:middle], passages[middle:]
+        return [entry for half in halves for entry in await self.entries_each(half)]
 
     def _entries(self, passages: Sequence[Passage], vectors: Sequence[Vectors | None]) -> list[SearchEntry]:
         return [

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from app.clock import Clock, SystemClock, rfc3339
 from app.embedding.embedder import Embedder
@@ -14,11 +15,10 @@ from app.memories.embeddings import Embeddings, Passage
 from app.memories.models import MEMORIES, PENDING
 from app.metrics.parts import PENDING as WAITING
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, SearchEntry, Store, Update
+from app.storage.repository import pages
 from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
-HARMLESS = "word"
-"""What every model takes that is there at all."""
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
 """Of a text that the model refuses; twice as long each time."""
 
@@ -61,10 +61,9 @@ class PendingEmbeddings:
 
     async def embed_all(self) -> int:
         """Goes through the whole list once, in batches, as long as the model is there. How many it did."""
-        done, place = 0, None
+        done = 0
         with suppress(EmbeddingUnavailable):
-            while notes := await self._store.find(PENDING, SYSTEM, order="asc", after=place, limit=AT_ONCE):
-                place = PENDING.after(notes[-1])
+            async for notes in pages(partial(self._store.find, PENDING, SYSTEM), PENDING, AT_ONCE):
                 now = rfc3339(self._clock.now())
                 done += await self._embed([one for one in notes if one.get("not_before", now) <= now])
         WAITING.set(await self._store.count(PENDING, SYSTEM))
@@ -79,26 +78,12 @@ class PendingEmbeddings:
         embeddings = Embeddings(self._embedder)
         passages = [self._kinds[one["collection"]].passage(doc) for one, doc in waiting]
         done = 0
-        for (one, doc), entry in zip(waiting, await self._entries(embeddings, passages), strict=True):
+        for (one, doc), entry in zip(waiting, await embeddings.entries_each(passages), strict=True):
             if entry.vector is None:
                 await self._try([self._put_off(one)])
             else:
                 done += await self._try(self._changes(one, doc, embeddings.info(entry), entry))
         return done
-
-    async def _entries(self, embeddings: Embeddings, passages: Sequence[Passage]) -> list[SearchEntry]:
-        """Without a vector where the model refuses a text. Raises EmbeddingUnavailable where it takes none at all."""
-        if not passages:
-            return []
-        entries = await embeddings.entries(passages)
-        if all(entry.vector is not None for entry in entries):
-            return entries
-        await self._embedder.embed_texts([HARMLESS])
-        if len(passages) == 1:
-            return entries
-        middle = len(passages) // 2  # one text fails its whole batch: which?
-        halves = passages[:middle], passages[middle:]
-        return [entry for half in halves for entry in await self._entries(embeddings, half)]
 
     def _put_off(self, one: Doc) -> Update:
         """A text that is refused is asked for ever more seldom: until it is changed, or another model comes."""

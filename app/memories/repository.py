@@ -6,7 +6,7 @@ from typing import Any
 from app.ids import new_id
 from app.memories.models import HISTORY, MEMORIES
 from app.memories.pending import note
-from app.storage.collection import Change, DeleteWhere, Doc, Insert, SearchEntry, Store
+from app.storage.collection import Change, Collection, DeleteWhere, Doc, Insert, SearchEntry, Store
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import Listing, Repository, expired
 from app.storage.scope import Scope
@@ -29,10 +29,42 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
     )
 
 
-class MemoryRepository(Repository):
+class VersionedRepository(Repository):
+    """Records that are found by meaning, each replaced version of which is kept as history."""
+
+    def __init__(self, store: Store, scope: Scope, collection: Collection, history: Collection) -> None:
+        super().__init__(store, scope, collection)
+        self._history = Repository(store, scope, history)
+
+    async def history_page(self, doc_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
+        return await self._history.page(Eq("record_id", doc_id), listing, mark=doc_id)
+
+    def add(self, doc: Doc, entry: SearchEntry) -> list[Change]:
+        return [self.insert(doc, entry), *self.note_pending(doc)]
+
+    def note_pending(self, doc: Doc) -> list[Change]:
+        """A record written without its vector is put on the list of those to be embedded."""
+        if doc["embedding"]["status"] == "ready":
+            return []
+        return [note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
+
+    def _past(self, doc: Doc, now: str) -> Insert:
+        """The version that goes."""
+        named = {name: doc[name] for name in ("agent_id", "user_id", "version")}
+        past = {"history_id": new_id("hist"), "record_id": doc[self.collection.id_field], "record": doc}
+        changed = {"changed_at": now, "changed_by": self.scope.key_id}
+        return Insert(self._history.collection, {"tenant_id": self.scope.tenant, **named, **past, **changed})
+
+    def remove(self, docs: Sequence[Doc]) -> list[Change]:
+        """Records, at the versions that were read, with their history."""
+        deletes: list[Change] = [self.delete(doc) for doc in docs]
+        ids = tuple(doc[self.collection.id_field] for doc in docs)
+        return [*deletes, DeleteWhere(self._history.collection, self.scope.tenant, In("record_id", ids))]
+
+
+class MemoryRepository(VersionedRepository):
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, MEMORIES)
-        self._history = Repository(store, scope, HISTORY)
+        super().__init__(store, scope, MEMORIES, HISTORY)
 
     async def named(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
         """The active memory of that name, at most one; it may have expired."""
@@ -57,47 +89,14 @@ class MemoryRepository(Repository):
             after = MEMORIES.after(found[-1])
         return same
 
-    async def history_page(self, memory_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
-        return await self._history.page(Eq("record_id", memory_id), listing, mark=memory_id)
-
     # --- Changes ------------------------------------------------------------------------------------------------------
-
-    def add(self, doc: Doc, entry: SearchEntry) -> list[Change]:
-        changes: list[Change] = [self.insert(doc, entry)]
-        return changes + self.note_pending(doc)
-
-    def note_pending(self, doc: Doc) -> list[Change]:
-        """A memory written without its vector is put on the list of those to be embedded."""
-        if doc["embedding"]["status"] == "ready":
-            return []
-        return [note(MEMORIES, self.scope.tenant, doc["memory_id"], doc["updated_at"])]
 
     def revise(self, doc: Doc, changed: Doc, now: str, entry: SearchEntry | None = None) -> list[Change]:
         """Replaces fields; the version that goes is kept as history."""
-        past = Insert(
-            HISTORY,
-            {
-                "tenant_id": self.scope.tenant,
-                "history_id": new_id("hist"),
-                "record_id": doc["memory_id"],
-                "agent_id": doc["agent_id"],
-                "user_id": doc["user_id"],
-                "version": doc["version"],
-                "changed_at": now,
-                "changed_by": self.scope.key_id,
-                "record": doc,
-            },
-        )
-        return [self.update(doc, changed, now=now, entry=entry), past]
+        return [self.update(doc, changed, now=now, entry=entry), self._past(doc, now)]
 
     def retire(self, doc: Doc, by: str, now: str) -> list[Change]:
         return self.revise(doc, {"status": "superseded", "superseded_by": by}, now)
-
-    def remove(self, docs: Sequence[Doc]) -> list[Change]:
-        """Memories, at the versions that were read, with their history."""
-        ids = tuple(doc["memory_id"] for doc in docs)
-        deletes: list[Change] = [self.delete(doc) for doc in docs]
-        return [*deletes, DeleteWhere(HISTORY, self.scope.tenant, In("record_id", ids))]
 
 
 def listed(asked: Mapping[str, Any]) -> Filter:

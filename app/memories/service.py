@@ -7,7 +7,7 @@ from typing import Any
 
 from app.audit.trail import Actor, entries
 from app.clock import Clock, rfc3339, to_ms
-from app.errors import Conflict, NotFound, invalid
+from app.errors import Conflict, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.memories.decays import Decays
@@ -39,7 +39,7 @@ class MemoryService:
 
     async def get(self, memory_id: str) -> Doc:
         now = self._clock.now()
-        return await self._decays.shown(await self._live(memory_id, rfc3339(now)), to_ms(now))
+        return await self._decays.shown(await self._memories.live(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
         now = self._clock.now()
@@ -53,7 +53,7 @@ class MemoryService:
     async def change(self, memory_id: str, patch: Callable[[Doc], MemoryPatch], precondition: Precondition) -> Outcome:
         """A patch made from the very version that it will replace."""
         now = self._clock.now()
-        doc = await self._live(memory_id, rfc3339(now))
+        doc = await self._memories.live(memory_id, rfc3339(now))
         fields = patch(doc).model_dump(exclude_unset=True)
         self._memories.require_write(doc)
         precondition.check(doc)
@@ -89,7 +89,7 @@ class MemoryService:
         return self._memories.remove(others) if others else []
 
     async def delete(self, memory_id: str, precondition: Precondition) -> Outcome:
-        doc = await self._live(memory_id, rfc3339(self._clock.now()))
+        doc = await self._memories.live(memory_id, rfc3339(self._clock.now()))
         precondition.check(doc)
         return Outcome(None, self._memories.remove([doc]), 204)
 
@@ -108,15 +108,9 @@ class MemoryService:
         return deleted
 
     async def history(self, memory_id: str, listing: Listing) -> Doc:
-        await self._live(memory_id, rfc3339(self._clock.now()))
+        await self._memories.live(memory_id, rfc3339(self._clock.now()))
         docs, cursor = await self._memories.history_page(memory_id, listing)
         return {"items": [await _past(doc, self._decays) for doc in docs], "next_cursor": cursor}
-
-    async def _live(self, memory_id: str, now: str) -> Doc:
-        doc = await self._memories.get(memory_id)
-        if expired(doc, now):
-            raise NotFound()
-        return doc
 
 
 async def _past(doc: Doc, decays: Decays) -> Doc:

@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.ids import new_id
-from app.memories.pending import note
-from app.memories.repository import of_pair
+from app.memories.repository import VersionedRepository, of_pair
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
-from app.storage.collection import Change, DeleteWhere, Doc, Insert, SearchEntry, Store, Update
+from app.storage.collection import Change, Doc, SearchEntry, Store, Update
 from app.storage.filters import Eq, Filter, Has, Range, both
-from app.storage.repository import Listing, Repository
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
@@ -17,48 +14,21 @@ COUNTED = ("version", "success_count", "failure_count")
 """Each change moves one of these: who expects them all overwrites nothing that he has not seen."""
 
 
-class ProcedureRepository(Repository):
+class ProcedureRepository(VersionedRepository):
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, PROCEDURES)
-        self._history = Repository(store, scope, PROCEDURE_HISTORY)
+        super().__init__(store, scope, PROCEDURES, PROCEDURE_HISTORY)
 
     async def named(self, agent: str | None, user: str | None, name_key: str) -> Doc | None:
         """The active procedure of that name in the scope."""
         found = await self.find(both(of_pair(agent, user), Eq("name_key", name_key), Eq("status", "active")), limit=1)
         return found[0] if found else None
 
-    async def history_page(self, procedure_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
-        return await self._history.page(Eq("record_id", procedure_id), listing, mark=procedure_id)
-
     # --- Changes ------------------------------------------------------------------------------------------------------
-
-    def add(self, doc: Doc, entry: SearchEntry) -> list[Change]:
-        return [self.insert(doc, entry), *self.note_pending(doc)]
-
-    def note_pending(self, doc: Doc) -> list[Change]:
-        """A procedure written without its vector is put on the list of those to be embedded."""
-        if doc["embedding"]["status"] == "ready":
-            return []
-        return [note(PROCEDURES, self.scope.tenant, doc["procedure_id"], doc["updated_at"])]
 
     def revise(self, doc: Doc, changed: Doc, now: str, entry: SearchEntry | None = None) -> list[Change]:
         """Replaces fields; the version that goes is kept as history."""
-        past = {
-            "tenant_id": self.scope.tenant,
-            "history_id": new_id("hist"),
-            "record_id": doc["procedure_id"],
-            "agent_id": doc["agent_id"],
-            "user_id": doc["user_id"],
-            "version": doc["version"],
-            "changed_at": now,
-            "changed_by": self.scope.key_id,
-            "record": doc,
-        }
         seen = {name: doc[name] for name in COUNTED}
-        return [
-            self.update(doc, changed, now=now, expect=seen, entry=entry),
-            Insert(PROCEDURE_HISTORY, past),
-        ]
+        return [self.update(doc, changed, now=now, expect=seen, entry=entry), self._past(doc, now)]
 
     def counted(self, doc: Doc, changed: Doc) -> list[Change]:
         """An outcome: nothing that moves the version."""
@@ -67,11 +37,6 @@ class ProcedureRepository(Repository):
         return [
             Update(PROCEDURES, self.scope.tenant, doc["procedure_id"], set=changed, expect=seen, user=doc["user_id"])
         ]
-
-    def remove(self, doc: Doc) -> list[Change]:
-        """With its history."""
-        past = DeleteWhere(PROCEDURE_HISTORY, self.scope.tenant, Eq("record_id", doc["procedure_id"]))
-        return [self.delete(doc), past]
 
 
 def listed(asked: Mapping[str, Any]) -> Filter:

@@ -17,6 +17,7 @@ from app.schemas import (
     Owned,
     Schema,
     Share,
+    Text,
     Timestamp,
     TopK,
     example,
@@ -35,7 +36,6 @@ Note = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r
 Steps = Annotated[list[Line], Field(min_length=1, max_length=100)]
 Preconditions = Annotated[list[Line], Field(max_length=50)]
 Notes = Annotated[list[Note], Field(max_length=MAX_NOTES, description="What was learned on the way, oldest first.")]
-Situation = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 
 class ProcedureCreate(Owned):
@@ -135,7 +135,7 @@ class ProcedureVersion(Schema):
 class ProcedureSearch(Owned):
     model_config = example({"situation": "parcel never arrived", "agent_id": "support", "min_success_rate": 0.5})
 
-    situation: Situation = Field(description="What is to be done, or what has come up.")
+    situation: Text = Field(description="What is to be done, or what has come up.")
     include_shared: Flag = True
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
     min_success_rate: Share | None = Field(None, description="Least `success_rate`; untried ones have 0.5.")

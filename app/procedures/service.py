@@ -68,7 +68,7 @@ class ProcedureService:
     async def delete(self, procedure_id: str, precondition: Precondition) -> Outcome:
         doc = await self._procedures.get(procedure_id)
         precondition.check(doc)
-        return Outcome(None, self._procedures.remove(doc), 204)
+        return Outcome(None, self._procedures.remove([doc]), 204)
 
     async def history(self, procedure_id: str, listing: Listing) -> Doc:
         await self._procedures.get(procedure_id)

@@ -1,10 +1,11 @@
 """The rules of agents: settings, experience, and the prompt made of it."""
 
+from functools import partial
+
 from app.clock import Clock, rfc3339, to_ms
 from app.errors import AlreadyExists
-from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, changed
 from app.ids import new_id
 from app.memories.decays import Decays
 from app.memories.documents import SOURCE
@@ -16,7 +17,7 @@ from app.profiles.schemas import AgentCreate, AgentPatch, AgentSettings, Experie
 from app.profiles.settings import StoredAgentSettings
 from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
-from app.storage.repository import Listing, Repository, unexpired
+from app.storage.repository import Listing, Repository, pages, unexpired
 
 PROMPT_MEMORIES = 100
 READ_AT_ONCE = 500
@@ -39,7 +40,7 @@ class AgentService:
             "updated_at": now,
         }
         self._agents.scope.require_write(doc["agent_id"], None)  # else the id would tell that it is taken
-        if await self._agents.store.get(AGENTS, self._agents.scope.tenant, doc["agent_id"]) is not None:
+        if await self._agents.anyones(doc["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
         await self._check_name(doc)
         return Outcome(render_agent(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
@@ -106,11 +107,9 @@ class AgentService:
         decays = Decays(StoredAgentSettings(self._agents.store), self._agents.scope.tenant)
         best: list[tuple[float, Doc]] = []
         true = both(*true_at(rfc3339(now)))
-        after = None
-        while docs := await self._memories.find(where, after=after, limit=READ_AT_ONCE):
+        async for docs in pages(partial(self._memories.find, where), MEMORIES, READ_AT_ONCE):
             best += [(await decays.importance(doc, to_ms(now)), doc) for doc in docs if matches(doc, true)]
             best = sorted((one for one in best if one[0] >= least), key=lambda one: -one[0])[:PROMPT_MEMORIES]
-            after = MEMORIES.after(docs[-1])
         return [doc for _, doc in best]
 
     def _changed(self, doc: Doc, fields: Doc) -> Outcome:

@@ -4,29 +4,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app.profiles.schemas import Experience, Profile
 from app.schemas import merge_patch
 from app.storage.collection import Doc
 from app.storage.text import normalise_content
 
-EMPTY_PROFILE: Mapping[str, Any] = {
-    "name": None,
-    "age": None,
-    "home": None,
-    "occupation": None,
-    "interests": [],
-    "conversation_preferences": [],
-    "preferences": {},
-    "custom": {},
-}
-LESSONS = (
-    "common_scenarios",
-    "effective_strategies",
-    "known_pitfalls",
-    "tool_patterns",
-    "heuristics",
-    "user_feedback",
-    "improvement_areas",
-)
+EMPTY_PROFILE: Mapping[str, Any] = Profile().model_dump()
+LESSONS = tuple(name for name in Experience.model_fields if name != "procedural_knowledge")
 EMPTY_EXPERIENCE: Mapping[str, Any] = {"procedural_knowledge": "", **{name: [] for name in LESSONS}}
 MAX_LESSONS = 50
 MAX_INTERACTIONS = 50

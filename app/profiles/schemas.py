@@ -5,12 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from app.memories.schemas import Source
-from app.schemas import CLEARS_TEXT, WHOLE, Count, Identifier, NotNull, Object, Schema, Share, Timestamp, example
+from app.schemas import CLEARS_TEXT, WHOLE, Count, Identifier, NotNull, Object, Schema, Share, Text, Timestamp, example
 from app.storage.collection import Doc
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 Lines = Annotated[list[Line], Field(max_length=200)]
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 IssueStatus = Literal["open", "in_progress", "resolved", "closed"]
 
 Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]

@@ -7,9 +7,8 @@ import orjson
 
 from app.clock import Clock, rfc3339
 from app.errors import NotFound
-from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, changed
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
@@ -85,8 +84,7 @@ class UserService:
             doc = _new(user_id, now)
             doc |= fields_of(doc)
             return Outcome(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
-        fields = fields_of(old)
-        fields = {name: value for name, value in fields.items() if not same(old[name], value)}
+        fields = {name: value for name, value in fields_of(old).items() if not same(old[name], value)}
         return changed(self._users, old, fields, render_profile, now)
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------

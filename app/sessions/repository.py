@@ -1,11 +1,10 @@
 """Queries over sessions and their messages."""
 
-from app.errors import NotFound
 from app.memories.models import MEMORIES
 from app.sessions.models import MESSAGES, SESSIONS
 from app.storage.collection import Change, DeleteWhere, Doc, Insert, Store, Update
 from app.storage.filters import Eq, Filter, Range, both
-from app.storage.repository import Repository, expired
+from app.storage.repository import Repository
 from app.storage.scope import Scope
 
 
@@ -13,17 +12,6 @@ class SessionRepository(Repository):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, SESSIONS)
         self.messages = Repository(store, scope, MESSAGES)
-
-    async def live(self, session_id: str, now: str) -> Doc:
-        """Raises NotFound, for an expired session too: time limits are exact, whenever the purge comes."""
-        doc = await self.get(session_id)
-        if expired(doc, now):
-            raise NotFound()
-        return doc
-
-    async def anyones(self, session_id: str) -> Doc | None:
-        """The tenant's session of that id, whoever may see it: ids are unique in a tenant."""
-        return await self.store.get(SESSIONS, self.scope.tenant, session_id)
 
     def within(self, session: Doc, after_seq: int | None = None, before_seq: int | None = None) -> Filter:
         """The session's messages, those between two numbers."""

@@ -6,9 +6,8 @@ from typing import Any
 
 from app.clock import Clock, rfc3339
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded, invalid
-from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, changed
 from app.jobs import operations
 from app.jobs.kinds import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job

@@ -97,6 +97,13 @@ class Collection:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(dict.fromkeys([*self.fields, self.order])))
 
+    @property
+    def spec(self) -> Searched:
+        """Of one that is searched."""
+        if self.searched is None:
+            raise TypeError(f"{self.name} is not searched")
+        return self.searched
+
     def after(self, doc: Mapping[str, Any]) -> "After":
         """The place of `doc` in lists."""
         return After(doc[self.order], doc[self.id_field])
@@ -201,6 +208,8 @@ class CommitConflict(Conflict):
 
 def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
     """The tree with every Ref replaced by its value."""
+    if not allocated:
+        return tree
     if isinstance(tree, Ref):
         return allocated[tree.name] + tree.plus
     if isinstance(tree, dict):

@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -36,6 +36,18 @@ def expired(doc: Doc, now: str) -> bool:
     return doc["expires_at"] is not None and doc["expires_at"] <= now
 
 
+async def pages(
+    find: Callable[..., Awaitable[list[Doc]]], collection: Collection, size: int, order: Order = "asc"
+) -> AsyncIterator[list[Doc]]:
+    """All that `find` finds (`Store.find` or `Repository.find`, of some filter), in keyset batches."""
+    after = None
+    while docs := await find(order=order, after=after, limit=size):
+        after = collection.after(docs[-1])
+        yield docs
+        if len(docs) < size:
+            break
+
+
 class Repository:
     def __init__(self, store: Store, scope: Scope, collection: Collection) -> None:
         self.store, self.scope, self.collection = store, scope, collection
@@ -51,6 +63,17 @@ class Repository:
         if doc is None:
             raise NotFound()
         return doc
+
+    async def live(self, doc_id: str, now: str) -> Doc:
+        """Raises NotFound, for an expired one too: time limits are exact, whenever the purge comes."""
+        doc = await self.get(doc_id)
+        if expired(doc, now):
+            raise NotFound()
+        return doc
+
+    async def anyones(self, doc_id: str) -> Doc | None:
+        """The tenant's record of that id, whoever may see it: ids are unique in a tenant."""
+        return await self.store.get(self.collection, self.scope.tenant, doc_id)
 
     async def get_many(self, doc_ids: Sequence[str]) -> dict[str, Doc]:
         """Those of `doc_ids` that are there and visible."""

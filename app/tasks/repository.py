@@ -4,7 +4,7 @@ from app.errors import NotFound
 from app.ids import new_id
 from app.storage.collection import Allocate, Change, DeleteWhere, Doc, Insert, Ref, Store, Update
 from app.storage.filters import Eq, Filter, both
-from app.storage.repository import Repository, expired
+from app.storage.repository import Repository
 from app.storage.scope import Scope
 from app.tasks.models import CHECKPOINTS, STATE, TASKS, counter
 
@@ -13,17 +13,6 @@ class TaskRepository(Repository):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, TASKS)
         self.checkpoints = Repository(store, scope, CHECKPOINTS)
-
-    async def live(self, task_id: str, now: str) -> Doc:
-        """Raises NotFound, for an expired task too."""
-        doc = await self.get(task_id)
-        if expired(doc, now):
-            raise NotFound()
-        return doc
-
-    async def taken(self, task_id: str) -> bool:
-        """Whether the id is in use in the tenant, by whomever."""
-        return await self.store.get(TASKS, self.scope.tenant, task_id) is not None
 
     def within(self, task: Doc) -> Filter:
         return Eq("task_id", task["task_id"])

@@ -4,13 +4,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.schemas import CLEARS_OBJECT, MAX_WHOLE, WHOLE, Count, Identifier, NotNull, Object, Schema, Timestamp, example
+from app.schemas import (
+    CLEARS_OBJECT,
+    MAX_WHOLE,
+    WHOLE,
+    Count,
+    Identifier,
+    NotNull,
+    Object,
+    Schema,
+    Text,
+    Timestamp,
+    example,
+)
 from app.storage.collection import Doc
 from app.tasks.models import INTERNAL
 
 Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 MaxTokens = Annotated[
     int, Field(strict=True, ge=1, le=1_000_000, description="Of the scratchpad, in o200k tokens."), WHOLE
 ]

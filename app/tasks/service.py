@@ -8,9 +8,8 @@ from typing import Any
 from app import tokens
 from app.clock import Clock, rfc3339
 from app.errors import AlreadyExists, Conflict, NotFound, invalid
-from app.idempotency.changed import changed
 from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
+from app.idempotency.write import Outcome, changed
 from app.ids import new_id
 from app.jobs import operations
 from app.jobs.kinds import POST_CONVERSATION
@@ -59,7 +58,7 @@ class TaskService:
         old = await self._tasks.find_one(task_id)
         if old is not None and expired(old, now):
             return self._tasks.remove(old)
-        if await self._tasks.taken(task_id):
+        if await self._tasks.anyones(task_id) is not None:
             raise AlreadyExists("That task_id is taken.")
         return []
 

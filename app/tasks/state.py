@@ -1,14 +1,12 @@
 """The rules of a task's state, pure: status moves, the bounded scratchpad, the working-memory text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import orjson
 
 from app import tokens
 from app.storage.collection import Doc
-
-Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
 MOVES: Mapping[str, frozenset[str]] = {
     "pending": frozenset({"in_progress"}),

@@ -53,12 +53,6 @@ class _Work:
             case Allocate():
                 self._allocate(change)
 
-    def _resolved(self, doc: Doc) -> Doc:
-        if not self.allocated:
-            return doc
-        resolved: Doc = resolve(doc, self.allocated)
-        return resolved
-
     def _allocate(self, change: Allocate) -> None:
         statement = (
             "INSERT INTO counters VALUES (?, ?, ?) "
@@ -69,7 +63,7 @@ class _Work:
         self.allocated[change.name] = int(last) - change.count + 1
 
     def _insert(self, change: Insert) -> None:
-        collection, doc = change.collection, self._resolved(change.doc)
+        collection, doc = change.collection, resolve(change.doc, self.allocated)
         row = insert_document(self._connection, collection, doc)
         if collection.searched is None:
             return
@@ -98,7 +92,7 @@ class _Work:
     def _update(self, change: Update) -> None:
         collection = change.collection
         row, doc = self._read(collection, change.tenant, change.id, change.expect)
-        doc |= self._resolved(change.set)
+        doc |= resolve(change.set, self.allocated)
         for name, by in change.inc.items():
             doc[name] = (doc.get(name) or 0) + by
         changed = frozenset({*change.set, *change.inc})

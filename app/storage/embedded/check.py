@@ -58,8 +58,7 @@ def _read(text: str) -> Doc | None:
 
 def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     table, documents = sql.search_table(collection), sql.quoted(collection.name)
-    assert collection.searched is not None
-    size = head_dtype(len(collection.searched.ranges)).itemsize
+    size = head_dtype(len(collection.spec.ranges)).itemsize
     checks: dict[str, Callable[[], str]] = {
         "search rows without a document": lambda: (
             f"SELECT s.row FROM {table} s LEFT JOIN {documents} d ON d.row = s.row "
@@ -101,9 +100,8 @@ def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[
 
 def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Pairs that take their vectors for those of one model, and are wrong."""
-    assert collection.searched is not None
     statement = (
-        f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.searched) + 1}, 4) FROM pairs p "
+        f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
         f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
         "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )

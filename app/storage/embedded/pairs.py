@@ -103,7 +103,6 @@ def changed_rows(connection: apsw.Connection, collection: Collection, pair: int,
 def _rows(
     connection: apsw.Connection, collection: Collection, pair: int, which: str, values: tuple[int, ...], model: int
 ) -> list[Row]:
-    assert collection.searched is not None
     statement = (
         f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
         f"WHERE pair = ? AND {which} ORDER BY row"
@@ -112,7 +111,7 @@ def _rows(
         Row(row, None if head is None else Packed(head, vector, terms, facets))
         for row, head, vector, terms, facets in connection.execute(statement, (pair, *values))
     ]
-    return overlaid(collection.searched, rows, model, lambda others: kept(connection, pair, model, others))
+    return overlaid(collection.spec, rows, model, lambda others: kept(connection, pair, model, others))
 
 
 def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
@@ -138,20 +137,18 @@ class Writing:
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry) -> None:
         """Writes a new document's row."""
-        assert collection.searched is not None
         state = self._state(collection, doc)
-        self._add(collection, state, doc, row, pack(collection.searched, doc, entry, state.version))
+        self._add(collection, state, doc, row, pack(collection.spec, doc, entry, state.version))
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes a new document's row with the text and the vectors of the row `like`, if that is there."""
-        assert collection.searched is not None
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
         if found is None:
             return
-        packed = repack(collection.searched, doc, Packed(*found), state.version)
-        self._add(collection, state, doc, row, at_version(collection.searched, packed, state.version))
+        packed = repack(collection.spec, doc, Packed(*found), state.version)
+        self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
         self._connection.execute(
             "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
             (row, state.pair, like),
@@ -159,31 +156,28 @@ class Writing:
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: Packed) -> None:
         """Writes a new document's row, as another store had it."""
-        assert collection.searched is not None
         state = self._state(collection, doc)
-        self._add(collection, state, doc, row, at_version(collection.searched, packed, state.version))
+        self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: SearchEntry, *, keep: bool = False) -> None:
         """Writes or overwrites a document's row. `keep`: the vector that is replaced stays beside the new one."""
         if not self._there(collection, self._state(collection, doc).pair, row):
             self.add(collection, doc, row, entry)
             return
-        assert collection.searched is not None
         state = self._state(collection, doc)
-        packed = pack(collection.searched, doc, entry, state.version)
-        self._replace_vector(collection, state, row, code(model_of(collection.searched, packed.head)), keep=keep)
+        packed = pack(collection.spec, doc, entry, state.version)
+        self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
         self._write(collection, state, doc, row, packed)
 
     def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
         """The row, if there is one, of a document of which the fields `changed` are new: its text and vector stay."""
-        assert collection.searched is not None
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
         if found is None:
             return
         old = Packed(found[0], None, b"", found[1])
-        packed = repack(collection.searched, doc, old, state.version, changed)
+        packed = repack(collection.spec, doc, old, state.version, changed)
         self._note_speaker(collection, state, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
@@ -192,11 +186,10 @@ class Writing:
 
     def _replace_vector(self, collection: Collection, state: PairState, row: int, model: bytes, *, keep: bool) -> None:
         """`model`: the new one's. What is kept is of the same text, so a new text ends it."""
-        assert collection.searched is not None
         if not keep:
             self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
             return
-        of = f"substr(head, {model_at(collection.searched) + 1}, 4)"
+        of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         self._connection.execute(
             f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector FROM {sql.search_table(collection)} "
             f"WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
@@ -210,8 +203,7 @@ class Writing:
         self._write(collection, state, doc, row, packed)
 
     def _write(self, collection: Collection, state: PairState, doc: Doc, row: int, packed: Packed) -> None:
-        assert collection.searched is not None
-        state.model = model_of_pair(state.model, model_of(collection.searched, packed.head), state.count)
+        state.model = model_of_pair(state.model, model_of(collection.spec, packed.head), state.count)
         self._note_speaker(collection, state, doc)
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -278,7 +270,6 @@ class Writing:
         return found is not None and bool(found[0])
 
     def _note_speaker(self, collection: Collection, state: PairState, doc: Doc) -> None:
-        assert collection.searched is not None
-        speaker = value_at(doc, collection.searched.speaker)
+        speaker = value_at(doc, collection.spec.speaker)
         if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
             state.speakers.append(speaker)

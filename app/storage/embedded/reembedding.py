@@ -64,8 +64,7 @@ class EmbeddedReembedding:
         await self._submit(write)
 
     async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
-        assert collection.searched is not None
-        of = f"substr(head, {model_at(collection.searched) + 1}, 4)"
+        of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         statement = (
             f"SELECT (SELECT count(*) FROM {sql.quoted(collection.name)}), count(vector), "
             f"ifnull(sum({of} = ? AND length(vector) = ?), 0), (SELECT count(*) FROM kept_vectors k "
@@ -114,6 +113,5 @@ def _marks(values: Sequence[int]) -> str:
 
 def _lacks(collection: Collection) -> str:
     """Of a search row `s`; binds the model's code."""
-    assert collection.searched is not None
-    of = f"substr(s.head, {model_at(collection.searched) + 1}, 4)"
+    of = f"substr(s.head, {model_at(collection.spec) + 1}, 4)"
     return f"s.head IS NOT NULL AND ({of} <> ? OR s.vector IS NULL)"

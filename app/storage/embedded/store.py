@@ -207,9 +207,7 @@ class EmbeddedStore:
         return self._reads.get(key, lambda: pairs.read(self._reader, collection, tenant, wanted))
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
-        if collection.searched is None:
-            raise TypeError(f"{collection.name} is not searched")
-        return Segment(collection.searched, self._dim, agent)
+        return Segment(collection.spec, self._dim, agent)
 
     async def _segment(self, collection: Collection, state: pairs.PairState, model: int) -> Segment:
         """The pair's copy, at least as new as `state`, with its vectors of `model`."""

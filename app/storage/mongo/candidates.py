@@ -86,8 +86,7 @@ class Candidates:
         return [float(reply[0]["count"]["total"]) if reply else 0.0 for reply in replies]
 
     async def _neighbours(self, collection: Collection, found: Iterable[Stored]) -> list[Stored]:
-        spec = collection.searched
-        assert spec is not None
+        spec = collection.spec
         wanted: dict[tuple[int, str], set[int]] = {}
         for stored in found:
             session, ordinal = value_at(stored, spec.session), value_at(stored, spec.ordinal)
@@ -105,8 +104,7 @@ class Candidates:
     def _of_pair(
         self, collection: Collection, query: SearchQuery, state: PairState, found: Iterable[Stored]
     ) -> Columns:
-        spec = collection.searched
-        assert spec is not None
+        spec = collection.spec
         segment = Segment(spec, self._dim, state.agent)
         rows = [row_of(stored[OWN]) for stored in found if int(stored[OWN]["pair"]) == state.pair]
         rows.sort(key=lambda row: row.id)
@@ -134,8 +132,7 @@ def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]
 
 def fields(collection: Collection) -> Stored:
     """What a row needs, and where it stands in its session."""
-    spec = collection.searched
-    assert spec is not None
+    spec = collection.spec
     return dict.fromkeys((ROW, PAIR, *PACKED, spec.session, spec.ordinal), 1) | {"_id": 0}
 
 

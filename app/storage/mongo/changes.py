@@ -172,14 +172,8 @@ class Work:
         assert found is not None
         self._allocated[change.name] = int(found["value"]) - change.count + 1
 
-    def _resolved(self, doc: Doc) -> Doc:
-        if not self._allocated:
-            return doc
-        resolved: Doc = resolve(doc, self._allocated)
-        return resolved
-
     async def _insert(self, change: Insert) -> None:
-        collection, doc = change.collection, self._resolved(change.doc)
+        collection, doc = change.collection, resolve(change.doc, self._allocated)
         stored = new_document(collection, doc)
         await self._settle(collection, stored["_id"])
         if collection.searched and (change.entry or change.like):
@@ -204,14 +198,14 @@ class Work:
     async def _update_unread(self, change: Update) -> None:
         collection, stored_id = change.collection, key(change.tenant, change.id)
         await self._settle(collection, stored_id)
-        update = statement(collection, self._resolved(change.set), {**change.inc, WRITES: 1})
+        update = statement(collection, resolve(change.set, self._allocated), {**change.inc, WRITES: 1})
         self._add(collection, stored_id, UpdateOne(expected(stored_id, change.expect), update))
         self._pending[collection.name].unread.append(change)
 
     async def _update(self, change: Update) -> None:
         collection = change.collection
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
-        fields = dict(self._resolved(change.set))
+        fields = dict(resolve(change.set, self._allocated))
         fields |= {name: (fields.get(name, old.get(name)) or 0) + by for name, by in change.inc.items()}
         doc = old | fields
         update = Assignment(encode(collection, fields), inc={WRITES: 1})

@@ -49,10 +49,9 @@ async def _bad_documents(database: Database, collection: Collection) -> AsyncIte
 
 
 def _bad_row(collection: Collection, own: Stored) -> list[str]:
-    assert collection.searched is not None
     if "row" not in own:
         return ["has no search row"]
-    size = head_dtype(len(collection.searched.ranges)).itemsize
+    size = head_dtype(len(collection.spec.ranges)).itemsize
     parts: dict[str, Any] = {name: own.get(name) for name in ("head", "terms", "facets")}
     if any(part is None for part in parts.values()):
         return ["has a search row without " + ", ".join(n for n, part in parts.items() if part is None)]

@@ -18,9 +18,7 @@ class Copies:
         self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
 
     def empty(self, collection: Collection, agent: str | None = None) -> Segment:
-        if collection.searched is None:
-            raise TypeError(f"{collection.name} is not searched")
-        return Segment(collection.searched, self._dim, agent)
+        return Segment(collection.spec, self._dim, agent)
 
     def drop_pairs(self, pairs: Sequence[int]) -> None:
         self._cache.drop_pairs(pairs)

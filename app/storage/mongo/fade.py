@@ -1,7 +1,6 @@
 """`Fade` as one pipeline update, in steps of so many documents. The server computes it on each document as it is at
 that moment, so that nothing that others change meanwhile is overwritten."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +54,3 @@ def faded(rule: Fade) -> dict[str, Any]:
     idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
     kept = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
     return {"$max": [{"$min": ["$base_importance", rule.floor]}, kept]}
-
-
-async def apply(step: Step, attempt: Callable[[Callable[[], Awaitable[int]]], Awaitable[int]]) -> int:
-    changed = 0
-    while step.last is not None:
-        changed += await attempt(step.run)
-    return changed

@@ -151,7 +151,6 @@ async def changed_rows(
 ) -> list[Row]:
     """Rows written after version `since`, tombstones included, with their vectors of `model` where they have one; 0
     reads everything that lives."""
-    assert collection.searched is not None
     query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
     found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
     kept = {
@@ -164,7 +163,7 @@ async def changed_rows(
         gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
     rows.sort(key=lambda row: row.id)
-    return overlaid(collection.searched, rows, model, lambda _: kept)
+    return overlaid(collection.spec, rows, model, lambda _: kept)
 
 
 def row_of(own: Stored) -> Row:
@@ -172,7 +171,6 @@ def row_of(own: Stored) -> Row:
 
 
 def note_speaker(collection: Collection, state: PairState, doc: Doc) -> None:
-    assert collection.searched is not None
-    speaker = value_at(doc, collection.searched.speaker)
+    speaker = value_at(doc, collection.spec.speaker)
     if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
         state.speakers.append(speaker)

@@ -57,8 +57,7 @@ class PairWriting:
     ) -> Stored:
         """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay.
         `keep`: so does, beside the new one, the vector that is replaced."""
-        spec = collection.searched
-        assert spec is not None
+        spec = collection.spec
         old = packed_of(own) if own else None
         if entry is None and old is None:
             return {}
@@ -75,19 +74,17 @@ class PairWriting:
 
     def _kept(self, collection: Collection, state: PairState, own: Mapping[str, Any], packed: Packed) -> Stored:
         """What is kept is of the same text, so a new text ends it."""
-        assert collection.searched is not None
         state.kept = True
-        new = model_of(collection.searched, packed.head)
+        new = model_of(collection.spec, packed.head)
         before = {int(own["model"]): own["vector"]} if "vector" in own else {}
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
     async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:
         """Fields of `_r` of a new document whose text and vectors are those of another, which has `own`."""
-        assert collection.searched is not None
         like = packed_of(own)
         if like is None:
             return {}
-        fields = await self.take_in(collection, doc, repack(collection.searched, doc, like, 0))
+        fields = await self.take_in(collection, doc, repack(collection.spec, doc, like, 0))
         if "kept" not in own:
             return fields
         (await self._state(collection, doc)).kept = True
@@ -95,20 +92,18 @@ class PairWriting:
 
     async def take_in(self, collection: Collection, doc: Doc, packed: Packed) -> Stored:
         """Fields of `_r` of a new document, whose row is as another store had it."""
-        assert collection.searched is not None
         state = await self._state(collection, doc)
-        return self._written(collection, state, doc, at_version(collection.searched, packed, state.version), None)
+        return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
 
     def _written(
         self, collection: Collection, state: PairState, doc: Doc, packed: Packed, old: Packed | None
     ) -> Stored:
-        assert collection.searched is not None
-        fields = packed_fields(collection.searched, doc, packed) | {"rev": Int64(state.version)}
+        fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
         if old is None:
             state.count += 1
             state.rows += 1
             fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
-        state.model = model_of_pair(state.model, model_of(collection.searched, packed.head), state.count)
+        state.model = model_of_pair(state.model, model_of(collection.spec, packed.head), state.count)
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         note_speaker(collection, state, doc)
         return fields
@@ -187,5 +182,4 @@ class PairWriting:
 
 
 def length_of(collection: Collection, head: bytes) -> int:
-    assert collection.searched is not None
-    return int(np.frombuffer(head, head_dtype(len(collection.searched.ranges)))["length"][0])
+    return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])

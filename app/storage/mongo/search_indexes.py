@@ -37,8 +37,7 @@ def range_path(field: str) -> str:
 
 def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     """Every filter that a search may carry is declared, so that it is applied inside the index and never after it."""
-    spec = collection.searched
-    assert spec is not None
+    spec = collection.spec
     numbers = [PAIR, MODEL, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
     vector: list[dict[str, Any]] = [
@@ -60,8 +59,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
 
 def neighbours(collection: Collection) -> list[tuple[str, int]]:
     """The ordinary index by which candidates' neighbours are found."""
-    spec = collection.searched
-    assert spec is not None
+    spec = collection.spec
     return [(PAIR, 1), (spec.session, 1), (spec.ordinal, 1)]
 
 

@@ -167,10 +167,10 @@ class MongoStore(Unbroken):
         return await self._runner.in_transaction(attempt, keys)
 
     async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
-        async def attempt(step: Callable[[], Awaitable[int]]) -> int:
-            return await self.run(self._slowly.until_done(step, set()))  # whole steps: between two it can be ended
-
-        return await fade.apply(fade.Step(self._database, collection, tenant, rule, where), attempt)
+        step, changed = fade.Step(self._database, collection, tenant, rule, where), 0
+        while step.last is not None:  # whole steps: between two it can be ended
+            changed += await self._slow(step.run)
+        return changed
 
     # --- Search -------------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ unknown is StoreUnavailable: never a success.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import pymongo
@@ -135,19 +135,16 @@ async def _committed(session: AsyncClientSession, ends: float) -> None:
             return
 
 
-class guarded_but_transient:  # noqa: N801 (reads as `guarded` does)
+@contextmanager
+def guarded_but_transient() -> Iterator[None]:
     """As `guarded`, but what may succeed when tried again is `Again`."""
-
-    def __init__(self) -> None:
-        self._guarded = guarded()
-
-    def __enter__(self) -> None:
-        self._guarded.__enter__()
-
-    def __exit__(self, kind: Any, fault: Any, trace: Any) -> bool | None:
-        if isinstance(fault, PyMongoError) and not fault.timeout and transient(fault):
-            raise Again from fault
-        return self._guarded.__exit__(kind, fault, trace)
+    with guarded():
+        try:
+            yield
+        except PyMongoError as fault:
+            if not fault.timeout and transient(fault):
+                raise Again from fault
+            raise
 
 
 def transient(fault: PyMongoError) -> bool:
