@@ -92,7 +92,7 @@ def export(
 ) -> None:
     """Write everything of a tenant, vectors included, as lines of JSON; without its keys. What is written meanwhile may
     be in it or not."""
-    found = on_store(lambda store: write(store, file, tenant))
+    found = on_store(lambda store: write(store, file, tenant), existing=True)
     if as_json_:
         as_json({"file": str(file), "tenant": tenant, "records": found.records, "hash": found.hash()})
     else:

@@ -16,7 +16,7 @@ def backup(
     file: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.")], as_json_: AsJson = False
 ) -> None:
     """Write the whole store into one file, as it is at one moment. Services may go on writing."""
-    size = on_store(lambda store: store.backup(file))
+    size = on_store(lambda store: store.backup(file), existing=True)
     if as_json_:
         as_json({"file": str(file), "bytes": size})
     else:

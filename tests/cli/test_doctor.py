@@ -51,7 +51,8 @@ def test_a_fault_among_facts_is_found(run: Run, data: Path) -> None:
 
 
 def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:
-    for asked in (("doctor", "--json"), ("backup", str(data.with_name("backup.recalld")))):
+    away = str(data.with_name("away"))
+    for asked in (("doctor", "--json"), ("backup", away), ("export", away, "--tenant", "t")):
         ended = run(*asked)
         assert (ended.returncode, "There is no store in" in ended.stderr) == (1, True), ended.stderr
     assert not (data / "recalld.db").exists()
