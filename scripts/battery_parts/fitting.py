@@ -24,10 +24,11 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:  #
     operation, body = case.operation.label, _kept(case.body)
     if operation == "POST /v1/memories/extract":
         body["messages"][0] = {"role": "user", "content": "I moved to Boston."}  # somebody has to say something
-    if operation == "POST /v1/jobs/{name}/run" and case.path_parameters["name"] != "consolidation":
-        body = {name: value for name, value in body.items() if name == "dry_run"}
     if operation == "POST /v1/sessions/{session_id}/messages":
         body = {"agent_id": "support", "user_id": "ada"} | {name: one for name, one in body.items() if one is not None}
+    of_all = operation == "POST /v1/jobs/{name}/run" and case.path_parameters["name"] != "consolidation"
+    if of_all and isinstance(body, dict):  # it may be left out
+        body = {name: value for name, value in body.items() if name == "dry_run"}
     case.body = body
     _state(case)
     _query(operation, case.query)
