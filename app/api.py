@@ -47,8 +47,8 @@ def routes() -> list[BaseRoute]:
     """All of them. `/v1/memories/search` is no memory's path: GET of it is 405 and not a search for a record."""
     found = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
     literal = {route.path for route in found if not route.param_convertors}
-    for route in found:
-        taken = [path for path in literal if route.param_convertors and route.path_regex.match(path)]
+    for route in (one for one in found if one.param_convertors):
+        taken = [path for path in literal if route.path_regex.match(path)]
         if taken:
             others = "|".join(re.escape(path) for path in sorted(taken))
             route.path_regex = re.compile(f"(?!(?:{others})$){route.path_regex.pattern}")

@@ -1,6 +1,7 @@
 """What every wire shape shares: the strict base, the field types of SPEC §1, the page and the problem."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 
@@ -21,6 +22,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 
 from app.clock import rfc3339
 from app.errors import invalid
+from app.ids import IDENTIFIER
 
 T = TypeVar("T")
 
@@ -68,16 +70,8 @@ class NotNull:
         return value
 
 
-def _empty_list(value: Any) -> Any:
-    return [] if value is None else value
-
-
-def _empty_object(value: Any) -> Any:
-    return {} if value is None else value
-
-
-def _empty_text(value: Any) -> Any:
-    return "" if value is None else value
+def _clears(empty: Callable[[], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: empty() if value is None else value)
 
 
 def _whole(value: Any) -> Any:
@@ -95,7 +89,7 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 with a zone in; the same moment in UTC with milliseconds out."""
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:@-]{1,128}$", examples=["user-456"])]
+Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$", examples=["user-456"])]
 WHOLE = BeforeValidator(_whole)
 """For integers, strict and with their bounds before it: 50.0 is one, as JSON Schema has it, "50" and true are none."""
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
@@ -106,12 +100,8 @@ Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
 Object = Annotated[
     dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
 ]
-
-
-CLEARS_LIST = BeforeValidator(_empty_list)
-CLEARS_OBJECT = BeforeValidator(_empty_object)
-CLEARS_TEXT = BeforeValidator(_empty_text)
-"""For fields of a PATCH that null empties, as a list, an object or a text that is none is written."""
+CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
+"""For fields that null empties, as a list, an object or a text that is none is written."""
 
 
 class Owned(Schema):

@@ -18,7 +18,7 @@ from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.offload import off_loop
 from app.profiles.schemas import InteractionIn
-from app.sessions.models import SESSIONS
+from app.sessions.models import MESSAGES, SESSIONS
 from app.sessions.repository import SessionRepository
 from app.storage.collection import Change, CommitConflict, Doc, Update
 from app.storage.filters import Eq, both
@@ -98,9 +98,8 @@ class ConversationJobs:
         """What was said after that message."""
         sessions = SessionRepository(self._tools.store, scope)
         lines: list[transcript.Line] = []
-        while page := await sessions.messages.find(sessions.within(session, after), order="asc", limit=PAGE):
-            lines += await off_loop(sum(len(doc["text"]) for doc in page), transcript.read, page)
-            after = page[-1]["seq"]
+        async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
+            lines += await off_loop(sum(len(doc["text"]) for doc in docs), transcript.read, docs)
         return lines
 
     async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.Line]) -> Talk:

@@ -8,7 +8,7 @@ from app.context.schemas import ContextRequest, Intent, SectionName
 from app.errors import RecalldError
 from app.state import Resources
 from app.storage.collection import Doc
-from app.storage.filters import Absent, Eq, Filter, Or, both
+from app.storage.filters import Absent, Eq, Filter, Or, both, matches
 from app.storage.scope import Scope
 
 
@@ -44,7 +44,7 @@ class Asked:
 
     def owns(self, doc: Doc) -> bool:
         """A session or task of the agent and user that the context is for: an id alone does not bring another's in."""
-        return all(doc[name] in (None, getattr(self.body, name)) for name in ("agent_id", "user_id"))
+        return matches(doc, self.owned())
 
     def owned(self) -> Filter:
         """The same, as a filter."""

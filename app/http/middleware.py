@@ -6,12 +6,12 @@ import time
 from functools import lru_cache
 from typing import Any
 
-import uuid_utils
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import RecalldError, TooLarge
 from app.http.problems import problem_response
+from app.ids import new_id
 from app.metrics.http import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
 from app.storage.patience import begin_request
 
@@ -65,7 +65,7 @@ class _Request:
         self._started = time.perf_counter()
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
-        self.id = given if _SAFE_ID.fullmatch(given) else f"req_{uuid_utils.uuid7().hex}"
+        self.id = given if _SAFE_ID.fullmatch(given) else new_id("req")
         self.status = 0
         self.scope.setdefault("state", {})["request_id"] = self.id
 

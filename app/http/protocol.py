@@ -3,11 +3,11 @@
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-import uuid_utils
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from app.errors import BadRequest
 from app.http.problems import problem_response
+from app.ids import new_id
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
@@ -18,7 +18,7 @@ else:
 class ProblemProtocol(Protocol):
     def send_400_response(self, msg: str) -> None:
         """In place of the server's plain text. Nothing of the request is known, and the connection ends."""
-        request_id = f"req_{uuid_utils.uuid7().hex}"
+        request_id = new_id("req")
         response = problem_response(BadRequest(msg), request_id)
         headers = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
         lines = [f"HTTP/1.1 400 {HTTPStatus.BAD_REQUEST.phrase}".encode(), *(b": ".join(one) for one in headers)]

@@ -49,10 +49,12 @@ class StrictRoute(APIRoute):
         handle = self._plain_handler() or super().get_route_handler()
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
-        body, conditional, writes = self.body_field, _is_conditional(self), self.methods != {"GET"} and verb != "read"
-        parameters = frozenset(
-            field.alias for field in get_flat_params(self.dependant) if isinstance(field.field_info, params.Query)
-        )
+        taken = get_flat_params(self.dependant)
+        parameters = frozenset(field.alias for field in taken if isinstance(field.field_info, params.Query))
+        headers = {field.alias for field in taken if isinstance(field.field_info, params.Header)}
+        headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
+        unconditional = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
+        body = self.body_field
 
         async def strict(request: Request) -> Response:
             principal = await authenticate(request)
@@ -65,7 +67,7 @@ class StrictRoute(APIRoute):
                 await _require_no_body(request)
             elif body.field_info.is_required() or await request.body():
                 _require_json(request)
-            if writes and not conditional and header(request, b"if-match") is not None:
+            if unconditional and header(request, b"if-match") is not None:
                 raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
             return await handle(request)
 
@@ -102,12 +104,6 @@ def _answered_by(handler: Handler) -> ASGIApp:
         await response(scope, receive, send)
 
     return app
-
-
-def _is_conditional(route: APIRoute) -> bool:
-    named = {str(parameter["name"]) for parameter in (route.openapi_extra or {}).get("parameters", ())}
-    named |= {field.alias for field in get_flat_params(route.dependant) if isinstance(field.field_info, params.Header)}
-    return "If-Match" in named
 
 
 async def _require_no_body(request: Request) -> None:

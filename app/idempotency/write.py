@@ -146,8 +146,7 @@ async def _attempt(store: Store, plan: Plan, more: Callable[[Outcome], Sequence[
         for change in outcome.changes:
             if isinstance(change, Insert):
                 RECORDS.labels(change.collection.name).inc()
-        body = resolve(outcome.body, committed.allocated) if committed.allocated else outcome.body
-        return Answer(outcome.status, outcome.headers, body)
+        return Answer(outcome.status, outcome.headers, resolve(outcome.body, committed.allocated))
     raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
 
 

@@ -54,11 +54,10 @@ class Remember:
         derived = sources or [{}] * len(bodies)
         fresh = [self._draft(body, old, source) for body, old, source in zip(bodies, known, derived, strict=True)]
         entries = iter(await self._embeddings.entries([passage(doc) for doc in fresh if doc is not None]))
+        texts = [None if draft is None else (draft, next(entries)) for draft in fresh]
         answers, created = [], []
-        for index, (body, old, draft) in enumerate(zip(bodies, known, fresh, strict=True)):
-            pointer = f"{at}/{index}" if at else ""
-            entry = None if draft is None else next(entries)
-            answer, new = await self._one(body, old, draft, entry, pointer)
+        for index, (body, old, text) in enumerate(zip(bodies, known, texts, strict=True)):
+            answer, new = await self._one(body, old, text, f"{at}/{index}" if at else "")
             answers.append(answer)
             created.append(new)
         return answers, self._changes, created
@@ -92,19 +91,19 @@ class Remember:
         return revision(old, fields, self._now)
 
     async def _one(
-        self, body: MemoryCreate, old: Doc | None, draft: Doc | None, entry: SearchEntry | None, pointer: str
+        self, body: MemoryCreate, old: Doc | None, text: tuple[Doc, SearchEntry] | None, pointer: str
     ) -> tuple[Doc, bool]:
+        """`text`: the document with its new text, and that text's entry."""
         known = old if old is not None else self._twin(body)
         if known is not None:
             known = self._latest.get(known["memory_id"], known)
             if known["memory_id"] in self._retired:
                 raise Conflict(f"{pointer}: {known['memory_id']} is superseded by an earlier item.")
-            entry = None if old is None else entry
-        text = None if draft is None or entry is None else (draft, entry)
+            text = None if old is None else text  # an equal one has it already
         similar, replaced = ([], []) if text is None else await self._similar(body, *text)
         replaced_ids = [other["memory_id"] for other in replaced]
         if known is not None:
-            doc = self._update(body, known, entry, replaced_ids)
+            doc = self._update(body, known, None if text is None else text[1], replaced_ids)
         else:
             assert text is not None
             doc = self._add(body, *text, replaced_ids)

@@ -1,6 +1,7 @@
 """Queries over memories, their history and their pending embeddings."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from app.ids import new_id
@@ -8,7 +9,7 @@ from app.memories.models import HISTORY, MEMORIES
 from app.memories.pending import note
 from app.storage.collection import Change, Collection, DeleteWhere, Doc, Insert, SearchEntry, Store
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
-from app.storage.repository import Listing, Repository, expired
+from app.storage.repository import Listing, Repository, expired, pages
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
@@ -81,12 +82,10 @@ class MemoryRepository(VersionedRepository):
         )
         content = normalise_content(fields["content"])
         same: list[Doc] = []
-        after = None
-        while found := await self.find(where, order="asc", after=after, limit=EQUAL_AT_ONCE):
+        async for found in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
             same += [doc for doc in found if normalise_content(doc["content"]) == content]
-            if len(found) < EQUAL_AT_ONCE or any(not expired(doc, now) for doc in same):
+            if any(not expired(doc, now) for doc in same):
                 break
-            after = MEMORIES.after(found[-1])
         return same
 
     # --- Changes ------------------------------------------------------------------------------------------------------

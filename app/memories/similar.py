@@ -8,7 +8,7 @@ import numpy as np
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.storage.collection import Doc, SearchEntry
-from app.storage.filters import Eq, Filter, Not, both
+from app.storage.filters import EVERYTHING, Eq, Filter, Not, both, matches
 from app.storage.repository import unexpired
 from app.storage.scope import ANY, Pair
 from app.storage.search import Floats, SearchQuery
@@ -34,20 +34,19 @@ class NearDuplicates:
     async def seen(self, doc: Doc, entry: SearchEntry, without: Collection[str]) -> list[Doc]:
         """The nearest that the caller may see, at most `MAX_SHOWN`."""
         pairs = self._memories.scope.pairs(doc["agent_id"], doc["user_id"], include_shared=True)
-        return (await self._near(doc, entry, pairs, None, MAX_SHOWN, without))[:MAX_SHOWN]
+        return (await self._near(doc, entry, pairs, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
 
     async def replaceable(self, doc: Doc, entry: SearchEntry, without: Collection[str]) -> list[Doc]:
         """All of the very same pair that are not messages."""
         pairs = (Pair(doc["agent_id"], doc["user_id"]),)
-        near = await self._near(doc, entry, pairs, Not(Eq("memory_type", "message")), None, without)
-        return [other for other in near if other["memory_type"] != "message"]
+        return await self._near(doc, entry, pairs, Not(Eq("memory_type", "message")), None, without)
 
     async def _near(
         self,
         doc: Doc,
         entry: SearchEntry,
         pairs: tuple[Pair, ...],
-        where: Filter | None,
+        where: Filter,
         most: int | None,
         without: Collection[str],
     ) -> list[Doc]:
@@ -58,12 +57,10 @@ class NearDuplicates:
             pairs, where, entry, None if most is None else most + len(without) + len(self._written)
         )
         near = [other for other in stored if other["memory_id"] not in self._written]
-        near += [other for other in self._of_this_request(entry.vector) if _in(pairs, other)]
+        near += [other for other in self._of_this_request(entry.vector) if _in(pairs, other) and matches(other, where)]
         return sorted((one for one in near if one["memory_id"] not in without), key=lambda one: -one["cosine"])
 
-    async def _stored(
-        self, pairs: tuple[Pair, ...], where: Filter | None, entry: SearchEntry, most: int | None
-    ) -> list[Doc]:
+    async def _stored(self, pairs: tuple[Pair, ...], where: Filter, entry: SearchEntry, most: int | None) -> list[Doc]:
         scope, store = self._memories.scope, self._memories.store
         where = both(Eq("status", "active"), unexpired(self._now), where)
         columns = await store.search(

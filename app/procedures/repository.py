@@ -5,7 +5,7 @@ from typing import Any
 
 from app.memories.repository import VersionedRepository, of_pair
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
-from app.storage.collection import Change, Doc, SearchEntry, Store, Update
+from app.storage.collection import Change, Doc, SearchEntry, Store
 from app.storage.filters import Eq, Filter, Has, Range, both
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
@@ -32,11 +32,7 @@ class ProcedureRepository(VersionedRepository):
 
     def counted(self, doc: Doc, changed: Doc) -> list[Change]:
         """An outcome: nothing that moves the version."""
-        self.scope.require_write(doc["agent_id"], doc["user_id"])
-        seen = {name: doc[name] for name in COUNTED}
-        return [
-            Update(PROCEDURES, self.scope.tenant, doc["procedure_id"], set=changed, expect=seen, user=doc["user_id"])
-        ]
+        return [self.append(doc, changed, expect={name: doc[name] for name in COUNTED})]
 
 
 def listed(asked: Mapping[str, Any]) -> Filter:

@@ -35,15 +35,11 @@ class SessionRepository(Repository):
 
         Who commits last has the highest number, so the last message's time needs no look at what was read before.
         """
-        self.scope.require_write(session["agent_id"], session["user_id"])
-        return Update(
-            SESSIONS,
-            self.scope.tenant,
-            session["session_id"],
-            set={"last_message_at": added[-1]["timestamp"]},
+        return self.append(
+            session,
+            {"last_message_at": added[-1]["timestamp"]},
             inc={"message_count": len(added), "token_count": sum(doc["tokens"] for doc in added)},
             expect={name: session[name] for name in ("status", "memorize", "agent_id", "user_id", "created_at")},
-            user=session["user_id"],
         )
 
     def clear(self, session: Doc) -> list[Change]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from app.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.sessions.models import MESSAGE_INTERNAL, SESSION_INTERNAL
@@ -90,10 +90,6 @@ def _none_if_empty(value: Any) -> Any:
     return None if value == [] else value
 
 
-def _empty_if_none(value: Any) -> Any:
-    return {} if value is None else value
-
-
 class MessageIn(Schema):
     """A message as OpenAI's clients hold it, `model_dump()` included."""
 
@@ -105,7 +101,7 @@ class MessageIn(Schema):
     tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_none_if_empty)] = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     result: JsonValue = Field(None, description="A tool's result, as JSON.")
-    metadata: Annotated[Object | None, AfterValidator(_empty_if_none)] = Field(None, validate_default=True)
+    metadata: Annotated[Object | None, CLEARS_OBJECT] = Field(None, validate_default=True)
     timestamp: Timestamp | None = Field(None, description="When it was said; default: now.")
     refusal: str | None = Field(None, description="As the model's client gives it; kept, like the three below.")
     annotations: list[JsonValue] | None = None

@@ -127,11 +127,18 @@ class Repository:
             user=doc.get("user_id"),
         )
 
-    def append(self, doc: Doc, fields: Doc, *, expect: Doc) -> Update:
-        """What is added to a record without being a change of it: the version stays."""
+    def append(self, doc: Doc, fields: Doc, *, expect: Doc, inc: dict[str, int] | None = None) -> Update:
+        """What is added to a record, or counted in it, without being a change of it: the version stays."""
         self.require_write(doc)
-        key = doc[self.collection.id_field]
-        return Update(self.collection, self.scope.tenant, key, set=fields, expect=expect, user=doc.get("user_id"))
+        return Update(
+            self.collection,
+            self.scope.tenant,
+            doc[self.collection.id_field],
+            set=fields,
+            inc=inc or {},
+            expect=expect,
+            user=doc.get("user_id"),
+        )
 
     def delete(self, doc: Doc) -> Delete:
         self.require_write(doc)
