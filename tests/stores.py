@@ -3,6 +3,7 @@ test puts around a store."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from app.errors import StoreUnavailable
@@ -53,8 +54,12 @@ class Asked(NamedTuple):
     named: dict[str, Any]
 
 
+_WATCH: ContextVar[object] = ContextVar("watch")
+
+
 class Watched(Wrapped):
-    """Notes what is read; some reads find the store away."""
+    """Notes what is read by what was begun since `watch`; some of these reads find the store away. What an earlier
+    request left running, as one that failed may, is none of it."""
 
     READS = ("get", "find", "count", "scope_facts", "search", "fetch")
 
@@ -65,7 +70,8 @@ class Watched(Wrapped):
     def watch(self, away: Container[int] = ()) -> None:
         """Begins anew. `away`: the numbers, from 1, of reads that find the store away."""
         self.asked: list[Asked] = []
-        self._away = away
+        self._away, self._since = away, object()
+        _WATCH.set(self._since)
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
@@ -73,9 +79,10 @@ class Watched(Wrapped):
             return found
 
         async def read(collection: Collection, *given: Any, **named: Any) -> Any:
-            self.asked.append(Asked(name, collection, given, named))
-            if len(self.asked) in self._away:
-                raise StoreUnavailable("taken away by a test")
+            if _WATCH.get(None) is self._since:
+                self.asked.append(Asked(name, collection, given, named))
+                if len(self.asked) in self._away:
+                    raise StoreUnavailable("taken away by a test")
             return await found(collection, *given, **named)
 
         return read
