@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -138,6 +138,7 @@ class Runner:
 
     async def _start_next(self) -> None:
         """Starts the next job that a lane has room for; where there is none, waits until there may be one."""
+        running = list(self._in_lanes)
         await self._schedules.tick()
         if time.monotonic() - self._counted >= COUNT_SECONDS:
             JOBS_QUEUED.set(await self._queue.waiting())
@@ -145,7 +146,7 @@ class Runner:
         queued, lapsed = self._lanes_below(JOBS_IN_LANE), self._lanes_below(JOBS_IN_LANE + LAPSED_BESIDE)
         lease = await self._take(self._queue.take(queued, lapsed))
         if lease is None:
-            await self._until_room()
+            await _first_ended(running)
             return
         task = asyncio.create_task(_in_lane(self._work(lease)))
         self._in_lanes[task] = lease.lane
@@ -155,13 +156,6 @@ class Runner:
         """Lanes in which fewer jobs run."""
         running = Counter(self._in_lanes.values())
         return [lane for lane in LANES if running[lane] < jobs]
-
-    async def _until_room(self) -> None:
-        """Until a job ends or it is time to look at the queue again."""
-        if self._in_lanes:
-            await asyncio.wait(self._in_lanes, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(POLL_SECONDS)
 
     async def _work(self, lease: Lease) -> None:
         """Runs the job and notes the outcome. Raises StoreUnavailable."""
@@ -251,6 +245,14 @@ async def _where_missing_without(noted: list[Change], commit: Callable[[list[Cha
         if conflict.reason != "missing":
             raise
         await commit([])
+
+
+async def _first_ended(running: Sequence[asyncio.Task[None]]) -> None:
+    """Until one of these ends, or has ended meanwhile, or it is time to look at the queue again."""
+    if running:
+        await asyncio.wait(running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _in_lane(work: Awaitable[None]) -> None:
