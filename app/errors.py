@@ -20,6 +20,7 @@ RecalldError
 ├── RateLimited 429 rate_limited
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
+    ├── ErasureKeyUnavailable 503 erasure_key_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
     ├── LLMUnavailable 503 llm_unavailable
     ├── LLMReplyInvalid 503 llm_reply_invalid
@@ -129,6 +130,10 @@ class Unavailable(RecalldError):
 
 class StoreUnavailable(Unavailable):
     code, title = "store_unavailable", "The store cannot be read or written right now"
+
+
+class ErasureKeyUnavailable(Unavailable):
+    code, title = "erasure_key_unavailable", "The erasure key is missing, or it is not the one of this store"
 
 
 class EmbeddingUnavailable(Unavailable):

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 
@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."
     )
     data_dir: Path = Field(Path(".recalld"), description="Directory of the embedded store.")
+    erasure_key: SecretStr = Field(
+        SecretStr(""),
+        description="Seals the tombstones of erased users: at least 32 characters, the same for all processes of a "
+        "store; empty: the file `erasure.key` in the data directory, which is made when the first user is erased.",
+    )
     auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
@@ -133,6 +138,13 @@ class Settings(BaseSettings):
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
     context: ContextSettings = ContextSettings()
+
+    @field_validator("erasure_key")
+    @classmethod
+    def _long_enough(cls, key: SecretStr) -> SecretStr:
+        if 0 < len(key.get_secret_value()) < 32:
+            raise ValueError("It must have at least 32 characters")
+        return key
 
     @property
     def loopback(self) -> bool:
@@ -167,7 +179,8 @@ def explain(fault: ValidationError | SettingsError) -> list[str]:
     """What is wrong with the settings, one sentence for each, by the names that they are set by."""
     if isinstance(fault, SettingsError):
         return [str(fault)]
+    names = ["_".join(["RECALLD", *map(str, error["loc"])]).upper() for error in fault.errors()]
     return [
-        f"{'_'.join(['RECALLD', *map(str, error['loc'])]).upper()} is {error['input']!r}: {error['msg']}."
-        for error in fault.errors()
+        f"{name} is {'a secret' if name.endswith('_KEY') else repr(error['input'])}: {error['msg']}."
+        for name, error in zip(names, fault.errors(), strict=True)
     ]

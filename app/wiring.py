@@ -10,6 +10,7 @@ from typing import Protocol
 from app import tokens
 from app.actions.models import ACTIONS
 from app.actions.service import ACTION
+from app.audit.erasure_key import ErasureKey
 from app.audit.models import AUDIT, ERASED
 from app.auth.keys import Keys
 from app.auth.models import API_KEYS
@@ -28,12 +29,15 @@ from app.errors import RecalldError
 from app.facts.models import FACT_GROUPS, FACTS
 from app.facts.service import FACT
 from app.forgetting.decay import WORTH_WRITING, DecayJob
+from app.forgetting.erasing import ErasureJobs
 from app.forgetting.jobs import ForgettingJobs
+from app.forgetting.models import ERASURE_NOTES
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs.kinds import (
     CONSOLIDATION,
     DECAY,
     EMBED_PENDING,
+    ERASE_USER,
     EXPIRY,
     FORGET,
     POST_CONVERSATION,
@@ -89,6 +93,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     DERIVATIONS,
     AUDIT,
     ERASED,
+    ERASURE_NOTES,
 )
 
 EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
@@ -214,6 +219,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = Deeds(store, clock)
     undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
+    erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
     pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
     reembed = Reembed(store, embedder, EMBEDDABLE)
 
@@ -231,6 +237,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EXPIRY: forgetting.expire,
         RETENTION: forgetting.retain,
         FORGET: forgetting.forget,
+        ERASE_USER: erasures.handle,
         UNDO: undo,
         EMBED_PENDING: embed_pending,
         POST_CONVERSATION: conversations.learn,

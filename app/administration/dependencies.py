@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.administration.service import AuditService, KeyService
+from app.audit.tombstones import Tombstones
 from app.auth.dependencies import calling
 from app.auth.keys import Keys
 
@@ -16,7 +17,7 @@ async def key_service(request: Request) -> KeyService:
 
 async def audit_service(request: Request) -> AuditService:
     held, caller = calling(request)
-    return AuditService(held.store, caller.scope)
+    return AuditService(held.store, caller.scope, Tombstones.of(held, caller.scope.tenant))
 
 
 InKeys = Annotated[KeyService, Depends(key_service)]

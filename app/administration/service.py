@@ -77,10 +77,10 @@ def _once(made: Made) -> Outcome:
 class AuditService:
     """Raises Forbidden for a caller who is bound: the trail tells of everybody."""
 
-    def __init__(self, store: Store, scope: Scope) -> None:
+    def __init__(self, store: Store, scope: Scope, tombstones: Tombstones) -> None:
         if scope.agents is not None or scope.users is not None:
             raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
-        self._entries, self._tombstones = Repository(store, scope, AUDIT), Tombstones(store, scope.tenant)
+        self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
 
     async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
         """A user's or a record's id finds what is kept of it under its hash, too."""
@@ -88,17 +88,18 @@ class AuditService:
         if (user := asked.get("user_id")) is not None:
             parts.append(await self._of_user(user))
         if (record := asked.get("record_id")) is not None:
-            hashed = await self._tombstones.hashed(record)
-            parts.append(Or((Has("records", record), Has("records", hashed))))
+            names = [record, await self._tombstones.known(record)]
+            parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         if asked.get("since") is not None or asked.get("until") is not None:
             parts.append(Range("created_at", ge=asked.get("since"), lt=asked.get("until")))
         docs, cursor = await self._entries.page(both(*parts), listing, mark=repr(sorted(asked.items())))
         return {"items": [_shown(doc) for doc in docs], "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:
-        if not await self._tombstones.erased_since(user_id, ""):
+        tombstone = await self._tombstones.find(user_id)
+        if tombstone is None:
             return Eq("user_id", user_id)
-        return Or((Eq("user_id", user_id), Eq("user_hash", await self._tombstones.hashed(user_id))))
+        return Or((Eq("user_id", user_id), Eq("user_hash", tombstone["erased_id"])))
 
 
 def _shown(doc: Doc) -> Doc:

@@ -22,4 +22,5 @@ AUDIT = Collection(
 for the id, and hashes for the ids that callers chose."""
 
 ERASED = Collection(name="erased_users", id_field="erased_id", fields={}, audited=False)
-"""By keyed hash of the user's id; the tenant's key lies beside them."""
+"""By keyed hash of the user's id: `status` is begun or erased. One more document holds the tenant's key, sealed by the
+erasure key, which is not in the store."""

@@ -1,45 +1,152 @@
-"""Whom a tenant has erased: a keyed hash of the id, and when. The id itself is nowhere."""
+"""Whom a tenant has erased, or is erasing: a keyed hash of the id, and when. The id itself is nowhere.
+
+Hashes are made with a random key of the tenant. The store holds that key sealed by the erasure key, which lies
+elsewhere (`erasure_key.py`): with the store alone no list of addresses can be tried against the hashes.
+"""
 
 import hmac
 import secrets
 from hashlib import sha256
 
+from app.audit.erasure_key import ErasureKey
 from app.audit.models import ERASED
+from app.errors import ErasureKeyUnavailable
+from app.state import Resources
 from app.storage.collection import Change, CommitConflict, Doc, Insert, Store, Update
+from app.storage.filters import Eq
 
 KEY = "key"
+"""The id of the document that holds the tenant's sealed key."""
+_CHECKED = b"\0check"
+"""No identifier holds a NUL, so that the check value is no one's tombstone."""
+
+
+def seal(erasure_key: bytes, tenant: str, tenant_key: bytes) -> Doc:
+    """The fields that keep a tenant's key: sealed, and a value by which a wrong erasure key is noticed."""
+    return {
+        "sealed": _masked(erasure_key, tenant, tenant_key).hex(),
+        "check": hmac.new(tenant_key, _CHECKED, sha256).hexdigest(),
+    }
+
+
+def unseal(erasure_key: bytes, tenant: str, doc: Doc) -> bytes | None:
+    """The tenant's key, or None where another erasure key sealed it."""
+    tenant_key = _masked(erasure_key, tenant, bytes.fromhex(doc["sealed"]))
+    check = hmac.new(tenant_key, _CHECKED, sha256).hexdigest()
+    return tenant_key if hmac.compare_digest(check, doc["check"]) else None
+
+
+def _masked(erasure_key: bytes, tenant: str, value: bytes) -> bytes:
+    mask = hmac.new(erasure_key, b"recalld tombstone" + tenant.encode(), sha256).digest()
+    return bytes(one ^ other for one, other in zip(value, mask, strict=True))
 
 
 class Tombstones:
-    def __init__(self, store: Store, tenant: str) -> None:
-        self._store, self._tenant = store, tenant
+    """Of one tenant. What needs the tenant's key raises ErasureKeyUnavailable where it cannot be opened."""
+
+    def __init__(self, store: Store, tenant: str, key: ErasureKey) -> None:
+        self._store, self._tenant, self._erasure_key = store, tenant, key
+
+    @classmethod
+    def of(cls, held: Resources, tenant: str) -> "Tombstones":
+        return cls(held.store, tenant, ErasureKey.of(held.settings))
 
     async def hashed(self, text: str) -> str:
         """HMAC-SHA256 under the tenant's own key, which is made where there is none."""
-        return hmac.new(bytes.fromhex(await self._key()), text.encode(), sha256).hexdigest()
+        return _hashed(await self._key() or await self._make_key(), text)
 
-    async def _key(self) -> str:
-        found = await self._store.get(ERASED, self._tenant, KEY)
-        if found is None:
-            made = {"tenant_id": self._tenant, "erased_id": KEY, "key": secrets.token_hex(32), "created_at": ""}
-            try:
-                await self._store.commit([Insert(ERASED, made)])
-            except CommitConflict:
-                return await self._key()
-            return str(made["key"])
-        return str(found["key"])
+    async def known(self, text: str) -> str | None:
+        """The hash, or None where the tenant has no key: nobody was ever erased."""
+        key = await self._key()
+        return None if key is None else _hashed(key, text)
 
-    async def setting(self, user_id: str, now: str) -> tuple[str, Change]:
-        """The hash, and the change that notes the erasure; a second one moves its time."""
-        erased_id = await self.hashed(user_id)
-        if await self._store.get(ERASED, self._tenant, erased_id) is not None:
-            return erased_id, Update(ERASED, self._tenant, erased_id, set={"erased_at": now}, inc={"times": 1})
-        doc: Doc = {"erased_id": erased_id, "erased_at": now, "times": 1, "created_at": now}
-        return erased_id, Insert(ERASED, {"tenant_id": self._tenant, **doc})
+    async def find(self, user_id: str) -> Doc | None:
+        """The user's tombstone."""
+        erased_id = await self.known(user_id)
+        return None if erased_id is None else await self._store.get(ERASED, self._tenant, erased_id)
 
     async def erased_since(self, user_id: str, moment: str) -> bool:
-        """What was read of the user at `moment` must not be written any more."""
-        if await self._store.get(ERASED, self._tenant, KEY) is None:
-            return False
-        found = await self._store.get(ERASED, self._tenant, await self.hashed(user_id))
-        return found is not None and found["erased_at"] >= moment
+        """What was read of the user at `moment` must not be written any more: an erasure is under way, or it began or
+        ended at that moment or later."""
+        found = await self.find(user_id)
+        return found is not None and (under_way(found) or found["erased_at"] >= moment)
+
+    def begin(self, found: Doc | None, erased_id: str, now: str, work: Doc) -> Change:
+        """The change that notes an erasure as begun, over the tombstone `found`. `work`: operation_id and job_id."""
+        begun = {"status": "begun", "begun_at": now, "erased_at": None, **work}
+        if found is None:
+            doc: Doc = {"tenant_id": self._tenant, "erased_id": erased_id, "times": 1, "created_at": now}
+            return Insert(ERASED, doc | begun)
+        return Update(ERASED, self._tenant, erased_id, set=begun, inc={"times": 1}, expect=as_read(found))
+
+    def join(self, found: Doc) -> Change:
+        """The change by which one more request asks for an erasure under way. It makes the verification look again: a
+        record that was written before this request goes, too."""
+        return Update(ERASED, self._tenant, found["erased_id"], inc={"times": 1}, expect=as_read(found))
+
+    def end(self, found: Doc, now: str) -> Change:
+        """The change that notes an erasure as verified."""
+        ended = {"status": "erased", "erased_at": now}
+        return Update(ERASED, self._tenant, found["erased_id"], set=ended, expect=as_read(found))
+
+    # --- The tenant's key ---------------------------------------------------------------------------------------------
+
+    async def _key(self) -> bytes | None:
+        found = await self._store.get(ERASED, self._tenant, KEY)
+        if found is None:
+            return None
+        if found.get("key") is not None:
+            return await self._seal_plain(found)
+        return self._opened(found)
+
+    def _opened(self, doc: Doc) -> bytes:
+        erasure_key = self._erasure_key.read()
+        tenant_key = None if erasure_key is None else unseal(erasure_key, doc["tenant_id"], doc)
+        if tenant_key is None:
+            raise ErasureKeyUnavailable(
+                f"The tombstones of this store were sealed by another erasure key than that of this service: put the "
+                f"right one into {self._erasure_key.place}. Nothing was changed.",
+                retry_after=None,
+            )
+        return tenant_key
+
+    async def _seal_plain(self, found: Doc) -> bytes:
+        """Earlier versions kept the key as it is."""
+        tenant_key = bytes.fromhex(found["key"])
+        fields = {"key": None, **seal(await self._sealing_key(), self._tenant, tenant_key)}
+        try:
+            await self._store.commit([Update(ERASED, self._tenant, KEY, set=fields, expect={"key": found["key"]})])
+        except CommitConflict:
+            return await self._key() or tenant_key  # another process was first: its seal must open here as well
+        return tenant_key
+
+    async def _make_key(self) -> bytes:
+        tenant_key = secrets.token_bytes(32)
+        doc = {"tenant_id": self._tenant, "erased_id": KEY, "key": None, "created_at": ""}
+        doc |= seal(await self._sealing_key(), self._tenant, tenant_key)
+        try:
+            await self._store.commit([Insert(ERASED, doc)])
+        except CommitConflict:
+            return await self._key() or tenant_key
+        return tenant_key
+
+    async def _sealing_key(self) -> bytes:
+        """All tenants' keys are sealed by one: a lost key is found out before a second one comes into use."""
+        for other in await self._store.find(ERASED, None, Eq(ERASED.id_field, KEY), limit=1_000):
+            if other.get("sealed") is not None:
+                self._opened(other)
+                break
+        return self._erasure_key.read_or_make()
+
+
+def under_way(tombstone: Doc) -> bool:
+    return bool(tombstone.get("status") == "begun")
+
+
+def as_read(tombstone: Doc) -> Doc:
+    """What a change of a tombstone expects: nobody else has changed it meanwhile."""
+    return {name: tombstone.get(name) for name in ("status", "operation_id", "times")}
+
+
+def _hashed(key: bytes, text: str) -> str:
+    return hmac.new(key, text.encode(), sha256).hexdigest()

@@ -6,7 +6,21 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import archive, backup, doctor, evaluate, forgetting, keys, mcp, migrate, reembed, serve, taking, worker
+from app.cli import (
+    archive,
+    backup,
+    doctor,
+    evaluate,
+    forgetting,
+    keys,
+    mcp,
+    migrate,
+    reembed,
+    serve,
+    taking,
+    tombstones,
+    worker,
+)
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -24,6 +38,7 @@ app.command("migrate")(migrate.migrate)
 app.command("reembed")(reembed.reembed)
 app.command("decay")(forgetting.decay)
 app.command("forget")(forgetting.forget)
+app.command("forget-tombstones")(tombstones.forget_tombstones)
 app.command("mcp")(mcp.mcp)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(keys.app, name="keys")

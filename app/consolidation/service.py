@@ -19,8 +19,8 @@ from app.storage.scope import Scope
 
 
 class Learning:
-    def __init__(self, tools: Tools, llm: LLM | None, scope: Scope) -> None:
-        self._tools, self._llm, self._scope = tools, llm, scope
+    def __init__(self, tools: Tools, llm: LLM | None, scope: Scope, tombstones: Tombstones) -> None:
+        self._tools, self._llm, self._scope, self._tombstones = tools, llm, scope, tombstones
 
     async def summarize(self, session_id: str, precondition: Precondition) -> Outcome:
         """202 with the operation that writes the session's summary."""
@@ -51,8 +51,7 @@ class Learning:
         async def unless_erased() -> Outcome:
             """What was heard of a user who was erased while the model read is not written."""
             result, changes = await plan()
-            erased = Tombstones(self._tools.store, self._scope.tenant)
-            if body.user_id is not None and await erased.erased_since(body.user_id, begun):
+            if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")
             shown = {name: result[name] for name in ("items", "created", "superseded", "dropped")}
             return Outcome({**shown, "llm": budget.spent}, changes, 201)

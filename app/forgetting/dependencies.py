@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.audit.tombstones import Tombstones
 from app.auth.dependencies import calling
 from app.forgetting.erasure import Erasure
 from app.forgetting.export import UserExport
@@ -23,12 +24,12 @@ InForgetting = Annotated[Forgetting, Depends(forgetting)]
 
 async def erasure(request: Request) -> Erasure:
     held, caller = calling(request)
-    return Erasure(held.store, caller.scope, held.collections, held.clock, model=held.embedder.name)
+    return Erasure(held.store, caller.scope, held.clock, Tombstones.of(held, caller.scope.tenant), held.jobs)
 
 
 async def user_export(request: Request) -> UserExport:
     held, caller = calling(request)
-    return UserExport(held.store, caller.scope, held.collections, held.clock)
+    return UserExport(held.store, caller.scope, held.collections, held.clock, Tombstones.of(held, caller.scope.tenant))
 
 
 InErasure = Annotated[Erasure, Depends(erasure)]

@@ -1,11 +1,11 @@
 """What came of a user's records without being theirs: lessons, shared records, logs of what can be undone, jobs."""
 
-from collections import Counter
 from collections.abc import Set
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from app.facts.models import FACT_GROUPS, FACTS
+from app.jobs.kinds import ERASE_USER
 from app.jobs.models import OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
@@ -43,25 +43,30 @@ def comes_of(source: Doc | None, gone: Set[str]) -> bool:
     return bool(named) and set(named) <= gone
 
 
+class Commit(Protocol):
+    """Commits changes with which `number` of `name` go. Raises CommitConflict."""
+
+    async def __call__(self, changes: list[Change], number: int, *, name: str) -> None: ...
+
+
 class Derived:
     """`gone`: ids of the records that were the user's."""
 
-    def __init__(self, store: Store, tenant: str, user: str, gone: Set[str]) -> None:
-        self._store, self._tenant, self._user, self._gone = store, tenant, user, gone
+    def __init__(self, store: Store, commit: Commit, tenant: str, user: str, gone: Set[str]) -> None:
+        self._store, self._commit, self._tenant, self._user, self._gone = store, commit, tenant, user, gone
 
-    async def clear(self) -> Counter[str]:
-        """How many of each went."""
-        counts = Counter(lessons=await self._each(AGENTS, EVERYTHING, self._unlearned))
-        counts["operations_emptied"] = await self._each(OPERATIONS, Absent("user_id"), self._emptied)
+    async def clear(self) -> None:
+        await self._each(AGENTS, EVERYTHING, self._unlearned, "lessons")
+        await self._each(OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
         for collection, history in SHARED:
-            name = f"derived_{collection.name}"
-            counts[name] = await self._each(
-                collection, Absent("user_id"), lambda doc, of=collection, past=history: self._removed(doc, of, past)
-            )
-        return counts
+            removed = partial(self._removed, collection=collection, history=history)
+            await self._each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
 
     def concerns(self, job: Doc) -> bool:
-        """Whether a job is about the user; a key that is bound to this one among others does not make it so."""
+        """Whether a job is about the user; a key that is bound to this one among others does not make it so. The
+        erasure itself goes on."""
+        if job["kind"] == ERASE_USER:
+            return False
         about = {self._user, *self._gone}
         payload = dict(job["payload"])
         bound = payload.pop("users", None) or []
@@ -72,26 +77,23 @@ class Derived:
             or (job["status"] == "failed" and self._user in bound)
         )
 
-    async def _each(self, collection: Collection, where: Filter, plan: Any) -> int:
-        done = 0
+    async def _each(self, collection: Collection, where: Filter, plan: Any, name: str) -> None:
         found = partial(self._store.find, collection, self._tenant, where)
         async for docs in pages(found, collection, BATCH):
             for doc in docs:
-                done += await self._one(collection, doc, plan)
-        return done
+                await self._one(collection, doc, plan, name)
 
-    async def _one(self, collection: Collection, doc: Doc | None, plan: Any) -> int:
+    async def _one(self, collection: Collection, doc: Doc | None, plan: Any, name: str) -> None:
         while doc is not None:
             number, changes = plan(doc)
             if not changes:
-                return 0
+                return
             try:
-                await self._store.commit(changes)
+                await self._commit(changes, number, name=name)
             except CommitConflict:
                 doc = await self._store.get(collection, self._tenant, doc[collection.id_field])
                 continue
-            return int(number)
-        return 0
+            return
 
     def _unlearned(self, agent: Doc) -> tuple[int, list[Change]]:
         experience, went = dict(agent["experience"]), 0

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -54,10 +55,19 @@ async def export_user(user_id: UserId, export: InExport, request: Request) -> Re
     return StreamingResponse(export.lines(user_id), media_type=NDJSON)
 
 
-@users_router.delete("/{user_id}", response_model=schemas.Receipt, responses=problems(404, 409, 412))
+@users_router.delete(
+    "/{user_id}",
+    response_model=schemas.Receipt,
+    responses={**problems(404, 409, 412), 202: {"model": Operation, "description": "It is under way."}},
+)
 async def erase_user(user_id: UserId, erasure: InErasure, request: Request) -> Response:
     """Erase a user: all records, with what was derived from them, their history, vectors, undo logs, jobs and stored
-    answers. Returns when a search has found nothing. A keyed hash remains, so that no work under way brings the user
-    back; a new write may. A key that is bound to agents may not, and one bound to other users neither."""
+    answers. Answers 200 with the receipt when a search has found nothing, within 10 s; else 202 with the operation,
+    which goes on by itself, after a crash, too, and has the receipt as its result. Asking again joins it. A keyed hash
+    remains, so that no work under way brings the user back; a new write may. A key that is bound to agents may not, and
+    one bound to other users neither."""
     _, caller = calling(request)
-    return answer(await erasure.erase(user_id, Actor(caller.scope.tenant, caller.key_id, "erase_user")))
+    erased = await erasure.erase(user_id, Actor(caller.scope.tenant, caller.key_id, "erase_user"))
+    if erased.verified:
+        return answer(erased.body)
+    return Response(orjson.dumps(erased.body), 202, media_type="application/json")

@@ -1,148 +1,98 @@
-"""A user's erasure: everything of theirs goes, everywhere, and a receipt says that nothing was found afterwards.
+"""Asking for a user's erasure. One commit notes it as begun: tombstone, audit entry, operation and job. The job does
+the work (`erasing.py`), whoever waits for it, and whatever crashes meanwhile."""
 
-In this order: the tombstone; the records; then every job that may have read them is taken from its worker, and what it
-had written meanwhile goes too. Each step is a commit, and calling again goes on where one was cut short.
-"""
-
-import re
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-
-import numpy as np
+from dataclasses import dataclass
 
 from app.audit import trail
-from app.audit.models import AUDIT
-from app.audit.tombstones import Tombstones
+from app.audit.tombstones import Tombstones, under_way
 from app.audit.trail import Actor
 from app.clock import Clock, rfc3339
 from app.errors import Conflict, Forbidden
-from app.forgetting.derived import Derived
-from app.idempotency.models import IDEMPOTENCY
-from app.jobs.fence import fence
-from app.sessions import models as sessions
-from app.storage.collection import Change, Collection, DeleteWhere, Doc, Store, Update
-from app.storage.filters import EVERYTHING, Eq, Filter, Has, In
-from app.storage.scope import ANY, Pair, Scope
-from app.storage.search import SearchQuery
-from app.tasks import models as tasks
+from app.jobs import operations
+from app.jobs.kinds import ERASE_USER
+from app.jobs.models import JOBS, OPERATIONS
+from app.jobs.queue import Job
+from app.state import JobRunner
+from app.storage.collection import Change, CommitConflict, Delete, Doc, Store
+from app.storage.scope import SYSTEM, Scope
 
-BATCH = 200
-ROUNDS = 5
-OURS = re.compile(r"[a-z]+_[0-9a-f]{32}")
-"""An id that we made says nothing of its user; one that a caller chose may."""
+WAIT_SECONDS = 10.0
+"""How long a request waits for the receipt."""
+ATTEMPTS = 64
 
 
-def owned(collections: Sequence[Collection]) -> list[Collection]:
-    """Those whose records belong to users. The audit trail is about them, and stays."""
-    return [one for one in collections if "user_id" in one.fields and one is not AUDIT]
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The answer: the receipt where the erasure is verified, else the operation."""
+
+    verified: bool
+    body: Doc
 
 
 class Erasure:
-    """`model` is the embedding model's name, for the search that must find nothing."""
+    def __init__(self, store: Store, scope: Scope, clock: Clock, tombstones: Tombstones, runner: JobRunner) -> None:
+        self._store, self._scope, self._clock = store, scope, clock
+        self._tombstones, self._runner = tombstones, runner
 
-    def __init__(
-        self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock, *, model: str
-    ) -> None:
-        self._store, self._scope, self._clock, self._model = store, scope, clock, model
-        self._owned = owned(collections)
-        self._tombstones = Tombstones(store, scope.tenant)
-
-    async def erase(self, user_id: str, actor: Actor) -> Doc:
-        """The receipt. Raises Forbidden, Conflict where others keep writing about the user, and StoreUnavailable where
-        the store is away or still holds bytes: the call can be made again."""
+    async def erase(self, user_id: str, actor: Actor, seconds: float = WAIT_SECONDS) -> Erased:
+        """Waits up to `seconds` for the job. Raises Forbidden, ErasureKeyUnavailable before anything was done, Conflict
+        where the job failed for good, and StoreUnavailable."""
         self._require(user_id)
-        now = rfc3339(self._clock.now())
-        tombstone, mark = await self._tombstones.setting(user_id, now)
-        changes = {"users": {"erase": 1}}
-        await self._store.commit([mark, trail.entry(actor, now, None, [], changes, tombstone)])
-        run = _Run(self._store, self._scope.tenant, user_id, tombstone, self._tombstones)
-        await run.clear(self._owned)
-        found = await self._found(user_id)
-        if any(found.values()):
-            raise Conflict("Somebody keeps writing about this user: stop that first.", retry_after=1)
-        return {
-            "user_id": user_id,
-            "tombstone": tombstone,
-            "erased_at": now,
-            "erased": dict(sorted(run.counts.items())),
-            "verification": {"records_found": found["records"], "search_found": found["search"]},
-        }
+        work = await self._begun(user_id, actor)
+        await self._runner.carry_out(work["job_id"], seconds)
+        operation = await self._store.get(OPERATIONS, self._scope.tenant, work["operation_id"])
+        if operation is None or operation["status"] == "failed":
+            reason = "its operation is gone" if operation is None else operation["error"]
+            raise Conflict(f"The erasure has failed: {reason} Ask for it again.", retry_after=1)
+        if operation["status"] == "succeeded":
+            return Erased(True, {"user_id": user_id, **operation["result"]})
+        return Erased(False, operations.render(operation, self._clock.now()))
 
     def _require(self, user_id: str) -> None:
         if self._scope.agents is not None:
             raise Forbidden("This key is bound to agents: it cannot erase what others know of a user.")
         self._scope.require_write(None, user_id)
 
-    async def _found(self, user_id: str) -> dict[str, int]:
-        """What is left: documents by their owner, and what a search of the user's scope gives."""
-        tenant, found = self._scope.tenant, {"records": 0, "search": 0}
-        for collection in self._owned:
-            found["records"] += await self._store.count(collection, tenant, Eq("user_id", user_id))
-            if collection.searched:
-                query = SearchQuery(
-                    tenant, (Pair(ANY, user_id),), EVERYTHING, None, self._model, np.empty(0, np.uint32)
-                )
-                found["search"] += len((await self._store.search(collection, query)).rows)
-        return found
+    async def _begun(self, user_id: str, actor: Actor) -> Doc:
+        """`operation_id` and `job_id` of the erasure under way: a new one, or one that was asked for before."""
+        erased_id = await self._tombstones.hashed(user_id)
+        for _ in range(ATTEMPTS):
+            found = await self._tombstones.find(user_id)
+            joined = found is not None and under_way(found) and await self._goes_on(found)
+            if found is not None and joined:
+                work, changes = found, [self._tombstones.join(found)]
+            else:
+                work, changes = await self._new(user_id, erased_id, found, actor)
+            asked = trail.entry(actor, self._now(), None, [], {"users": {"erase_begun": 1}}, erased_id)
+            try:
+                await self._store.commit([*changes, asked])
+            except CommitConflict:
+                continue  # another request for the same user, or the job's end, was first
+            return work
+        raise Conflict("Others ask for this user's erasure all the time; please try again.", retry_after=1)
 
+    async def _goes_on(self, tombstone: Doc) -> bool:
+        """Whether a job still works on an erasure. One that failed for good is begun anew."""
+        job = await self._store.get(JOBS, SYSTEM, tombstone["job_id"])
+        return job is not None and job["status"] != "failed"
 
-class _Run:
-    """One erasure under way."""
+    async def _new(self, user_id: str, erased_id: str, found: Doc | None, actor: Actor) -> tuple[Doc, list[Change]]:
+        """The operation is under the hash: it says nothing of the user to other keys, and stays when the job is over.
+        The job names the user until the erasure is verified."""
+        now = self._clock.now()
+        operation, noted = operations.begin(self._scope, ERASE_USER, now, user_id=erased_id)
+        payload = {"user_id": user_id, "tombstone": erased_id, "key_id": actor.key_id, "action": actor.action}
+        queued = Job(ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
+        work = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
+        mark = self._tombstones.begin(found, erased_id, rfc3339(now), work)
+        return work, [mark, noted, queued, *await self._failed_before(found)]
 
-    def __init__(self, store: Store, tenant: str, user: str, tombstone: str, tombstones: Tombstones) -> None:
-        self._store, self._tenant, self._user = store, tenant, user
-        self._tombstone, self._tombstones = tombstone, tombstones
-        self._gone: set[str] = set()
-        self._counters: set[str] = set()
-        self.counts: Counter[str] = Counter()
+    async def _failed_before(self, found: Doc | None) -> list[Change]:
+        """The job that failed goes: it names the user."""
+        job = None if found is None or not found.get("job_id") else await self._store.get(JOBS, SYSTEM, found["job_id"])
+        if job is None or job["status"] != "failed":
+            return []
+        return [Delete(JOBS, SYSTEM, job["job_id"], {"status": "failed"})]
 
-    async def clear(self, collections: Sequence[Collection]) -> None:
-        """Again as long as the last round found something: a job may have written between a look and its end."""
-        for _ in range(ROUNDS):
-            before = self.counts.total()
-            for collection in collections:
-                await self._delete(collection, Eq("user_id", self._user))
-            await self._delete(IDEMPOTENCY, Has("users", self._user))
-            derived = Derived(self._store, self._tenant, self._user, self._gone)
-            self.counts += await derived.clear()
-            self.counts["jobs"] += await fence(self._store, self._tenant, derived.concerns)
-            if self.counts.total() == before:
-                break
-        await self._anonymise()
-        await self._store.purge(self._tenant, self._user, sorted(self._counters))
-        self.counts = +self.counts
-
-    async def _delete(self, collection: Collection, where: Filter) -> None:
-        async for docs in self._batches(collection, where):
-            ids = tuple(str(doc[collection.id_field]) for doc in docs)
-            self._note(collection, ids)
-            gone = DeleteWhere(collection, self._tenant, In(collection.id_field, ids))
-            self.counts[collection.name] += (await self._store.commit([gone])).deleted
-
-    def _note(self, collection: Collection, ids: Sequence[str]) -> None:
-        self._gone.update(ids)
-        if collection is sessions.SESSIONS:
-            self._counters.update(map(sessions.counter, ids))
-        elif collection is tasks.TASKS:
-            self._counters.update(map(tasks.counter, ids))
-
-    async def _anonymise(self) -> None:
-        """The trail keeps that something was done, and by whom."""
-        async for docs in self._batches(AUDIT, Eq("user_id", self._user)):
-            changes: list[Change] = []
-            for doc in docs:
-                for chosen in (one for one in doc["records"] if not OURS.fullmatch(one)):
-                    self._counters.update((sessions.counter(chosen), tasks.counter(chosen)))
-                records = [await self._hidden(one) for one in doc["records"]]
-                hidden: Doc = {"user_id": None, "user_hash": self._tombstone, "records": records}
-                changes.append(Update(AUDIT, self._tenant, doc["audit_id"], set=hidden))
-            await self._store.commit(changes)
-            self.counts["audit_anonymised"] += len(changes)
-
-    async def _hidden(self, record: str) -> str:
-        return record if OURS.fullmatch(record) else await self._tombstones.hashed(record)
-
-    async def _batches(self, collection: Collection, where: Filter) -> AsyncIterator[list[Doc]]:
-        """As long as there are any: each batch is gone, or matches no more, when the next is asked for."""
-        while docs := await self._store.find(collection, self._tenant, where, order="asc", limit=BATCH):
-            yield docs
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())

@@ -10,7 +10,7 @@ from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
 from app.clock import Clock, rfc3339
-from app.forgetting.erasure import owned
+from app.forgetting.erasing import owned
 from app.storage.collection import Collection, Doc, Store
 from app.storage.filters import Eq, both
 from app.storage.repository import pages
@@ -21,15 +21,16 @@ FORMAT = 1
 
 
 class UserExport:
-    def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
-        self._store, self._scope, self._clock = store, scope, clock
+    def __init__(
+        self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock, tombstones: Tombstones
+    ) -> None:
+        self._store, self._scope, self._clock, self._tombstones = store, scope, clock, tombstones
         self._collections = owned(collections)
 
     async def note(self, user_id: str, actor: Actor) -> None:
         """In the audit trail; of one who was erased, by the hash."""
-        tombstones, now = Tombstones(self._store, self._scope.tenant), rfc3339(self._clock.now())
-        erased = await tombstones.erased_since(user_id, "")
-        named, hashed = (None, await tombstones.hashed(user_id)) if erased else (user_id, None)
+        now, tombstone = rfc3339(self._clock.now()), await self._tombstones.find(user_id)
+        named, hashed = (user_id, None) if tombstone is None else (None, tombstone["erased_id"])
         await self._store.commit([trail.entry(actor, now, named, [], {"users": {"export": 1}}, hashed)])
 
     async def lines(self, user_id: str) -> AsyncIterator[bytes]:

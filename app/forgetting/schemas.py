@@ -71,6 +71,6 @@ class Receipt(Schema):
 
     user_id: Identifier
     tombstone: str = Field(description="Keyed hash of the user's id: all that remains of it.")
-    erased_at: str
+    erased_at: str = Field(description="When it was verified.")
     erased: dict[str, Count] = Field(description="How many went, by collection.")
     verification: Verification

@@ -15,6 +15,7 @@ DECAY = "decay"
 EXPIRY = "expiry"
 FORGET = "forget"
 UNDO = "undo"
+ERASE_USER = "erase_user"
 
 Lane = str | None
 """As a job stores it."""
@@ -35,6 +36,7 @@ _LANE_OF: Mapping[str, Lane] = {
     EXPIRY: ORDINARY,
     FORGET: ORDINARY,
     UNDO: ORDINARY,
+    ERASE_USER: ORDINARY,
 }
 
 

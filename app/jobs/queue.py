@@ -126,7 +126,7 @@ class Lease:
         try:
             return await self.store.commit(changes)
         except CommitConflict as conflict:
-            if conflict.collection == JOBS.name:
+            if conflict.collection == JOBS.name and conflict.doc_id == self.doc["job_id"]:
                 raise LeaseLost(f"job {self.doc['job_id']} was taken over") from conflict
             raise
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.audit.tombstones import Tombstones
 from app.auth.dependencies import calling
 from app.jobs.models import OPERATIONS
 from app.jobs.schedule import Schedules, periods
@@ -17,6 +18,7 @@ async def operation_service(request: Request) -> OperationService:
         Repository(held.store, caller.scope, OPERATIONS),
         Schedules(held.store, held.clock, periods(held.settings.jobs)),
         held.clock,
+        Tombstones.of(held, caller.scope.tenant),
     )
 
 

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+from app.audit.tombstones import Tombstones
 from app.clock import Clock
 from app.errors import Conflict, NotFound, invalid
 from app.idempotency.write import Outcome
 from app.jobs import operations
-from app.jobs.kinds import CONSOLIDATION, UNDO
+from app.jobs.kinds import CONSOLIDATION, ERASE_USER, UNDO
 from app.jobs.models import OPERATIONS
 from app.jobs.schedule import Schedules
 from app.operations.schemas import JobRun
@@ -19,8 +20,8 @@ NARROWED = (CONSOLIDATION,)
 
 
 class OperationService:
-    def __init__(self, found: Repository, schedules: Schedules, clock: Clock) -> None:
-        self._operations, self._schedules, self._clock = found, schedules, clock
+    def __init__(self, found: Repository, schedules: Schedules, clock: Clock, tombstones: Tombstones) -> None:
+        self._operations, self._schedules, self._clock, self._tombstones = found, schedules, clock, tombstones
 
     async def jobs(self) -> Doc:
         return {"items": [await self._with_asked(job) for job in await self._schedules.all()], "next_cursor": None}
@@ -54,7 +55,18 @@ class OperationService:
         return {"items": [operations.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
 
     async def get(self, operation_id: str) -> Doc:
-        return operations.render(await self._operations.get(operation_id), self._clock.now())
+        doc = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
+        if doc is None:
+            raise NotFound()
+        return operations.render(doc, self._clock.now())
+
+    async def _own_erasure(self, operation_id: str) -> Doc | None:
+        """The erasure of a user whom the key is bound to: its operation is under the hash of the id."""
+        doc, scope = await self._operations.anyones(operation_id), self._operations.scope
+        if doc is None or doc["kind"] != ERASE_USER or scope.users is None:
+            return None
+        hashes = [await self._tombstones.known(user) for user in scope.users]
+        return doc if replace(scope, users=frozenset(one for one in hashes if one)).sees(doc) else None
 
     async def undo(self, operation_id: str) -> Outcome:
         """202 with the operation that undoes it. Raises Conflict where there is nothing to undo, or it was undone."""

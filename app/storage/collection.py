@@ -341,7 +341,11 @@ class Store(Protocol):
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         """Forgets what the engine keeps by itself of a user without documents: pairs, tombstones, copies, and these
-        counters; and leaves no byte of what was deleted in its own files. Raises StoreUnavailable where it cannot."""
+        counters."""
+        ...
+
+    async def scrub(self) -> None:
+        """Leaves no byte of what was deleted in the engine's own files. Raises StoreUnavailable where it cannot."""
         ...
 
     async def check(self, *, deep: bool = False) -> list[Finding]:

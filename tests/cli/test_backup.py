@@ -49,6 +49,17 @@ def _restore(settings: Settings, file: Path) -> None:
     restore_store(where_of(settings), file)
 
 
+def test_a_backup_goes_beside_the_files_that_are_kept_apart_from_it(run: Run, tmp_path: Path, data: Path) -> None:
+    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    file, target = tmp_path / "store.backup", tmp_path / "restored"
+    assert run("backup", str(file)).returncode == 0
+    target.mkdir()
+    for name in ("erasure.key", "keys-made"):
+        (target / name).write_text("kept")
+    assert run("restore", str(file), RECALLD_DATA_DIR=str(target)).returncode == 0
+    assert (target / "erasure.key").read_text() == "kept"
+
+
 def test_a_damaged_file_and_an_occupied_directory_are_refused(run: Run, tmp_path: Path, data: Path) -> None:
     assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
     file, target = tmp_path / "store.backup", tmp_path / "restored"

@@ -30,6 +30,7 @@ def test_help_names_every_command(run: Run) -> None:
         ("RECALLD_LIMITS_BODY_BYTES", "4MB", "RECALLD_LIMITS_BODY_BYTES is '4MB':"),
         ("RECALLD_AUTH", "no", "RECALLD_AUTH is 'no':"),
         ("RECALLD_LIMITS_BODYBYTES", "1", "RECALLD_LIMITS_BODYBYTES is '1':"),
+        ("RECALLD_ERASURE_KEY", "hunter2", "RECALLD_ERASURE_KEY is a secret: Value error, It must have at least 32"),
         ("RECALLD_LIMITS", "{", "error parsing value for field"),
     ],
 )
@@ -39,6 +40,7 @@ def test_a_wrong_setting_is_a_sentence(run: Run, name: str, value: str, says: st
         assert ended.returncode == 1
         assert ended.stderr.startswith(f"recalld: {says}")
         assert ended.stderr.count("\n") == 1
+        assert "hunter2" not in ended.stderr
 
 
 def test_options_win_over_the_environment(run: Run) -> None:

@@ -16,6 +16,8 @@ from app.storage.transfer import BackupRefused
 MARK = b"recalld-backup-1"
 TRAILER = len(MARK) + 16 + 64
 PIECE = 1 << 20
+KEPT = ("erasure.key", "keys-made")
+"""Files beside a store that are no part of it: a directory that holds these alone is empty to `restore`."""
 
 
 def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
@@ -69,7 +71,7 @@ def _link(part: Path, target: Path) -> None:
 def restore(file: Path, directory: Path, name: str) -> int:
     """Bytes of the database. Raises BackupRefused for a file that is damaged or no backup, and for a directory that is
     not empty."""
-    if directory.exists() and any(directory.iterdir()):
+    if directory.exists() and any(one.name not in KEPT for one in directory.iterdir()):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
     part = directory / f"{name}.part"
     try:

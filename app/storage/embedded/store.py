@@ -291,6 +291,8 @@ class EmbeddedStore:
         await self.writer.submit(lambda made: purge.forget(made, self._collections, tenant, user, counters))
         self._cache.drop_pairs(gone)
         self._read_before.cache_clear()
+
+    async def scrub(self) -> None:
         await self.writer.alone(lambda: purge.scrub(self._path, self._busy_timeout_ms))
 
     # --- Operating ----------------------------------------------------------------------------------------------------

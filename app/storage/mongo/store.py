@@ -253,6 +253,9 @@ class MongoStore(Unbroken):
         gone = await self._slow(lambda: purge.forget(self._database, tenant, user, counters))
         self._copies.drop_pairs(gone)
 
+    async def scrub(self) -> None:
+        """The files are the deployment's own."""
+
     # --- Operating ----------------------------------------------------------------------------------------------------
 
     @whole

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 312ff66882f2e0f0e72325db8d765a35."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 1179cd416af0758ed21224bdf30e9622."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1731,9 +1731,9 @@ class Recalld(SyncBase):
         found: str = self._call("GET", path("/v1/users/{}/export", user_id))
         return found
 
-    def erase_user(self, user_id: str) -> "Receipt":
+    def erase_user(self, user_id: str) -> Receipt | Operation:
         """Erase a user:"""
-        found: "Receipt" = self._call("DELETE", path("/v1/users/{}", user_id))
+        found: Receipt | Operation = self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
     def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Agent":
@@ -2222,9 +2222,9 @@ class AsyncRecalld(AsyncBase):
         found: str = await self._call("GET", path("/v1/users/{}/export", user_id))
         return found
 
-    async def erase_user(self, user_id: str) -> "Receipt":
+    async def erase_user(self, user_id: str) -> Receipt | Operation:
         """Erase a user:"""
-        found: "Receipt" = await self._call("DELETE", path("/v1/users/{}", user_id))
+        found: Receipt | Operation = await self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
     async def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Agent":
