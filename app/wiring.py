@@ -197,7 +197,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     """Every kind of job and what runs it."""
     teller = None if llm is None else partial(day_teller, llm)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
-    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
+    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = Deeds(store, clock)

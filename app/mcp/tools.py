@@ -53,6 +53,8 @@ async def remember(call: Call, body: args.Remember) -> Json:
     made = await call.write("/v1/memories", fields)
     similar = [{name: one[name] for name in ("memory_id", "content")} for one in made.body["similar"]]
     answer = {"memory_id": made.body["memory_id"], "new": made.status == 201}
+    if made.body["status"] == "disputed":
+        answer |= {name: made.body[name] for name in ("status", "contradicts")}
     return {**answer, "similar": similar} if similar else answer
 
 
@@ -164,7 +166,7 @@ async def forget(call: Call, body: args.Forget) -> Json:
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
         try:
-            await call("DELETE", f"/v1/memories/{_segment(memory_id)}")
+            await call("DELETE", f"/v1/memories/{_segment(memory_id)}?predecessors=delete")
         except Refused as fault:
             if fault.code != "not_found":
                 done = ", ".join(forgotten) or "none"
@@ -244,8 +246,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "forget",
             "Forget",
-            "Delete memories for good, by the memory_ids that recall gave. Only when the user asks for it; to correct "
-            "one, use remember with supersedes.",
+            "Delete memories for good, by the memory_ids that recall gave, with what they superseded. Only when the user "
+            "asks for it; to correct one, use remember with supersedes.",
             args.Forget,
             forget,
             destroys=True,

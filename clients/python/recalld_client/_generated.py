@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 312ff66882f2e0f0e72325db8d765a35."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 72db0fd8f070a1e815c713ad15bd13f6."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -349,6 +349,7 @@ class Extracted(TypedDict):
     items: "list[MemoryCreated]"
     created: int
     superseded: int
+    disputed: int
     dropped: dict[str, int]
     llm: "Spent"
 
@@ -603,9 +604,10 @@ class Memory(TypedDict):
     tags: list[str]
     metadata: "dict[str, JsonValue]"
     pinned: bool
-    status: Literal["active", "superseded", "archived"]
+    status: Literal["active", "superseded", "archived", "disputed"]
     supersedes: list[str]
     superseded_by: str | None
+    contradicts: list[str]
     source: "Source"
     event_at: str | None
     valid_from: str | None
@@ -662,9 +664,10 @@ class MemoryCreated(TypedDict):
     tags: list[str]
     metadata: "dict[str, JsonValue]"
     pinned: bool
-    status: Literal["active", "superseded", "archived"]
+    status: Literal["active", "superseded", "archived", "disputed"]
     supersedes: list[str]
     superseded_by: str | None
+    contradicts: list[str]
     source: "Source"
     event_at: str | None
     valid_from: str | None
@@ -1085,10 +1088,6 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
-class Resolution(TypedDict):
-    keep: str
-
-
 class Restore(TypedDict):
     seq: NotRequired[int]
 
@@ -1106,7 +1105,7 @@ class SearchRequest(TypedDict):
     min_trust: NotRequired[float | None]
     since: NotRequired[str | None]
     until: NotRequired[str | None]
-    status: NotRequired[Literal["active", "superseded", "archived"]]
+    status: NotRequired[Literal["active", "superseded", "archived", "disputed"]]
     as_of: NotRequired[str | None]
     now: NotRequired[str | None]
     top_k: NotRequired[int]
@@ -1350,6 +1349,14 @@ class WorkingMemory(TypedDict):
     tokens: int
 
 
+class AppFactsSchemasResolution(TypedDict):
+    keep: str
+
+
+class AppMemoriesSchemasResolution(TypedDict):
+    keep: str
+
+
 class Recalld(SyncBase):
     def search_memories(self, body: "SearchRequest") -> "SearchResult":
         """Find what matters for a query, best first."""
@@ -1361,12 +1368,12 @@ class Recalld(SyncBase):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+    def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
         """Memories that have exactly the owner fields named; shared ones are not added."""
         found: "PageMemory" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
         """Delete all that match, with their history."""
         found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
@@ -1386,9 +1393,14 @@ class Recalld(SyncBase):
         found: "Memory" = self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_memory(self, memory_id: str, *, if_match: int | str | None = None) -> None:
+    def delete_memory(self, memory_id: str, *, predecessors: Literal["restore", "delete"] | None = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
-        self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
+        self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
+
+    def resolve_memory(self, memory_id: str, body: "AppMemoriesSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
+        """Settle a dispute."""
+        found: "Memory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
 
     def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
         """The earlier versions of a memory, each as it was when it left."""
@@ -1493,7 +1505,7 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    def resolve_fact(self, fact_id: str, body: "AppFactsSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1852,12 +1864,12 @@ class AsyncRecalld(AsyncBase):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
         """Memories that have exactly the owner fields named; shared ones are not added."""
         found: "PageMemory" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
         """Delete all that match, with their history."""
         found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
@@ -1877,9 +1889,14 @@ class AsyncRecalld(AsyncBase):
         found: "Memory" = await self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_memory(self, memory_id: str, *, if_match: int | str | None = None) -> None:
+    async def delete_memory(self, memory_id: str, *, predecessors: Literal["restore", "delete"] | None = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
-        await self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
+        await self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
+
+    async def resolve_memory(self, memory_id: str, body: "AppMemoriesSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
+        """Settle a dispute."""
+        found: "Memory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
 
     async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
         """The earlier versions of a memory, each as it was when it left."""
@@ -1984,7 +2001,7 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    async def resolve_fact(self, fact_id: str, body: "AppFactsSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
