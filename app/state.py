@@ -31,6 +31,13 @@ class Limiter(Protocol):
         ...
 
 
+class JobRunner(Protocol):
+    async def carry_out(self, job_id: str, seconds: float) -> None:
+        """Runs a queued job now, whatever else runs, also where `RECALLD_JOBS_ENABLED` is false. Returns when the run
+        has ended, well or not, or after `seconds`: the run then goes on. Raises StoreUnavailable."""
+        ...
+
+
 @dataclass(slots=True)
 class Lifecycle:
     draining: bool = False
@@ -45,6 +52,7 @@ class Resources:
     accesses: AccessLog
     limiter: Limiter
     agents: AgentSettings
+    jobs: JobRunner
     llm: LLM | None = None
     collections: Sequence[Collection] = ()
     """All that is stored, for what concerns every feature: erasing and exporting a user."""

@@ -30,7 +30,17 @@ from app.facts.service import FACT
 from app.forgetting.decay import WORTH_WRITING, DecayJob
 from app.forgetting.jobs import ForgettingJobs
 from app.idempotency.models import IDEMPOTENCY
-from app.jobs.kinds import CONSOLIDATION, POST_CONVERSATION, SUMMARIZE, UNDO
+from app.jobs.kinds import (
+    CONSOLIDATION,
+    DECAY,
+    EMBED_PENDING,
+    EXPIRY,
+    FORGET,
+    POST_CONVERSATION,
+    RETENTION,
+    SUMMARIZE,
+    UNDO,
+)
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
@@ -187,10 +197,12 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(_running("accesses", accesses.run))
+    runner = job_runner(settings, store, embedder, clock, llm)
+    stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
-        await stack.enter_async_context(_running("jobs", job_runner(settings, store, embedder, clock, llm).run))
+        await stack.enter_async_context(_running("jobs", runner.run))
     limiter = RateLimiter(settings.limits.requests_per_second)
-    return Resources(settings, store, embedder, clock, accesses, limiter, agents, llm, COLLECTIONS)
+    return Resources(settings, store, embedder, clock, accesses, limiter, agents, runner, llm, COLLECTIONS)
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
@@ -201,7 +213,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = Deeds(store, clock)
-    undoing = {"forget": forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
+    undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
     pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
     reembed = Reembed(store, embedder, EMBEDDABLE)
 
@@ -215,12 +227,12 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         return await undoing[run.payload["kind"]](run)
 
     handlers: dict[str, Handler] = {
-        "decay": DecayJob(store, clock, WORTH_WRITING).handle,
-        "expiry": forgetting.expire,
-        "retention": forgetting.retain,
-        "forget": forgetting.forget,
+        DECAY: DecayJob(store, clock, WORTH_WRITING).handle,
+        EXPIRY: forgetting.expire,
+        RETENTION: forgetting.retain,
+        FORGET: forgetting.forget,
         UNDO: undo,
-        "embed_pending": embed_pending,
+        EMBED_PENDING: embed_pending,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
         CONSOLIDATION: TidyingJobs(tools, llm, undo_days).handle,

@@ -65,8 +65,8 @@ class Keys:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
-    def plan_create(self, new: NewKey, replaces: str | None = None) -> Made:
-        """Raises Invalid."""
+    def plan_create(self, new: NewKey, replaced: Doc | None = None) -> Made:
+        """`replaced`: the record of the key that this one is made in place of. Raises Invalid."""
         new.check()
         now = self._clock.now()
         key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -82,8 +82,9 @@ class Keys:
             "secret_sha256": _digest(secret),
             "expires_at": _after(now, new.lifetime),
             "revoked_at": None,
-            "replaces": replaces,
+            "replaces": None if replaced is None else replaced["key_id"],
             "replaced_by": None,
+            "lineage": key_id if replaced is None else lineage_of(replaced),
             "version": 1,
             "created_at": rfc3339(now),
             "updated_at": rfc3339(now),
@@ -123,7 +124,7 @@ class Keys:
             lifetime = parse_rfc3339(doc["expires_at"]) - parse_rfc3339(doc["created_at"])
         rights = {name: doc[name] for name in ("tenant", "name", "verbs", "agents", "users")}
         new = NewKey(**rights, lifetime=lifetime, requests_per_second=doc.get("requests_per_second"))
-        made = self.plan_create(new, replaces=doc["key_id"])
+        made = self.plan_create(new, doc)
         now = self._clock.now()
         ends = min(filter(None, (doc["expires_at"], _after(now, overlap))))
         fields = {"replaced_by": made.record["id"], "expires_at": ends, "updated_at": rfc3339(now)}
@@ -163,6 +164,7 @@ class Keys:
             raise Unauthorized("The API key is unknown, revoked or expired.")
         return Principal(
             doc["key_id"],
+            lineage_of(doc),
             frozenset(doc["verbs"]),
             Scope(doc["tenant"], frozenset(doc["agents"]) or None, frozenset(doc["users"]) or None, doc["key_id"]),
             doc.get("requests_per_second"),
@@ -177,9 +179,16 @@ class Keys:
         return [public(doc) async for docs in found for doc in docs if tenant in (None, doc["tenant"])]
 
 
+def lineage_of(doc: Doc) -> str:
+    """The id of the first key of a chain of rotations. Keys of an earlier version store none: of these chains, the key
+    that this one replaced is known."""
+    lineage: str = doc.get("lineage") or doc.get("replaces") or doc["key_id"]
+    return lineage
+
+
 def public(doc: Doc) -> Doc:
-    """A key's record without its secret's hash."""
-    hidden = {"tenant_id", "secret_sha256", "key_id"}
+    """A key's record without what is internal."""
+    hidden = {"tenant_id", "key_id", *API_KEYS.internal}
     late = {"requests_per_second": None, "replaces": None, "replaced_by": None}
     return {"id": doc["key_id"], **late} | {name: value for name, value in doc.items() if name not in hidden}
 

@@ -6,7 +6,7 @@ API_KEYS = Collection(
     name="api_keys",
     id_field="key_id",
     fields={},
-    internal=frozenset({"secret_sha256"}),
+    internal=frozenset({"secret_sha256", "lineage"}),
     asked_always=True,
 )
-"""`tenant` is whose data the key opens."""
+"""`tenant` is whose data the key opens; `lineage` the id of the first key of its chain of rotations."""

@@ -14,6 +14,8 @@ ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
 class Principal:
     key_id: str
     """Of the API key, or `anonymous` / `unauthenticated`."""
+    lineage: str
+    """The id that a key and those that it was rotated to have in common: a retry with the new key is still a retry."""
     verbs: frozenset[str]
     scope: Scope
     requests_per_second: float | None = None
@@ -27,4 +29,4 @@ class Principal:
 @cache
 def unauthenticated(name: str) -> Principal:
     """Everybody is tenant `default` while no key was ever made, or where authentication is off."""
-    return Principal(name, frozenset(VERBS), Scope("default"))
+    return Principal(name, name, frozenset(VERBS), Scope("default"))

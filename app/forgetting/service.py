@@ -9,6 +9,7 @@ from app.forgetting.policy import Policy, score
 from app.forgetting.schemas import ForgetRequest
 from app.idempotency.write import Outcome
 from app.jobs import operations
+from app.jobs.kinds import FORGET
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
@@ -42,7 +43,7 @@ class Forgetting:
             **owner,
             **scope.bindings(),
         }
-        answer, changes = operations.start(scope, "forget", payload, self._clock.now(), **owner)
+        answer, changes = operations.start(scope, FORGET, payload, self._clock.now(), **owner)
         return Outcome(answer, changes, 202)
 
     async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:

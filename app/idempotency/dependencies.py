@@ -47,7 +47,7 @@ class Write:
         fingerprint = blake2b(sent, digest_size=16).hexdigest()
         named = request.path_params.get("user_id")
         return path.Request(
-            scope.tenant, self._caller.key_id, self._key, fingerprint, () if named is None else (named,)
+            scope.tenant, self._caller.lineage, self._key, fingerprint, () if named is None else (named,)
         )
 
 

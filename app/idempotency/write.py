@@ -68,7 +68,8 @@ class Request:
     """What an idempotency key is bound to: the first three name it, `fingerprint` is what it was sent with."""
 
     tenant: str
-    key_id: str
+    lineage: str
+    """Of the API key (`Principal.lineage`)."""
     key: str
     fingerprint: str
     users: Sequence[str] = ()
@@ -76,7 +77,7 @@ class Request:
 
     @property
     def claim_id(self) -> str:
-        return blake2b(f"{self.key_id}\0{self.key}".encode(), digest_size=16).hexdigest()
+        return blake2b(f"{self.lineage}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
 def users_of(outcome: Outcome) -> set[str]:

@@ -6,10 +6,17 @@ from app.storage.filters import Absent, Not
 JOBS = Collection(
     name="jobs",
     id_field="job_id",
-    fields={"status": "text", "kind": "text", "run_at": "time", "leased_until": "time", "slot": "text"},
+    fields={
+        "status": "text",
+        "kind": "text",
+        "lane": "text",
+        "run_at": "time",
+        "leased_until": "time",
+        "slot": "text",
+    },
     order="run_at",
     unique=(Unique("slot", ("slot",), Not(Absent("slot"))),),
-    indexes=(("status",),),
+    indexes=(("status",), ("lane", "status")),
     opaque=("payload",),
     audited=False,
 )

@@ -5,6 +5,8 @@ its token, so that one who was stopped past its lease writes nothing more (a fen
 distributed locking", 2016). A crash loses nothing: the lease lapses and another takes the job.
 """
 
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,9 +14,10 @@ from typing import Any
 from app.clock import Clock, rfc3339
 from app.errors import RecalldError
 from app.ids import new_id
+from app.jobs.kinds import LANES, Lane, lane_of
 from app.jobs.models import JOBS
 from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update
-from app.storage.filters import Eq, Range, both
+from app.storage.filters import Absent, Eq, Filter, Or, Range, both
 from app.storage.scope import SYSTEM
 
 LEASE = timedelta(seconds=30)
@@ -43,6 +46,7 @@ class Job:
             "tenant_id": SYSTEM,
             "job_id": new_id("job"),
             "kind": self.kind,
+            "lane": lane_of(self.kind),
             "tenant": self.tenant,
             "payload": self.payload,
             "operation_id": self.operation_id,
@@ -70,6 +74,10 @@ class Lease:
     @property
     def job(self) -> Job:
         return Job(self.doc["kind"], self.doc["tenant"], self.doc["payload"], self.doc["operation_id"])
+
+    @property
+    def lane(self) -> Lane:
+        return self.doc.get("lane")
 
     @property
     def last_attempt(self) -> bool:
@@ -127,17 +135,30 @@ class Queue:
     def __init__(self, store: Store, clock: Clock, lease: timedelta = LEASE) -> None:
         self._store, self._clock, self._length = store, clock, lease
 
-    async def take(self) -> Lease | None:
-        """The next job that is due, or whose worker let its lease lapse. None: there is nothing to do."""
+    async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
+        """The job that was due first: of those queued in the lanes `queued`, and those in the lanes `lapsed` whose
+        worker let the lease lapse. None: there is nothing to do."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
-        lapsed = both(Eq("status", "running"), Range("leased_until", le=now))
-        for where in (due, lapsed):
-            for doc in await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES):
-                lease = await self._lease(doc)
-                if lease is not None:
-                    return lease
+        left = both(Eq("status", "running"), Range("leased_until", le=now))
+        # a lane's next job is found by an index; jobs that run are few
+        wanted = [both(of_lane, due) for of_lane in _each(queued)] + ([both(left, _any(lapsed))] if lapsed else [])
+        found = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
+        for doc in heapq.merge(*found, key=lambda doc: (doc["run_at"], doc["job_id"])):
+            lease = await self._lease(doc)
+            if lease is not None:
+                return lease
         return None
+
+    async def take_job(self, job_id: str) -> Lease | None:
+        """That job, now, if it is queued: whether it is due or not. None where it is not, or another took it."""
+        doc = await self._store.get(JOBS, SYSTEM, job_id)
+        return await self._lease(doc) if doc is not None and doc["status"] == "queued" else None
+
+    async def is_running(self, job_id: str) -> bool:
+        """A worker has it, or had it when it stopped."""
+        doc = await self._store.get(JOBS, SYSTEM, job_id)
+        return doc is not None and doc["status"] == "running"
 
     async def _lease(self, doc: Doc) -> Lease | None:
         """A lease that lapsed was an attempt: a job that ends its workers is given up as others are."""
@@ -161,3 +182,16 @@ class Queue:
 
     async def failed(self, limit: int = 100) -> list[Doc]:
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)
+
+
+def _in(lane: Lane) -> Filter:
+    return Absent("lane") if lane is None else Eq("lane", lane)
+
+
+def _any(lanes: Sequence[Lane]) -> Filter | None:
+    return None if len(lanes) == len(LANES) else Or(tuple(map(_in, lanes)))
+
+
+def _each(lanes: Sequence[Lane]) -> list[Filter | None]:
+    """One filter for each lane. All of them need none: they are one queue."""
+    return [None] if len(lanes) == len(LANES) else [_in(lane) for lane in lanes]

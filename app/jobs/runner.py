@@ -1,24 +1,36 @@
-"""Runs jobs, inside the server or as a process of its own: take, run, renew the lease, note the outcome."""
+"""Runs jobs, inside the server or as a process of its own: take, run, renew the lease, note the outcome.
+
+One loop takes jobs and starts a task for each: one job of each lane (`kinds.py`), and in each lane one more if its
+lease lapsed. So a job whose worker died waits neither for the lane's queue nor for a job that hangs.
+"""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from app.clock import Clock
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import operations
+from app.jobs.kinds import LANES, Lane
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.metrics.jobs import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.collection import Change, CommitConflict, Doc, Store
 
 POLL_SECONDS = 0.5
+LOOK_SECONDS = 0.1
+"""How often `carry_out` looks whether another worker has ended the job."""
 COUNT_SECONDS = 5.0
 FAULT_PAUSE_SECONDS = 2.0
+JOBS_IN_LANE = 1
+LAPSED_BESIDE = 1
+"""Jobs whose lease lapsed that a lane may run beside its own."""
 
 log = logging.getLogger(__name__)
 
@@ -74,33 +86,79 @@ class Runner:
     ) -> None:
         self._store, self._clock, self._handlers, self._schedules = store, clock, handlers, schedules
         self._queue = Queue(store, clock, lease)
+        self._in_lanes: dict[asyncio.Task[None], Lane] = {}
+        self._carried_out: set[asyncio.Task[bool]] = set()
+        self._counted = -COUNT_SECONDS
 
     async def run(self) -> None:
         """Until cancelled. A store that is away is waited for, and no fault ends it."""
-        counted = -COUNT_SECONDS
-        while True:
-            try:
-                await self._schedules.tick()
-                if time.monotonic() - counted >= COUNT_SECONDS:
-                    JOBS_QUEUED.set(await self._queue.waiting())
-                    counted = time.monotonic()
-                busy = await self.step()
-            except StoreUnavailable as fault:
-                log.warning("jobs wait for the store", extra={"error": fault.detail})
-                await asyncio.sleep(FAULT_PAUSE_SECONDS)
-                continue
-            except Exception:
-                log.exception("jobs stumbled")
-                await asyncio.sleep(FAULT_PAUSE_SECONDS)
-                continue
-            if not busy:
-                await asyncio.sleep(POLL_SECONDS)
+        try:
+            while True:
+                if not await _safely(self._start_next()):
+                    await asyncio.sleep(FAULT_PAUSE_SECONDS)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stops the jobs that run here and hands them back to the queue."""
+        await asyncio.sleep(0)  # a task that was cancelled before it began would hand nothing back
+        tasks: list[asyncio.Task[Any]] = [*self._in_lanes, *self._carried_out]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def step(self) -> bool:
-        """Takes and runs one job; False when none is due."""
-        lease = await self._take()
+        """Takes the job that was due first, of any lane, and runs it; False when none is due. Raises StoreUnavailable,
+        and then the job is back in the queue."""
+        lease = await self._take(self._queue.take())
+        if lease is not None:
+            await self._work(lease)
+        return lease is not None
+
+    async def carry_out(self, job_id: str, seconds: float) -> None:
+        """Runs a queued job now, whatever its lane is doing and whether it is due or not; where another worker has it,
+        waits for that one. Returns when the run has ended, well or not, or after `seconds`: the run then goes on.
+        Raises StoreUnavailable."""
+        lease = await self._take(self._queue.take_job(job_id))
         if lease is None:
-            return False
+            await self._until_ended(job_id, seconds)
+            return
+        task = asyncio.create_task(_safely(self._work(lease)))
+        self._carried_out.add(task)
+        task.add_done_callback(self._carried_out.discard)
+        await asyncio.wait([task], timeout=seconds)
+
+    async def _until_ended(self, job_id: str, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if not await self._queue.is_running(job_id):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _start_next(self) -> None:
+        """Starts the next job that a lane has room for; where there is none, waits until there may be one."""
+        running = list(self._in_lanes)
+        await self._schedules.tick()
+        if time.monotonic() - self._counted >= COUNT_SECONDS:
+            JOBS_QUEUED.set(await self._queue.waiting())
+            self._counted = time.monotonic()
+        queued, lapsed = self._lanes_below(JOBS_IN_LANE), self._lanes_below(JOBS_IN_LANE + LAPSED_BESIDE)
+        lease = await self._take(self._queue.take(queued, lapsed))
+        if lease is None:
+            await _first_ended(running)
+            return
+        task = asyncio.create_task(_in_lane(self._work(lease)))
+        self._in_lanes[task] = lease.lane
+        task.add_done_callback(self._in_lanes.pop)
+
+    def _lanes_below(self, jobs: int) -> list[Lane]:
+        """Lanes in which fewer jobs run."""
+        running = Counter(self._in_lanes.values())
+        return [lane for lane in LANES if running[lane] < jobs]
+
+    async def _work(self, lease: Lease) -> None:
+        """Runs the job and notes the outcome. Raises StoreUnavailable."""
         kind = lease.doc["kind"]
         renewing = asyncio.create_task(_renew(lease))
         try:
@@ -116,11 +174,10 @@ class Runner:
         finally:
             renewing.cancel()
         JOB_RUNS.labels(kind, outcome).inc()
-        return True
 
-    async def _take(self) -> Lease | None:
+    async def _take(self, take: Coroutine[Any, Any, Lease | None]) -> Lease | None:
         """A stop in this moment leaves no job leased to nobody."""
-        taking = asyncio.ensure_future(self._queue.take())
+        taking = asyncio.create_task(take)
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -188,6 +245,33 @@ async def _where_missing_without(noted: list[Change], commit: Callable[[list[Cha
         if conflict.reason != "missing":
             raise
         await commit([])
+
+
+async def _first_ended(running: Sequence[asyncio.Task[None]]) -> None:
+    """Until one of these ends, or has ended meanwhile, or it is time to look at the queue again."""
+    if running:
+        await asyncio.wait(running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _in_lane(work: Awaitable[None]) -> None:
+    """A job that found the store away keeps its place for a while, or it would be taken again at once."""
+    if not await _safely(work):
+        await asyncio.sleep(FAULT_PAUSE_SECONDS)
+
+
+async def _safely(work: Awaitable[None]) -> bool:
+    """False where it failed: the fault is logged."""
+    try:
+        await work
+    except StoreUnavailable as fault:
+        log.warning("jobs wait for the store", extra={"error": fault.detail})
+    except Exception:
+        log.exception("jobs stumbled")
+    else:
+        return True
+    return False
 
 
 async def _renew(lease: Lease) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from app.clock import Clock, parse_rfc3339, rfc3339
-from app.jobs.kinds import CONSOLIDATION
+from app.jobs.kinds import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION
 from app.jobs.models import SCHEDULES
 from app.jobs.queue import Job
 from app.settings import JobSettings
@@ -64,11 +64,11 @@ class Schedules:
 def periods(settings: JobSettings) -> dict[str, timedelta]:
     """Each scheduled kind and its period."""
     return {
-        "decay": timedelta(seconds=settings.decay_seconds),
-        "expiry": timedelta(seconds=settings.expiry_seconds),
-        "retention": timedelta(seconds=settings.retention_seconds),
+        DECAY: timedelta(seconds=settings.decay_seconds),
+        EXPIRY: timedelta(seconds=settings.expiry_seconds),
+        RETENTION: timedelta(seconds=settings.retention_seconds),
         CONSOLIDATION: timedelta(seconds=settings.consolidation_seconds),
-        "embed_pending": timedelta(seconds=settings.embed_seconds),
+        EMBED_PENDING: timedelta(seconds=settings.embed_seconds),
     }
 
 

@@ -7,11 +7,14 @@ from typing import Any
 import httpx
 import pytest
 
+from app.auth.keys import Keys
+from app.auth.models import API_KEYS
 from app.clock import SystemClock
 from app.errors import IdempotencyInProgress
 from app.idempotency.models import IDEMPOTENCY
 from app.idempotency.write import LEASE, Outcome, Request, write
-from app.storage.collection import Insert
+from app.storage.collection import Delete, Insert
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, TurnedClock
 from tests.memories.helpers import PAIR, listed, problem, remember
 
@@ -220,3 +223,77 @@ async def test_searches_ignore_it(api: httpx.AsyncClient) -> None:
         assert REPLAYED not in found.headers
         assert len(found.json()["items"]) == count
     assert (await post(api)).status_code == 201
+
+
+# --- Rotated API keys -------------------------------------------------------------------------------------------------
+
+
+def key_id(headers: dict[str, str]) -> str:
+    return headers["Authorization"].split("_")[1]
+
+
+async def rotated(service: Service, headers: dict[str, str], hours: float = 1) -> dict[str, str]:
+    """Headers of the successor of that key."""
+    keys = Keys(service.resources.store, service.clock)
+    key, _ = await keys.rotate(key_id(headers), timedelta(hours=hours))
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def stored(api: httpx.AsyncClient, headers: dict[str, str]) -> int:
+    page = await api.get("/v1/memories", headers=headers)
+    assert page.status_code == 200, page.text
+    return len(page.json()["items"])
+
+
+async def test_a_retry_with_the_rotated_key_is_a_retry(service: Service) -> None:
+    api, first = service.client, await service.key()
+    sent = await post(api, **first)
+    second = await rotated(service, first, hours=0)
+    third = await rotated(service, second)
+    for headers in (second, third):
+        again = await post(api, **headers)
+        assert again.headers[REPLAYED] == "true"
+        assert again.content == sent.content
+    assert await stored(api, third) == 1
+
+
+async def test_the_old_and_the_new_key_share_idempotency_keys_both_ways(service: Service) -> None:
+    api, old = service.client, await service.key()
+    new = await rotated(service, old)
+    sent = await post(api, **new)
+    assert REPLAYED not in sent.headers
+    assert (await post(api, **old)).content == sent.content
+    problem(await post(api, body={**FACT, "content": "coffee"}, **old), 422, "idempotency_mismatch")
+
+
+async def test_a_key_of_another_lineage_runs_its_own(service: Service) -> None:
+    api, ours, other = service.client, await service.key(), await service.key()
+    await post(api, **ours)
+    answer = await post(api, **await rotated(service, other))
+    assert REPLAYED not in answer.headers
+    assert await stored(api, other) == 2
+
+
+async def test_what_the_rotated_key_writes_names_that_key(service: Service) -> None:
+    admin = await service.key(verbs="read,write,admin")
+    new = await rotated(service, admin)
+    memory = (await post(service.client, **new)).json()
+    assert memory["source"]["api_key_id"] == key_id(new)
+    trail = (await service.client.get("/v1/audit", headers=new)).json()["items"]
+    assert [entry["key_id"] for entry in trail if memory["memory_id"] in entry["records"]] == [key_id(new)]
+    shown = (await service.client.get(f"/v1/keys/{key_id(new)}", headers=new)).json()
+    assert "lineage" not in shown
+
+
+async def test_keys_that_were_rotated_before_lineages_were_stored_know_what_they_replaced(service: Service) -> None:
+    api, store, old = service.client, service.resources.store, await service.key()
+    new = await rotated(service, old)
+    for headers in (old, new):
+        doc = await store.get(API_KEYS, SYSTEM, key_id(headers))
+        assert doc is not None
+        del doc["lineage"]
+        await store.commit([Delete(API_KEYS, SYSTEM, key_id(headers)), Insert(API_KEYS, doc)])
+    sent = await post(api, **old)
+    for headers in (new, await rotated(service, new)):
+        assert (await post(api, **headers)).content == sent.content
+    assert await stored(api, new) == 1

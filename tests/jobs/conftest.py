@@ -32,7 +32,7 @@ def runner(store: Store, clock: TurnedClock) -> MakeRunner:
     return make
 
 
-async def until(check: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+async def until(check: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
     for _ in range(int(seconds / 0.005)):
         if await check():
             return

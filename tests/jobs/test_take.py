@@ -1,0 +1,122 @@
+"""Which job is taken next: what was due first, of the lanes that are asked for."""
+
+from datetime import timedelta
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.clock import rfc3339
+from app.jobs.kinds import EMBEDDING_MODEL, LANES, LANGUAGE_MODEL, ORDINARY, Lane, lane_of
+from app.jobs.models import JOBS
+from app.jobs.queue import Job, Queue
+from app.storage.collection import DeleteWhere, Doc, Insert, Store, Update
+from app.storage.filters import EVERYTHING
+from app.storage.scope import SYSTEM
+from tests.conftest import Service, TurnedClock
+from tests.jobs.conftest import put, taken
+from tests.properties import on_a_store
+
+pytestmark = pytest.mark.anyio
+
+KINDS: dict[Lane, str] = {LANGUAGE_MODEL: "summarize", EMBEDDING_MODEL: "embed_pending", ORDINARY: "decay"}
+STATES = ("queued", "lapsed", "leased", "failed")
+ASKED = [lanes for size in range(len(LANES) + 1) for lanes in combinations(LANES, size)]
+SCRIPTS = st.lists(st.tuples(st.sampled_from(LANES), st.sampled_from(STATES), st.integers(-3, 1)), max_size=12)
+
+
+def stored(clock: TurnedClock, lane: Lane, state: str, due_in: int) -> Insert:
+    change = Job(KINDS[lane], SYSTEM).enqueue(clock.now() + timedelta(minutes=due_in))
+    leased_until = {
+        "lapsed": rfc3339(clock.now() - timedelta(seconds=1)),
+        "leased": rfc3339(clock.now() + timedelta(seconds=30)),
+    }.get(state)
+    status = {"lapsed": "running", "leased": "running"}.get(state, state)
+    return Insert(JOBS, change.doc | {"status": status, "leased_until": leased_until})
+
+
+@given(script=SCRIPTS, queued=st.sampled_from(ASKED), lapsed=st.sampled_from(ASKED))
+@on_a_store()
+async def test_jobs_are_taken_in_the_order_in_which_they_were_due(
+    store: Store, clock: TurnedClock, script: list[tuple[Lane, str, int]], queued: list[Lane], lapsed: list[Lane]
+) -> None:
+    await store.commit([DeleteWhere(JOBS, SYSTEM, EVERYTHING)])
+    docs: list[Doc] = []
+    wanted: list[tuple[str, str]] = []
+    for lane, state, due_in in script:
+        change = stored(clock, lane, state, due_in)
+        await store.commit([change])
+        docs.append(change.doc)
+        if (state == "queued" and due_in <= 0 and lane in queued) or (state == "lapsed" and lane in lapsed):
+            wanted.append((change.doc["run_at"], change.doc["job_id"]))
+    queue, got = Queue(store, clock), []
+    while lease := await queue.take(queued, lapsed):
+        got.append((lease.doc["run_at"], lease.doc["job_id"]))
+    assert got == sorted(wanted)
+
+
+@pytest.mark.parametrize("lane", LANES)
+async def test_a_lane_is_not_hidden_by_the_queue_of_another(store: Store, clock: TurnedClock, lane: Lane) -> None:
+    for other in LANES:
+        if other is not lane:
+            for _ in range(20):
+                await put(store, clock, KINDS[other])
+    clock.move(seconds=1)
+    await put(store, clock, KINDS[lane])
+    lease = await Queue(store, clock).take([lane], [])
+    assert lease is not None
+    assert (lease.lane, lease.job.kind) == (lane, KINDS[lane])
+
+
+async def test_a_job_of_an_earlier_version_has_no_lane_and_is_ordinary(
+    store: Store, queue: Queue, clock: TurnedClock
+) -> None:
+    doc = Job("summarize", SYSTEM).enqueue(clock.now()).doc
+    del doc["lane"]
+    await store.commit([Insert(JOBS, doc)])
+    assert await queue.take([LANGUAGE_MODEL, EMBEDDING_MODEL], []) is None
+    lease = await queue.take([ORDINARY], [])
+    assert lease is not None
+    assert lease.lane is ORDINARY
+    clock.move(minutes=1)
+    again = await queue.take([], [ORDINARY])
+    assert again is not None
+    assert again.doc["job_id"] == doc["job_id"]
+
+
+async def test_a_job_that_was_put_off_has_its_new_place_when_its_lease_lapses(
+    store: Store, queue: Queue, clock: TurnedClock
+) -> None:
+    await put(store, clock, "first")
+    await (await taken(queue)).failed("later", [])
+    await put(store, clock, "second")
+    clock.move(minutes=1)
+    assert [(await taken(queue)).job.kind for _ in range(2)] == ["second", "first"]
+    clock.move(minutes=1)
+    await put(store, clock, "third")
+    assert [(await taken(queue)).job.kind for _ in range(3)] == ["second", "first", "third"]
+
+
+async def test_of_two_who_lease_a_lapsed_job_one_has_it(store: Store, queue: Queue, clock: TurnedClock) -> None:
+    await put(store, clock)
+    lease = await taken(queue)
+    expired = {"leased_until": rfc3339(clock.now())}
+    await store.commit([Update(JOBS, SYSTEM, lease.doc["job_id"], set=expired)])
+    clock.move(seconds=1)
+    first = await queue.take([], [ORDINARY])
+    assert first is not None
+    assert await queue.take() is None
+
+
+async def test_every_kind_that_the_service_runs_is_in_its_lane(service: Service) -> None:
+    models = {
+        LANGUAGE_MODEL: {"post_conversation", "summarize", "consolidation", "retention"},
+        EMBEDDING_MODEL: {"embed_pending"},
+    }
+    runner = service.resources.jobs
+    lanes: dict[Lane, set[str]] = {}
+    for kind in runner._handlers:  # type: ignore[attr-defined]
+        lanes.setdefault(lane_of(kind), set()).add(kind)
+    assert {lane: lanes[lane] for lane in models} == models
+    assert {"decay", "expiry", "forget", "undo"} <= lanes[ORDINARY]
