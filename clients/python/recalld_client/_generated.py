@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 312ff66882f2e0f0e72325db8d765a35."""
+"""Made by scripts/generate_clients.py; do not edit. Contract b264d49fd8093b0becd3bc460430f8b4."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -77,8 +77,10 @@ class ActionSearch(TypedDict):
 
 
 class ActionSearchResult(TypedDict):
-    items: "list[FoundAction]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundAction]"
 
 
 class Agent(TypedDict):
@@ -206,6 +208,7 @@ class Context(TypedDict):
     sections: "list[PackedSection]"
     dropped: "list[Dropped]"
     errors: "list[SectionError]"
+    warnings: "list[SearchWarning]"
     took_ms: Json
 
 
@@ -420,8 +423,10 @@ class FactSearch(TypedDict):
 
 
 class FactSearchResult(TypedDict):
-    items: "list[FoundFact]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundFact]"
 
 
 class Feedback(TypedDict):
@@ -999,8 +1004,10 @@ class ProcedureSearch(TypedDict):
 
 
 class ProcedureSearchResult(TypedDict):
-    items: "list[FoundProcedure]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundProcedure]"
 
 
 class ProcedureVersion(TypedDict):
@@ -1117,8 +1124,17 @@ class SearchRequest(TypedDict):
 
 
 class SearchResult(TypedDict):
-    items: "list[Found]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[Found]"
+
+
+class SearchWarning(TypedDict):
+    """What an answer goes without."""
+
+    code: str
+    detail: str
 
 
 class SectionAsked(TypedDict):
