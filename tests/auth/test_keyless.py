@@ -26,8 +26,9 @@ Lose = Callable[[], None]
 
 
 def _embedded_keys(settings: Settings) -> None:
-    with apsw.Connection(str(settings.data_dir / FILE_NAME)) as connection:
-        connection.execute("DELETE FROM api_keys")
+    connection = apsw.Connection(str(settings.data_dir / FILE_NAME))
+    connection.set_busy_timeout(30_000)
+    connection.execute("DELETE FROM api_keys")
     connection.close()
 
 

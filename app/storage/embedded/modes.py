@@ -1,6 +1,7 @@
 """The store's files are for their owner alone, whatever the directory's mode and the umask."""
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,7 +10,7 @@ BESIDE_DATABASE = ("-wal", "-shm", "-journal")
 """What SQLite puts beside a database. It gives new ones the database's mode."""
 
 
-def make_private(database: Path) -> None:
+def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.chmod) -> None:
     """Makes an empty file where there is none; takes the rights of others from the database and the files beside it.
 
     Where that is refused (somebody else's file, a file system without modes) the mode stays as it is. Raises OSError
@@ -20,4 +21,4 @@ def make_private(database: Path) -> None:
     for file in (database, *(database.with_name(database.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(OSError):
             if file.stat().st_mode & 0o077:
-                file.chmod(OWNER_ONLY)
+                tighten(file, OWNER_ONLY)
