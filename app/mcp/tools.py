@@ -60,7 +60,13 @@ async def remember(call: Call, body: args.Remember) -> Json:
 
 async def recall(call: Call, body: args.Recall) -> Json:
     found = await call("POST", "/v1/memories/search", _given(body))
-    return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]]}
+    return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]], **_warned(found.body)}
+
+
+def _warned(body: Json) -> Json:
+    """Says so when only words were searched; a field that says nothing costs tokens."""
+    warnings = [warning["detail"] for warning in body["warnings"]]
+    return {"warnings": warnings} if warnings else {}
 
 
 def _shown(memory: Json, score: float) -> Json:
@@ -80,6 +86,7 @@ async def get_context(call: Call, body: args.GetContext) -> str:
     made = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
     lines = [made.body["text"] or "Nothing that is remembered bears on this."]
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in made.body["errors"]]
+    lines += [f"({warning['detail']})" for warning in made.body["warnings"]]
     return "\n".join(lines)
 
 
@@ -105,9 +112,8 @@ async def find_procedure(call: Call, body: args.FindProcedure) -> Json:
     items = []
     for item in found.body["items"]:
         shown = {name: item["procedure"][name] for name in names if item["procedure"][name]}
-        warnings = [warning["detail"] for warning in item["warnings"]]
-        items.append(shown | {"track_record": item["track_record"], **({"warnings": warnings} if warnings else {})})
-    return {"items": items}
+        items.append(shown | {"track_record": item["track_record"], **_warned(item)})
+    return {"items": items, **_warned(found.body)}
 
 
 async def update_task(call: Call, body: args.UpdateTask) -> Json:
@@ -246,8 +252,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "forget",
             "Forget",
-            "Delete memories for good, by the memory_ids that recall gave, with what they superseded. Only when the user "
-            "asks for it; to correct one, use remember with supersedes.",
+            "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only when "
+            "the user asks for it; to correct one, use remember with supersedes.",
             args.Forget,
             forget,
             destroys=True,

@@ -26,6 +26,7 @@ from app.storage.collection import Doc
 MemoryType = Literal[
     "fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"
 ]
+SearchMode = Literal["hybrid", "vector", "text"]
 Status = Literal["active", "superseded", "archived", "disputed"]
 Predecessors = Literal["restore", "delete"]
 Text = Annotated[
@@ -217,7 +218,7 @@ class SearchRequest(Owned):
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     now: Timestamp | None = Field(None, description="The time that fading and expiry are reckoned at.")
     top_k: TopK = 10
-    mode: Literal["hybrid", "vector", "text"] = "hybrid"
+    mode: SearchMode = "hybrid"
     min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
     explain: Flag = False
     record_access: Flag = True
@@ -235,9 +236,24 @@ class TookMs(Schema):
     total: float
 
 
-class SearchResult(Schema):
-    items: list[Found]
+class SearchWarning(Schema):
+    """What an answer goes without."""
+
+    code: str = Field(description="`embedding_unavailable`: the search went by words alone.")
+    detail: str
+
+
+class HowSearched(Schema):
+    mode_used: SearchMode = Field(
+        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
+        "that of the words alone (BM25)."
+    )
+    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
     took_ms: TookMs
+
+
+class SearchResult(HowSearched):
+    items: list[Found]
 
 
 def render(doc: Doc, importance: float) -> Doc:

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 72db0fd8f070a1e815c713ad15bd13f6."""
+"""Made by scripts/generate_clients.py; do not edit. Contract ce10270958bc8457a630e6e1b7207992."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -77,8 +77,10 @@ class ActionSearch(TypedDict):
 
 
 class ActionSearchResult(TypedDict):
-    items: "list[FoundAction]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundAction]"
 
 
 class Agent(TypedDict):
@@ -206,6 +208,7 @@ class Context(TypedDict):
     sections: "list[PackedSection]"
     dropped: "list[Dropped]"
     errors: "list[SectionError]"
+    warnings: "list[SearchWarning]"
     took_ms: Json
 
 
@@ -421,8 +424,10 @@ class FactSearch(TypedDict):
 
 
 class FactSearchResult(TypedDict):
-    items: "list[FoundFact]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundFact]"
 
 
 class Feedback(TypedDict):
@@ -1002,8 +1007,10 @@ class ProcedureSearch(TypedDict):
 
 
 class ProcedureSearchResult(TypedDict):
-    items: "list[FoundProcedure]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundProcedure]"
 
 
 class ProcedureVersion(TypedDict):
@@ -1116,8 +1123,17 @@ class SearchRequest(TypedDict):
 
 
 class SearchResult(TypedDict):
-    items: "list[Found]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[Found]"
+
+
+class SearchWarning(TypedDict):
+    """What an answer goes without."""
+
+    code: str
+    detail: str
 
 
 class SectionAsked(TypedDict):
