@@ -87,7 +87,7 @@ class TrustSettings(_Group):
 
     user: float = Field(1.0, ge=0, le=1, description="Trust of messages of users, 0 to 1.")
     assistant: float = Field(0.7, ge=0, le=1, description="Trust of messages of assistants.")
-    tool: float = Field(0.4, ge=0, le=1, description="Trust of messages of tools.")
+    tool: float = Field(0.4, ge=0, le=1, description="Trust of messages of tools, wherever they are read.")
 
     def of(self, role: str) -> float:
         return {"user": self.user, "assistant": self.assistant, "tool": self.tool}.get(role, 1.0)
