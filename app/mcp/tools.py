@@ -252,8 +252,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "forget",
             "Forget",
-            "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only when "
-            "the user asks for it; to correct one, use remember with supersedes.",
+            "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only "
+            "when the user asks for it; to correct one, use remember with supersedes.",
             args.Forget,
             forget,
             destroys=True,
