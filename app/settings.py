@@ -82,6 +82,17 @@ class JobSettings(_Group):
     embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
 
 
+class TrustSettings(_Group):
+    """How far a message is believed by its role. What the operator says (`system`, `developer`) has 1."""
+
+    user: float = Field(1.0, ge=0, le=1, description="Trust of messages of users, 0 to 1.")
+    assistant: float = Field(0.7, ge=0, le=1, description="Trust of messages of assistants.")
+    tool: float = Field(0.4, ge=0, le=1, description="Trust of messages of tools, wherever they are read.")
+
+    def of(self, role: str) -> float:
+        return {"user": self.user, "assistant": self.assistant, "tool": self.tool}.get(role, 1.0)
+
+
 class RetentionSettings(_Group):
     action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
     message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
@@ -135,6 +146,7 @@ class Settings(BaseSettings):
     embedding: EmbeddingSettings = EmbeddingSettings()
     llm: LLMSettings = LLMSettings()
     jobs: JobSettings = JobSettings()
+    trust: TrustSettings = TrustSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
     context: ContextSettings = ContextSettings()

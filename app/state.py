@@ -38,6 +38,21 @@ class JobRunner(Protocol):
         ...
 
 
+class KeylessAccess(Protocol):
+    """Whether requests without an API key are served."""
+
+    @property
+    def ended(self) -> bool:
+        """True once a key was seen; it stays so."""
+        ...
+
+    async def allowed(self) -> bool: ...
+
+    async def end(self) -> None:
+        """A key was seen or made."""
+        ...
+
+
 @dataclass(slots=True)
 class Lifecycle:
     draining: bool = False
@@ -53,6 +68,7 @@ class Resources:
     limiter: Limiter
     agents: AgentSettings
     jobs: JobRunner
+    keyless: KeylessAccess
     llm: LLM | None = None
     collections: Sequence[Collection] = ()
     """All that is stored, for what concerns every feature: erasing and exporting a user."""

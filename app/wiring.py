@@ -12,7 +12,9 @@ from app.actions.models import ACTIONS
 from app.actions.service import ACTION
 from app.audit.erasure_key import ErasureKey
 from app.audit.models import AUDIT, ERASED
+from app.auth.keyless import KeylessAccess
 from app.auth.keys import Keys
+from app.auth.marker import KeysMade
 from app.auth.models import API_KEYS
 from app.auth.rate_limit import RateLimiter
 from app.clock import Clock, SystemClock
@@ -168,6 +170,34 @@ def where_of(settings: Settings, elsewhere: str | None = None) -> Where:
 
 
 @asynccontextmanager
+async def found_store(
+    settings: Settings, openers: Openers, dim: int, clock: Clock
+) -> AsyncIterator[tuple[Store, KeylessAccess]]:
+    """The store, closed in the end, and who may use it without a key.
+
+    Raises StartRefused where API keys were made for it and it holds none, unless authentication is off.
+    """
+    marker = keys_made(settings)
+    if settings.auth == "on" and where_of(settings).missing and marker.names_store():
+        raise StartRefused(marker.way_out())  # before opening it, which would make an empty store
+    store = await openers.store(settings, dim)
+    try:
+        keyless = KeylessAccess(Keys(store, clock), marker)
+        if await keyless.lost():
+            if settings.auth == "on":
+                raise StartRefused(marker.way_out())
+            log.warning(marker.way_out())
+        yield store, keyless
+    finally:
+        await store.close()
+
+
+def keys_made(settings: Settings) -> KeysMade:
+    """The file that says whether API keys were made for the store of the settings."""
+    return KeysMade(settings.data_dir, where_of(settings).name)
+
+
+@asynccontextmanager
 async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]:
     """Raises StartRefused, or what a part says that cannot be opened."""
     async with AsyncExitStack() as stack:
@@ -190,13 +220,12 @@ async def _warm() -> None:
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
     embedder = await openers.embedder(settings)
     stack.push_async_callback(embedder.close)
-    store = await openers.store(settings, embedder.dim)
-    stack.push_async_callback(store.close)
     clock = openers.clock()
+    store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
     llm = openers.llm(settings)
     if llm is not None:
         stack.push_async_callback(llm.close)
-    await _refuse_open_door(settings, Keys(store, clock))
+    _refuse_open_door(settings, keyless)
     agents = StoredAgentSettings(store)
     await _tell_of_other_models(store, embedder)
     accesses = AccessRecorder(store, agents, clock)
@@ -207,14 +236,14 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     if settings.jobs.enabled:
         await stack.enter_async_context(_running("jobs", runner.run))
     limiter = RateLimiter(settings.limits.requests_per_second)
-    return Resources(settings, store, embedder, clock, accesses, limiter, agents, runner, llm, COLLECTIONS)
+    return Resources(settings, store, embedder, clock, accesses, limiter, agents, runner, keyless, llm, COLLECTIONS)
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Every kind of job and what runs it."""
     teller = None if llm is None else partial(day_teller, llm)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
-    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings.limits)
+    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = Deeds(store, clock)
@@ -247,11 +276,11 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
 
 
-async def _refuse_open_door(settings: Settings, keys: Keys) -> None:
+def _refuse_open_door(settings: Settings, keyless: KeylessAccess) -> None:
     if settings.auth == "off":
         log.warning("authentication is off: everybody who reaches this address is tenant default")
         return
-    if await keys.any_made():
+    if keyless.ended:
         return
     if not settings.loopback:
         raise StartRefused(

@@ -82,6 +82,26 @@ def test_it_refuses_an_open_address_without_a_key(tmp_path: Path, run: Run) -> N
         assert open_.client.get("/readyz").status_code == 200
 
 
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_store_that_is_lost_is_not_served_and_the_way_out_works(tmp_path: Path, run: Run, command: str) -> None:
+    data = tmp_path / "data"
+    assert run("keys", "create", "--tenant", "default", "--name", "first").returncode == 0
+    for lost in data.glob("recalld.db*"):
+        lost.unlink()
+    refused = recalld(data, command)
+    assert refused.returncode == 1
+    sentence = refused.stderr.splitlines()[-1]
+    assert sentence.startswith("recalld: API keys were made for this store, but it holds none")
+    assert "recalld restore" in sentence
+    assert "recalld keys create" in sentence
+    assert "Traceback" not in refused.stderr
+    again = run("keys", "create", "--tenant", "default", "--name", "again", "--verbs", "read")
+    with serving(data) as server:
+        assert server.client.get("/v1/memories").status_code == 401
+        key = {"Authorization": f"Bearer {again.stdout.strip()}"}
+        assert server.client.get("/v1/memories", headers=key).json()["items"] == []
+
+
 def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -53,6 +53,15 @@ async def service(
         yield made
 
 
+@pytest.fixture(scope="module")
+async def keyless(
+    tmp_path_factory: pytest.TempPathFactory, model: OnnxModel, anyio_backend: str
+) -> AsyncIterator[Service]:
+    """For which no key is ever made."""
+    async with shared_service(tmp_path_factory.mktemp("keyless"), model) as made:
+        yield made
+
+
 @pytest.mark.parametrize(("method", "path", "verb"), ROUTES)
 async def test_a_route_requires_a_key_and_its_verb(service: Service, method: str, path: str, verb: str) -> None:
     every = {"read", "write", "admin"}
@@ -63,6 +72,27 @@ async def test_a_route_requires_a_key_and_its_verb(service: Service, method: str
     problem(await service.client.request(method, url, headers=wrong), 403, "forbidden")
     allowed = await service.client.request(method, url, headers=right)
     assert allowed.status_code not in (401, 403, 500), allowed.text
+
+
+FOREIGN = (
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "https://evil.example", "Sec-Fetch-Site": "none"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+)
+
+
+@pytest.mark.parametrize(("method", "path", "verb"), ROUTES)
+async def test_a_route_without_a_key_refuses_pages_of_other_sites(
+    keyless: Service, method: str, path: str, verb: str
+) -> None:
+    url = re.sub(r"\{.*?\}", "none", path)
+    for headers in FOREIGN:
+        refused = problem(await keyless.client.request(method, url, headers=headers), 403, "forbidden")
+        assert any(name in refused["detail"] for name in headers)
+    own = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
+    assert (await keyless.client.request(method, url, headers=own)).status_code not in (401, 403, 500)
 
 
 async def test_head_asks_as_get_does(service: Service) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from app.actions.models import INTERNAL
-from app.memories.schemas import TookMs
+from app.memories.schemas import HowSearched
 from app.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
 from app.storage.collection import Doc
 
@@ -119,9 +119,8 @@ class FoundAction(Schema):
     score: float
 
 
-class ActionSearchResult(Schema):
+class ActionSearchResult(HowSearched):
     items: list[FoundAction]
-    took_ms: TookMs
 
 
 class Rate(Schema):

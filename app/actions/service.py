@@ -98,7 +98,7 @@ class ActionService:
         pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         looked = await self._lookup.find(Wanted(body.query, pairs, _searched(body), to_ms(now), body.top_k))
         items = [{"action": render(hit.doc), "score": hit.score} for hit in looked.hits]
-        return {"items": items, "took_ms": looked.took_ms}
+        return {"items": items, **looked.how()}
 
     async def stats(self, asked: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
         """Figures over the actions of the last days, read in batches."""

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from app.administration import schemas
 from app.administration.dependencies import InAudit, InKeys
+from app.auth.dependencies import InResources
 from app.http.listing import InListing, answer
 from app.http.responses import BODY, problems
 from app.http.route import StrictRoute
@@ -24,10 +25,12 @@ audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRo
 @keys_router.post(
     "", status_code=201, response_model=schemas.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
 )
-async def create_key(body: schemas.KeyCreate, keys: InKeys, write: InWrite) -> Response:
+async def create_key(body: schemas.KeyCreate, held: InResources, keys: InKeys, write: InWrite) -> Response:
     """Make a key for this tenant, with verbs that the calling key has itself. It is shown this once; the answer that is
     stored under an Idempotency-Key has null in its place."""
-    return await write(lambda: keys.create(body))
+    made = await write(lambda: keys.create(body))
+    await held.keyless.end()
+    return made
 
 
 @keys_router.get("", response_model=Page[schemas.ApiKey], responses=problems(), openapi_extra=ADMIN)

@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
@@ -50,15 +51,19 @@ async def authenticate(request: Request) -> Principal:
 
 async def _identify(request: Request, held: Resources) -> Principal:
     if held.settings.auth == "off":
+        check_origin(request)
         return unauthenticated(UNAUTHENTICATED)
-    keys = Keys(held.store, held.clock)
     given = _given_key(request)
     if given is not None:
-        return await keys.principal(given)
-    if await keys.any_made():
+        caller = await Keys(held.store, held.clock).principal(given)
+        if not held.keyless.ended:
+            await held.keyless.end()
+        return caller
+    if not await held.keyless.allowed():
         raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
     if not _from_this_machine(request):
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
+    check_origin(request)
     return unauthenticated(ANONYMOUS)
 
 
@@ -79,6 +84,29 @@ def header(request: Request, name: bytes) -> str | None:
     return None
 
 
+def check_origin(request: Request) -> None:
+    """A page of another site must not reach a service on its visitor's machine. Raises Forbidden.
+
+    Browsers say who sends a request in `Origin`, or where they leave that out (an image, a link) in `Sec-Fetch-Site`.
+    Other clients send neither.
+    """
+    origin = header(request, b"origin")
+    if origin is None:
+        if (header(request, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
+            raise Forbidden("A web page of another site may not call this service (the header Sec-Fetch-Site).")
+    elif not _own_page(origin, header(request, b"host")):
+        raise Forbidden("A web page of another site may not call this service (the header Origin).")
+
+
+def _own_page(origin: str, host: str | None) -> bool:
+    """A page of this service, or of this machine."""
+    try:
+        given = urlsplit(origin)
+    except ValueError:
+        return False
+    return given.scheme in ("http", "https") and (given.netloc == host or _loopback(_name(given.netloc)))
+
+
 def _from_this_machine(request: Request) -> bool:
     """The peer and the name it called us by: a web page that points its own name at 127.0.0.1 is a stranger."""
     peer = request.scope.get("client")
@@ -89,11 +117,6 @@ def _called(request: Request) -> str:
     """Read from the header itself: `request.url` puts the server's address where it cannot read a name."""
     host = header(request, b"host")
     return _name("localhost" if host is None else host)
-
-
-def on_this_machine(host: str) -> bool:
-    """Of a name as headers give it, its port included."""
-    return _loopback(_name(host))
 
 
 @lru_cache(maxsize=256)

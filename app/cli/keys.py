@@ -11,7 +11,9 @@ from app.cli.output import AsJson, as_json, table
 from app.cli.running import on_store
 from app.clock import SystemClock
 from app.errors import invalid
+from app.settings import Settings
 from app.storage.collection import Doc
+from app.wiring import keys_made
 
 app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke, rotate.")
 
@@ -33,7 +35,9 @@ def create(  # noqa: PLR0913 (options)
     """Make a key. It is shown this once."""
     named = [verb.strip() for verb in verbs.split(",") if verb.strip()]
     new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires), rate)
-    _show(on_store(lambda store: Keys(store, SystemClock()).create(new)), as_json_=as_json_)
+    made = on_store(lambda store: Keys(store, SystemClock()).create(new))
+    keys_made(Settings()).note()
+    _show(made, as_json_=as_json_)
 
 
 def _show(made: tuple[str, Doc], *, as_json_: bool) -> None:
@@ -80,6 +84,7 @@ def rotate(
     going_on = _lifetime(overlap)
     assert going_on is not None
     made = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, _lifetime(expires)))
+    keys_made(Settings()).note()
     _show(made, as_json_=as_json_)
 
 

@@ -5,9 +5,8 @@ import signal
 from contextlib import AsyncExitStack, suppress
 
 from app.cli.logs import configure
-from app.clock import SystemClock
 from app.settings import Settings
-from app.wiring import RealParts, job_runner
+from app.wiring import RealParts, found_store, job_runner
 
 
 def worker() -> None:
@@ -24,12 +23,12 @@ async def _run(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         embedder = await parts.embedder(settings)
         stack.push_async_callback(embedder.close)
-        store = await parts.store(settings, embedder.dim)
-        stack.push_async_callback(store.close)
+        clock = parts.clock()
+        store, _ = await stack.enter_async_context(found_store(settings, parts, embedder.dim, clock))
         llm = parts.llm(settings)
         if llm is not None:
             stack.push_async_callback(llm.close)
-        runner = job_runner(settings, store, embedder, SystemClock(), llm)
+        runner = job_runner(settings, store, embedder, clock, llm)
         task = asyncio.create_task(runner.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with suppress(asyncio.CancelledError):

@@ -55,7 +55,7 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
             continue
         step["expect"]["version"] += change.inc.get("version", 0)
         if old is not None and "before" in step:
-            changed = {field: old[field] for field in change.set if field not in LEFT_ALONE}
+            changed = {field: old.get(field) for field in change.set if field not in LEFT_ALONE}
             step["before"] = changed | step["before"]
     return list(steps.values())
 

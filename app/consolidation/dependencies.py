@@ -12,7 +12,7 @@ from app.consolidation.tools import Tools
 
 async def learning(request: Request) -> Learning:
     held, caller = calling(request)
-    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings.limits)
+    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
     return Learning(tools, held.llm, caller.scope, Tombstones.of(held, caller.scope.tenant))
 
 

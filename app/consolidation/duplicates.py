@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 
 from app.consolidation.claims import claim
+from app.memories.models import MAX_TAGS
 from app.schemas import same
 from app.storage.collection import Doc
 from app.storage.filters import Eq, Filter, Not, both
 from app.storage.repository import unexpired
 
-MOST_TAGS = 64
 AT_ONCE = 500
 """Most memories that are retired in one commit."""
 
@@ -42,7 +42,8 @@ def candidates(now: str) -> Filter:
 
 def sameness(doc: Doc) -> bytes:
     """Equal for memories that tell the same; a digest, so that a whole pair can be looked through."""
-    told = doc["event_at"] if doc["source"]["origin"] != "extraction" else None  # there it is when it was said
+    said_at = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"  # as `identity_hash`
+    told = None if said_at else doc["event_at"]
     times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], told)
     condition = claim(doc["context"]) if doc["context"] else None
     parts: tuple[Any, ...] = (doc["agent_id"], doc["user_id"], doc["memory_type"], claim(doc["content"]), condition)
@@ -62,7 +63,7 @@ def groups(told: Iterable[Doc], importance: Mapping[str, float]) -> list[Group]:
         kept, *others = rest
         tags, alike, rest = set(kept["tags"]), list[Doc](), list[Doc]()
         for doc in others:
-            if not _gives_way(doc, kept) or len(tags | {*doc["tags"]}) > MOST_TAGS:
+            if not _gives_way(doc, kept) or len(tags | {*doc["tags"]}) > MAX_TAGS:
                 rest.append(doc)
                 continue
             alike.append(doc)

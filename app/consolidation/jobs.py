@@ -99,7 +99,8 @@ class ConversationJobs:
         sessions = SessionRepository(self._tools.store, scope)
         lines: list[transcript.Line] = []
         async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
-            lines += await off_loop(sum(len(doc["text"]) for doc in docs), transcript.read, docs)
+            size, trust = sum(len(doc["text"]) for doc in docs), self._tools.settings.trust
+            lines += await off_loop(size, transcript.read, docs, trust)
         return lines
 
     async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.Line]) -> Talk:

@@ -10,6 +10,7 @@ from app.consolidation.shapes import LearnedExperience, LearnedFact, LearnedMemo
 from app.consolidation.transcript import Line
 from app.delimiters import strip_served
 from app.facts.schemas import FactCreate
+from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
 from app.storage.collection import Doc
 
@@ -25,12 +26,12 @@ def memories(
     owner: Mapping[str, str | None],
     dropped: Dropped,
 ) -> list[tuple[MemoryCreate, Doc]]:
-    """Each memory to be stored for `owner`, with what its source says beside origin, model and prompt.
+    """Each memory to be stored for `owner`, with the fields of its source beside origin, model and prompt.
 
-    It is believed no more than the least of the messages that it comes from, all of them where it names none: a message
-    is a caller's own word, 1, unless the memory that it left (`said`, by seq) was made to be less.
-    `known` is what the model was shown: another id is dropped, and so is that of another pair, of what is pinned, and
-    of what is believed more than the new memory.
+    It has at most the trust of the messages that it cites (`said`: the memories that messages left, by seq). A memory
+    that cites no message is dropped. `known` are the memories that the model was shown: another id is dropped, and so
+    is that of another pair, and of a pinned memory. Where one of them has more trust than the new memory, the latter is
+    stored as disputed (`memories/remember.py`).
     """
     seqs = {line.seq: line for line in lines}
     taken: set[str] = set()
@@ -43,10 +44,11 @@ def memories(
         cited = sorted({*one.message_seqs} & seqs.keys())
         if invented := {*one.message_seqs} - {*cited}:
             dropped["invented_messages"] += len(invented)
-        cited = cited or sorted(seqs)
-        sources = [said[seq] for seq in cited if seq in said]
-        believed = min((float(doc["trust"]) for doc in sources), default=1.0)
-        retired = _retired(one, known, {**owner, "trust": believed}, taken, dropped)
+        if not cited:
+            dropped["unfounded"] += 1
+            continue
+        trust = _trust(cited, seqs, said)
+        retired = _retired(one, known, {**owner, "trust": trust}, taken, dropped)
         taken |= {*retired}
         body = MemoryCreate(
             agent_id=owner["agent_id"],
@@ -55,12 +57,17 @@ def memories(
             context=one.context,
             memory_type=one.memory_type,
             importance=round(one.importance, 3),
-            trust=believed,
+            trust=trust,
             event_at=seqs[cited[-1]].at,
             supersedes=retired,
         )
-        result.append((body, {"memory_ids": [doc["memory_id"] for doc in sources]}))
+        result.append((body, {"memory_ids": [said[seq]["memory_id"] for seq in cited if seq in said]}))
     return result
+
+
+def _trust(cited: Sequence[int], lines: Mapping[int, Line], said: Mapping[int, Doc]) -> float:
+    """The least of the messages cited: of the memory that a message left, else by its role."""
+    return min(float(said[seq]["trust"]) if seq in said else lines[seq].trust for seq in cited)
 
 
 def _retired(
@@ -71,11 +78,11 @@ def _retired(
         doc = known.get(memory_id)
         if doc is None:
             dropped["invented_ids"] += 1
-        elif any(doc[field] != new[field] for field in ("agent_id", "user_id")):
+        elif not same_pair(doc, new):
             dropped["of_another_scope"] += 1
         elif memory_id in taken:
             dropped["retired_twice"] += 1
-        elif doc["pinned"] or doc["trust"] > new["trust"]:
+        elif doc["pinned"] and doc["trust"] <= new["trust"]:
             dropped["protected"] += 1
         else:
             retired.append(memory_id)
@@ -98,7 +105,6 @@ def facts(
         if not cited:
             dropped["unfounded"] += 1
             continue
-        sources = [said[seq] for seq in cited if seq in said]
         try:
             body = FactCreate(
                 agent_id=owner["agent_id"],
@@ -107,13 +113,13 @@ def facts(
                 predicate=one.predicate,
                 object=one.object,
                 cardinality=one.cardinality,
-                trust=min((float(doc["trust"]) for doc in sources), default=1.0),
+                trust=_trust(cited, seqs, said),
                 valid_from=one.valid_from or seqs[cited[0]].at,
             )
         except ValidationError:
             dropped["invalid"] += 1
             continue
-        result.append((body, [doc["memory_id"] for doc in sources]))
+        result.append((body, [said[seq]["memory_id"] for seq in cited if seq in said]))
     return result
 
 

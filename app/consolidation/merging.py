@@ -121,7 +121,7 @@ class Merging:
         async def plan() -> tuple[Doc, list[Change]]:
             changes = memories.revise(group.kept, group.gains, now)
             for doc in group.retired:
-                changes += memories.retire(doc, kept_id, now)
+                changes += memories.retire(doc, kept_id, now, merged=True)
             return {MERGED: _ids(group)}, changes
 
         owner = {name: group.kept[name] for name in ("agent_id", "user_id")}

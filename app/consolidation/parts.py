@@ -109,10 +109,14 @@ class Memories:
             remember = Remember(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
             answers, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
+            disputed = [answer["status"] == "disputed" for answer in answers]
             result = {
                 "memory_ids": list(dict.fromkeys(answer["memory_id"] for answer in answers)),
                 "created": sum(created),
-                "superseded": sum(len(body.supersedes) for body, _ in pairs),
+                "superseded": sum(
+                    len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
+                ),
+                "disputed": sum(disputed),
                 "dropped": dict(dropped),
                 "items": answers,
             }

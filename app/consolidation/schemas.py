@@ -30,5 +30,6 @@ class Extracted(Schema):
     items: list[MemoryCreated] = Field(description="Memories that were made, or found to be there already.")
     created: Count
     superseded: Count
+    disputed: Count = Field(description="Memories that contradict ones of more trust, or pinned ones.")
     dropped: dict[str, Count] = Field(description="What the model said and was not taken, by reason.")
     llm: Spent

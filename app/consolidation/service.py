@@ -53,7 +53,7 @@ class Learning:
             result, changes = await plan()
             if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")
-            shown = {name: result[name] for name in ("items", "created", "superseded", "dropped")}
+            shown = {name: result[name] for name in ("items", "created", "superseded", "disputed", "dropped")}
             return Outcome({**shown, "llm": budget.spent}, changes, 201)
 
         return unless_erased
@@ -64,7 +64,7 @@ class Learning:
             {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
             for seq, each in enumerate(body.messages, start=1)
         ]
-        lines = transcript.read(docs)
+        lines = transcript.read(docs, self._tools.settings.trust)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines

@@ -11,7 +11,7 @@ from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.profiles.models import USERS
 from app.profiles.users import UserService
-from app.settings import LimitSettings
+from app.settings import Settings
 from app.state import AgentSettings
 from app.storage.collection import Store
 from app.storage.repository import Repository
@@ -26,9 +26,9 @@ class Tools:
     embedder: Embedder
     clock: Clock
     agents: AgentSettings
-    limits: LimitSettings
+    settings: Settings
 
     def users(self, scope: Scope) -> UserService:
         decays = Decays(self.agents, scope.tenant)
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
-        return UserService(Repository(self.store, scope, USERS), memories, self.limits, self.clock)
+        return UserService(Repository(self.store, scope, USERS), memories, self.settings.limits, self.clock)

@@ -10,6 +10,7 @@ import orjson
 from app import tokens
 from app.delimiters import strip_served
 from app.offload import off_loop
+from app.settings import TrustSettings
 from app.storage.collection import Doc
 
 READ_ROLES = ("user", "assistant")
@@ -20,27 +21,29 @@ MESSAGE_CHARS = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One message of a conversation, without what the service served itself."""
+    """One message of a conversation, without what the service served itself. `trust`: 0 to 1."""
 
     seq: int
     role: str
     name: str | None
     at: str
     text: str
+    trust: float = 1.0
 
     def shown(self) -> Doc:
         named = {"name": self.name} if self.name else {}
         return {"seq": self.seq, "role": self.role, **named, "at": self.at, "text": self.text}
 
 
-def read(messages: Sequence[Doc]) -> list[Line]:
-    """Those that say something, in order."""
-    lines = [
-        Line(doc["seq"], doc["role"], doc["name"], doc["timestamp"], strip_served(doc["text"]).strip()[:MESSAGE_CHARS])
-        for doc in messages
-        if doc["role"] in READ_ROLES
-    ]
+def read(messages: Sequence[Doc], trust: TrustSettings) -> list[Line]:
+    """The messages of users and assistants that have a text, in order."""
+    lines = [_line(doc, trust.of(doc["role"])) for doc in messages if doc["role"] in READ_ROLES]
     return [line for line in lines if line.text]
+
+
+def _line(doc: Doc, trust: float) -> Line:
+    text = strip_served(doc["text"]).strip()[:MESSAGE_CHARS]
+    return Line(doc["seq"], doc["role"], doc["name"], doc["timestamp"], text, trust)
 
 
 async def chunked(lines: Sequence[Line]) -> list[list[Line]]:

@@ -40,7 +40,9 @@ class Asked:
     now: datetime
     limit: int
     faults: list[RecalldError] = field(default_factory=list)
-    """What an arm did without."""
+    """What an arm could not read."""
+    warnings: list[Doc] = field(default_factory=list)
+    """What an arm read otherwise than it was to: {code, detail}."""
 
     def owns(self, doc: Doc) -> bool:
         """A session or task of the agent and user that the context is for: an id alone does not bring another's in."""

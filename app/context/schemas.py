@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from app.memories.schemas import SearchWarning
 from app.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, example
 
 Intent = Literal["general", "recall", "execute"]
@@ -98,4 +99,5 @@ class Context(Schema):
     sections: list[PackedSection]
     dropped: list[Dropped]
     errors: list[SectionError] = Field(description="Sections that could not be read, or only in part.")
+    warnings: list[SearchWarning] = Field(description="What the searches of all sections went without, said once.")
     took_ms: dict[str, Any] = Field(description="By section, and `total`.")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -38,6 +38,7 @@ class Gathered:
     limit: int
     items: list[Item]
     faults: list[RecalldError]
+    warnings: list[Doc]
     seconds: float
     failed: bool = False
 
@@ -69,6 +70,7 @@ class ContextService:
                 for one in gathered
                 for fault in one.faults
             ],
+            "warnings": _once(warning for one in gathered for warning in one.warnings),
             "took_ms": {name: round(seconds * 1000, 3) for name, seconds in took.items()},
         }
 
@@ -95,7 +97,7 @@ class ContextService:
         started = time.perf_counter()
         now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
         asked = Asked(body, self._scope, self._held, now, limit)
-        result = Gathered(arm, limit, [], asked.faults, 0.0)
+        result = Gathered(arm, limit, [], asked.faults, asked.warnings, 0.0)
         try:
             async with asyncio.timeout(self._held.settings.context.arm_seconds):
                 result.items = await arm.gather(asked)
@@ -209,6 +211,11 @@ class ContextService:
             *(layout.turn(item) for item in turns),
             {"role": "user", "content": body.query},
         ]
+
+
+def _once(warnings: Iterable[Doc]) -> list[Doc]:
+    """Several sections may warn of the same."""
+    return list({warning["code"]: warning for warning in warnings}.values())
 
 
 def _why(gathered: Sequence[Gathered]) -> RecalldError:

@@ -28,7 +28,8 @@ class Retrying:
     """Called from one thread.
 
     A call that fails for good opens a pause, in which others fail at once: they stand in line behind each other, and
-    would otherwise wait for a dead server one deadline each.
+    would otherwise wait for a dead server one deadline each. The pause lasts at least as long as the server kept the
+    call waiting, so that callers wait for a server that hangs no more than half of the time.
     """
 
     def __init__(self, seconds: float, *, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -47,7 +48,7 @@ class Retrying:
         started = time.monotonic()
         if started < self._pause_ends:
             raise self._unavailable()
-        deadline = started + self._seconds
+        deadline, slept = started + self._seconds, 0.0
         for tried in range(1, ATTEMPTS + 1):
             try:
                 result = attempt(deadline - time.monotonic())
@@ -56,19 +57,20 @@ class Retrying:
                 if tried == ATTEMPTS or time.monotonic() + wait >= deadline:
                     if fault.after is None and _succeeds(harmless, deadline):
                         raise EmbeddingUnavailable(str(fault)) from None
-                    self._pause(fault)
+                    self._pause(fault, time.monotonic() - started - slept)
                     break
                 self._sleep(wait)
+                slept += wait
             else:
                 self._failed = 0
                 return result
         raise self._unavailable()
 
-    def _pause(self, fault: Fault) -> None:
+    def _pause(self, fault: Fault, kept_waiting: float) -> None:
         self._reason = str(fault)
         own = min(2.0**self._failed, LONGEST_PAUSE / 2) * _between(0.75, 1)
         self._failed = min(self._failed + 1, 10)
-        self._pause_ends = time.monotonic() + min(max(fault.after or 0, own), LONGEST_PAUSE)
+        self._pause_ends = time.monotonic() + min(max(fault.after or 0, own, kept_waiting), LONGEST_PAUSE)
 
     def _unavailable(self) -> EmbeddingUnavailable:
         left = self._pause_ends - time.monotonic()

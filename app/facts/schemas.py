@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from app.facts.rules import Cardinality, Policy
-from app.memories.schemas import Source, TookMs
+from app.memories.schemas import HowSearched, SearchMode, Source
 from app.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
 from app.storage.collection import Doc
 
@@ -143,7 +143,7 @@ class FactSearch(Owned):
     min_trust: Share | None = None
     now: Timestamp | None = None
     top_k: TopK = 10
-    mode: Literal["hybrid", "vector", "text"] = "hybrid"
+    mode: SearchMode = "hybrid"
 
 
 class FoundFact(Schema):
@@ -151,9 +151,8 @@ class FoundFact(Schema):
     score: float
 
 
-class FactSearchResult(Schema):
+class FactSearchResult(HowSearched):
     items: list[FoundFact]
-    took_ms: TookMs
 
 
 def object_type(text: str) -> ObjectType:

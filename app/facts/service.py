@@ -175,11 +175,10 @@ class FactService:
             to_ms(now),
             body.top_k,
             mode=body.mode,
-            needs_vector=body.mode != "text",
         )
         looked = await self._lookup.find(wanted)
         items = [{"fact": render(hit.doc), "score": hit.score} for hit in looked.hits]
-        return {"items": items, "took_ms": looked.took_ms}
+        return {"items": items, **looked.how()}
 
 
 def search_filter(body: FactSearch, now: str) -> Filter:

@@ -27,7 +27,7 @@ class Api(Protocol):
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """`path`: below the root, with nothing in it to be quoted. Raises Refused."""
+        """`path`: below the root, perhaps with a query, and with nothing in it to be quoted. Raises Refused."""
         ...
 
 
@@ -70,6 +70,7 @@ class InProcess:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         sent = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        path, _, query = path.partition("?")
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -79,7 +80,7 @@ class InProcess:
             "path": path,
             "raw_path": path.encode(),
             "root_path": "",
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), *self._id, *sent],
             "client": None,
             "server": None,

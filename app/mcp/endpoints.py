@@ -3,14 +3,12 @@
 import asyncio
 import importlib
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from app.auth.dependencies import authenticate, header, on_this_machine
-from app.errors import Forbidden
+from app.auth.dependencies import authenticate, check_origin
 from app.http import strict_query
 
 PATH = "/mcp"
@@ -27,7 +25,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self.route  # for the metrics
         request = Request(scope)
-        _check_origin(request)
+        check_origin(request)  # with a key, too: the protocol asks for it
         caller = await authenticate(request)
         strict_query.check(scope["query_string"], _NAMES)
         if self._sdk is None:  # a second of work that whoever calls no tools need not wait for
@@ -39,16 +37,3 @@ def route() -> Route:
     endpoint = Endpoint()
     endpoint.route = Route(PATH, endpoint, methods=["POST"], name="mcp", include_in_schema=False)
     return endpoint.route
-
-
-def _check_origin(request: Request) -> None:
-    """A page of another site must not reach a service on its visitor's machine. Raises Forbidden."""
-    origin = header(request, b"origin")
-    if origin is None:
-        return
-    given = urlsplit(origin)
-    if given.scheme in ("http", "https") and (
-        given.netloc == header(request, b"host") or on_this_machine(given.netloc)
-    ):
-        return
-    raise Forbidden("MCP is not served to web pages of other sites (the header Origin).")

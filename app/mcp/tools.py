@@ -53,12 +53,20 @@ async def remember(call: Call, body: args.Remember) -> Json:
     made = await call.write("/v1/memories", fields)
     similar = [{name: one[name] for name in ("memory_id", "content")} for one in made.body["similar"]]
     answer = {"memory_id": made.body["memory_id"], "new": made.status == 201}
+    if made.body["status"] == "disputed":
+        answer |= {name: made.body[name] for name in ("status", "contradicts")}
     return {**answer, "similar": similar} if similar else answer
 
 
 async def recall(call: Call, body: args.Recall) -> Json:
     found = await call("POST", "/v1/memories/search", _given(body))
-    return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]]}
+    return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]], **_warned(found.body)}
+
+
+def _warned(body: Json) -> Json:
+    """Says so when only words were searched; a field that says nothing costs tokens."""
+    warnings = [warning["detail"] for warning in body["warnings"]]
+    return {"warnings": warnings} if warnings else {}
 
 
 def _shown(memory: Json, score: float) -> Json:
@@ -78,6 +86,7 @@ async def get_context(call: Call, body: args.GetContext) -> str:
     made = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
     lines = [made.body["text"] or "Nothing that is remembered bears on this."]
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in made.body["errors"]]
+    lines += [f"({warning['detail']})" for warning in made.body["warnings"]]
     return "\n".join(lines)
 
 
@@ -103,9 +112,8 @@ async def find_procedure(call: Call, body: args.FindProcedure) -> Json:
     items = []
     for item in found.body["items"]:
         shown = {name: item["procedure"][name] for name in names if item["procedure"][name]}
-        warnings = [warning["detail"] for warning in item["warnings"]]
-        items.append(shown | {"track_record": item["track_record"], **({"warnings": warnings} if warnings else {})})
-    return {"items": items}
+        items.append(shown | {"track_record": item["track_record"], **_warned(item)})
+    return {"items": items, **_warned(found.body)}
 
 
 async def update_task(call: Call, body: args.UpdateTask) -> Json:
@@ -164,7 +172,7 @@ async def forget(call: Call, body: args.Forget) -> Json:
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
         try:
-            await call("DELETE", f"/v1/memories/{_segment(memory_id)}")
+            await call("DELETE", f"/v1/memories/{_segment(memory_id)}?predecessors=delete")
         except Refused as fault:
             if fault.code != "not_found":
                 done = ", ".join(forgotten) or "none"
@@ -244,8 +252,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "forget",
             "Forget",
-            "Delete memories for good, by the memory_ids that recall gave. Only when the user asks for it; to correct "
-            "one, use remember with supersedes.",
+            "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only "
+            "when the user asks for it; to correct one, use remember with supersedes.",
             args.Forget,
             forget,
             destroys=True,

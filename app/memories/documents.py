@@ -11,7 +11,7 @@ from app.ids import new_id
 from app.memories.embeddings import Passage
 from app.schemas import same
 from app.storage.collection import Doc
-from app.storage.text import content_hash
+from app.storage.text import content_hash, normalise_content
 
 SOURCE: Mapping[str, Any] = {
     "origin": "api",
@@ -26,11 +26,14 @@ SOURCE: Mapping[str, Any] = {
 }
 
 
+IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
+"""Fields that make two memories of one pair and type different memories."""
+
+
 def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *, unique: bool) -> Doc:
     """A memory of `fields` (those of `MemoryCreate`). `unique`: an equal one of its scope may not be there."""
-    hashed = content_hash(fields["content"])
     importance = fields["importance"]
-    return {
+    doc = {
         "memory_id": new_id("mem"),
         "agent_id": fields.get("agent_id"),
         "user_id": fields.get("user_id"),
@@ -48,6 +51,9 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
         "status": "active",
         "supersedes": [],
         "superseded_by": None,
+        "merged": False,
+        "contradicts": [],
+        "claimed_key": None,
         "source": {**SOURCE, **source},
         "event_at": fields.get("event_at"),
         "valid_from": fields.get("valid_from"),
@@ -56,17 +62,36 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
         "last_accessed": None,
         "access_count": 0,
         "anchored_at": now,
-        "content_hash": hashed,
-        "dedupe_key": f"{fields['memory_type']}:{hashed}" if unique else None,
+        "content_hash": content_hash(fields["content"]),
         "embedding": None,
         "version": 1,
         "created_at": now,
         "updated_at": now,
     }
+    doc["identity_hash"] = identity_hash(doc)
+    doc["dedupe_key"] = f"{doc['memory_type']}:{doc['identity_hash']}" if unique else None
+    return doc
+
+
+def identity_hash(doc: Doc) -> int:
+    """Signed 64-bit hash of the `IDENTITY` fields; texts that differ in case, width or white space only are equal.
+
+    The `event_at` of an extracted memory is the time when it was said. It tells two experiences apart, but not two
+    preferences or facts: these are the same each time they are said.
+    """
+    extracted = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
+    parts = [
+        normalise_content(doc["content"]),
+        normalise_content(doc["context"]) if doc["context"] else None,
+        None if extracted else doc["event_at"],
+        *(doc[name] for name in ("valid_from", "valid_until", "expires_at", "key")),
+        sorted(metadata_terms(doc["metadata"])),
+    ]
+    return int.from_bytes(blake2b(orjson.dumps(parts), digest_size=8).digest(), "big", signed=True)
 
 
 def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
-    """What a caller's change sets, derived fields included; empty where it changes nothing."""
+    """The stored fields that a caller's change sets, derived ones included; empty where it changes nothing."""
     fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
     changed = {name: value for name, value in fields.items() if name != "importance" and not same(doc[name], value)}
     if "importance" in fields:
@@ -75,11 +100,26 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
     if "status" in changed:
         changed |= {"archived_by": None, "archived_at": None}  # by hand from now on, so no purge comes for it
+        changed |= {"superseded_by": None, "merged": False} if doc["status"] == "superseded" else {}
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
-    if not changed.keys().isdisjoint(("content", "memory_type", "status")):
+    if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
+        changed["identity_hash"] = identity_hash(doc | changed)
+    if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):
         changed["dedupe_key"] = None  # what was made equal by hand may stand beside its equal
     return changed
+
+
+def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str) -> Doc:
+    """The stored fields that an equal memory changes: the higher trust and importance, more tags, a pin.
+
+    `importance`: what `doc` has at the moment. An importance that rises starts to fade anew.
+    """
+    gains: Doc = {"tags": [*doc["tags"], *fields["tags"]], "pinned": doc["pinned"] or fields["pinned"]}
+    gains["trust"] = max(doc["trust"], fields["trust"])
+    if fields["importance"] > importance:
+        gains["importance"] = fields["importance"]
+    return revision(doc, gains, now)
 
 
 def passage(doc: Doc) -> Passage:

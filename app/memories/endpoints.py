@@ -33,6 +33,7 @@ async def asked(  # noqa: PLR0913 (query parameters of the lists)
 
 
 Asked = Annotated[dict[str, Any], Depends(asked)]
+AnyStatus = Literal["active", "superseded", "archived", "disputed", "any"]
 
 
 @router.post(
@@ -55,7 +56,8 @@ async def search_memories(body: schemas.SearchRequest, request: Request) -> Resp
 async def create_memory(
     body: schemas.MemoryCreate, memories: Memories, write: InWrite, if_match: InPrecondition
 ) -> Response:
-    """Remember one thing. 201 when it is new; 200 with the one that is there for an equal text, or for its `key`."""
+    """Remember one thing. 201 when it is new; 200 with the memory that is equal, or has its `key`. A memory of less
+    trust than one that it would replace is stored as `disputed`, without its key and out of search."""
     return await write(lambda: memories.create(body, if_match))
 
 
@@ -72,7 +74,7 @@ async def list_memories(
     memories: Memories,
     where: Asked,
     listing: InListing,
-    status: Annotated[Literal["active", "superseded", "archived", "any"], Query()] = "active",
+    status: Annotated[AnyStatus, Query()] = "active",
 ) -> Response:
     """Memories that have exactly the owner fields named; shared ones are not added."""
     return answer(await memories.page({**where, "status": status}, listing))
@@ -82,7 +84,7 @@ async def list_memories(
 async def delete_memories(
     memories: Memories,
     where: Asked,
-    status: Annotated[Literal["active", "superseded", "archived", "any"], Query()] = "any",
+    status: Annotated[AnyStatus, Query()] = "any",
 ) -> Response:
     """Delete all that match, with their history. `agent_id`, `user_id` or both are required."""
     return answer({"deleted": await memories.delete_some({**where, "status": status})})
@@ -104,9 +106,27 @@ async def update_memory(
 
 
 @router.delete("/{memory_id}", status_code=204, response_class=Response, responses=problems(404, 412))
-async def delete_memory(memory_id: MemoryId, memories: Memories, write: InWrite, if_match: InPrecondition) -> Response:
-    """Delete a memory, its vector and its history."""
-    return await write(lambda: memories.delete(memory_id, if_match))
+async def delete_memory(
+    memory_id: MemoryId,
+    memories: Memories,
+    write: InWrite,
+    if_match: InPrecondition,
+    predecessors: Annotated[
+        schemas.Predecessors,
+        Query(description="`restore`: the memories that it superseded become active again. `delete`: they go, too."),
+    ] = "restore",
+) -> Response:
+    """Delete a memory, its vector and its history. Duplicates that consolidation merged into it do not come back."""
+    return await write(lambda: memories.delete(memory_id, predecessors, if_match))
+
+
+@router.post("/{memory_id}/resolve", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
+async def resolve_memory(
+    memory_id: MemoryId, body: schemas.Resolution, memories: Memories, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Settle a dispute. Answers the memory that is kept. A disputed one that is kept is believed as much as the ones
+    that it replaces."""
+    return await write(lambda: memories.resolve(memory_id, body.keep, if_match))
 
 
 @router.get("/{memory_id}/history", response_model=Page[schemas.HistoryEntry], responses=problems(404))

@@ -1,8 +1,9 @@
 """Finding documents of any searched collection by a query: one search machinery, whatever is searched."""
 
+import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import orjson
 
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
 from app.memories.query import QueryText, analyse
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
@@ -22,6 +24,12 @@ from app.storage.scope import Pair, Scope
 from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
 
 _NO_PARTS: dict[str, float] = {}
+
+BY_WORDS_ALONE: Doc = {
+    "code": EmbeddingUnavailable.code,
+    "detail": "The embedding model does not answer. This search went by words alone, not by meaning.",
+}
+"""The warning of an answer whose search was to be hybrid and had no vector of the query."""
 
 Mask = Callable[[Columns, Floats], Bools]
 """Of the columns, and of the importance that each document has at the moment."""
@@ -40,7 +48,10 @@ class Wanted:
     mask: Mask | None = None
     decays: Decays | None = None
     explain: bool = False
-    needs_vector: bool = True
+    by_cosine: bool = False
+    """The mask reads cosines, so the vector is needed whatever the mode."""
+    vector_seconds: float | None = None
+    """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
     least_spread: float = 0.0
     """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
 
@@ -56,6 +67,13 @@ class Hit(NamedTuple):
 class Looked:
     hits: list[Hit]
     took_ms: Doc
+    mode_used: Mode = "hybrid"
+    warnings: list[Doc] = field(default_factory=list)
+    """What the search went without: {code, detail}."""
+
+    def how(self) -> Doc:
+        """What every search answers beside its items."""
+        return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
 
 
 class Lookup:
@@ -63,22 +81,43 @@ class Lookup:
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
 
     async def find(self, wanted: Wanted) -> Looked:
-        """Hits best first, and where the time went."""
+        """Hits best first, and where the time went.
+
+        A hybrid search whose query cannot be embedded ranks by mode `text` and says so. With another mode, or a mask
+        that reads cosines, it raises EmbeddingUnavailable: no filter is relaxed.
+        """
         started = time.perf_counter()
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
         hits: list[Hit] = []
+        mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
             query = analyse(wanted.query, facts.speakers)
-            vector = await self._embedder.embed_query(query.stripped) if wanted.needs_vector else None
+            vector = await self._vector(wanted, query)
+            if vector is None and mode == "hybrid":
+                mode, warnings = "text", [BY_WORDS_ALONE]
             embedded = time.perf_counter()
-            hits = await self._hits(wanted, query, vector, facts)
+            hits = await self._hits(wanted, mode, query, vector, facts)
         ended = time.perf_counter()
         SEARCH_SECONDS.observe(ended - embedded)
         took = {"embed": embedded - started, "search": ended - embedded, "total": ended - started}
-        return Looked(hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()})
+        return Looked(hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}, mode, warnings)
 
-    async def _hits(self, wanted: Wanted, query: QueryText, vector: Vectors | None, facts: ScopeFacts) -> list[Hit]:
+    async def _vector(self, wanted: Wanted, query: QueryText) -> Vectors | None:
+        """None where the search goes without. Raises EmbeddingUnavailable where it cannot."""
+        if wanted.mode == "text" and not wanted.by_cosine:
+            return None
+        if wanted.mode != "hybrid" or wanted.by_cosine:
+            return await self._embedder.embed_query(query.stripped)
+        try:
+            async with asyncio.timeout(wanted.vector_seconds):
+                return await self._embedder.embed_query(query.stripped)
+        except (EmbeddingUnavailable, TimeoutError):
+            return None
+
+    async def _hits(
+        self, wanted: Wanted, mode: Mode, query: QueryText, vector: Vectors | None, facts: ScopeFacts
+    ) -> list[Hit]:
         tenant = self._scope.tenant
         asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
         columns = await self._store.search(self._collection, asked)
@@ -86,12 +125,10 @@ class Lookup:
         if wanted.mask is not None:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
         first = 8 * wanted.k
-        ranked = rank(
-            columns, query, wanted.mode, wanted.now_ms, decay=decay, first=first, least_spread=wanted.least_spread
-        )
+        ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, first=first, least_spread=wanted.least_spread)
         best = top(ranked, columns, wanted.k)
         if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
-            ranked = rank(columns, query, wanted.mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
+            ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
             best = top(ranked, columns, wanted.k)
         found = await self._store.fetch(self._collection, tenant, columns.rows.take(best)) if best else []
         scores = as_short(ranked.score.take(best))

@@ -3,16 +3,20 @@
 from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Absent, And, Eq, Not
 
+MAX_TAGS = 64
 INTERNAL = frozenset(
     {
         "tenant_id",
         "content_hash",
+        "identity_hash",
         "dedupe_key",
         "metadata_terms",
         "anchored_at",
         "archived_by",
         "archived_at",
         "kept_apart",
+        "merged",
+        "claimed_key",
     }
 )
 """Fields that never leave the service."""
@@ -56,11 +60,14 @@ MEMORIES = Collection(
         ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
+        content=("identity_hash", "content_hash"),
     ),
     internal=INTERNAL,
 )
-"""`anchored_at` is where decay starts (creation, access, a new importance); `dedupe_key` makes two equal memories that
-are posted at once one; `metadata_terms` holds a digest of each metadata entry: callers' keys never name a field."""
+"""`anchored_at` is where decay starts (creation, access, a new importance). `metadata_terms` holds a digest of each
+metadata entry: callers' keys never name a field. Two memories with the same `identity_hash` say the same
+(`documents.IDENTITY`), and a search shows one of them; `dedupe_key` makes two that are posted at once one. `merged`
+marks a duplicate that consolidation retired. `claimed_key` is the key that a disputed memory was sent with."""
 
 HISTORY = Collection(
     name="memory_history",

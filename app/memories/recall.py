@@ -27,7 +27,7 @@ class Recall:
         self._accesses, self._clock = accesses, clock
 
     async def search(self, body: SearchRequest) -> bytes:
-        """The answer as JSON: items best first, and where the time went."""
+        """The answer as JSON: items best first, how they were ranked, and where the time went."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         now_ms = to_ms(now)
         looked = await self._lookup.find(
@@ -41,7 +41,7 @@ class Recall:
                 mask=partial(_mask, body) if body.min_importance > 0 or body.min_similarity is not None else None,
                 decays=self._decays,
                 explain=body.explain,
-                needs_vector=body.mode != "text" or body.min_similarity is not None,
+                by_cosine=body.min_similarity is not None,
             )
         )
         if body.record_access and looked.hits:
@@ -57,7 +57,7 @@ class Recall:
             pieces += b'{"memory":', one.head, strength, b'},"score":', score, parts, b"},"
         if shown:
             pieces[-1] = b"}"
-        pieces += b'],"took_ms":', orjson.dumps(looked.took_ms), b"}"
+        pieces += b"],", orjson.dumps(looked.how())[1:]
         return b"".join(pieces)
 
 

@@ -1,9 +1,11 @@
-"""What a POST of memories does: update under a name, answer an equal one, or add; retire what is replaced.
+"""The plan of a POST of memories: update under a key, answer an equal memory, or add; retire what is replaced.
 
-One plan serves one memory and a batch. Later items of a batch see what earlier ones will have done.
+One plan serves one memory and a batch. Later items of a batch see the memories as earlier items leave them. A write of
+less trust than the memories that it would overwrite or retire changes none of them: it is stored as disputed.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,14 +13,34 @@ from app.clock import rfc3339, to_ms
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.idempotency.precondition import Precondition
 from app.memories.decays import Decays
-from app.memories.documents import needs_new_entry, new_memory, passage, revision
+from app.memories.documents import identity_hash, needs_new_entry, new_memory, passage, revision, said_again
 from app.memories.embeddings import Embeddings
-from app.memories.repository import MemoryRepository
+from app.memories.models import MAX_TAGS
+from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
 from app.memories.similar import NearDuplicates, shown
 from app.storage.collection import Change, Doc, SearchEntry
 from app.storage.repository import expired
-from app.storage.text import content_hash
+
+
+@dataclass(slots=True)
+class _Item:
+    """One body, and the stored memory that it is about."""
+
+    body: MemoryCreate
+    source: Doc
+    pointer: str
+    fresh: Doc
+    """The memory that it would be if it were new."""
+    old: Doc | None = None
+    """The memory of its key, or an equal one."""
+    guard: Doc | None = None
+    """The memory of its key, where the body may not overwrite it."""
+
+    @property
+    def draft(self) -> Doc | None:
+        """The document with the text that the body brings; None where it brings none."""
+        return self.fresh if self.old is None else None
 
 
 class Remember:
@@ -43,31 +65,48 @@ class Remember:
     async def plan(
         self, bodies: Sequence[MemoryCreate], at: str, sources: Sequence[Doc] | None = None
     ) -> tuple[list[Doc], list[Change], list[bool]]:
-        """Answers, changes, and which were created. `at` is where the bodies stand, for pointers; `sources` what the
-        sources of new ones say beside the key, for memories that the service derives."""
+        """Answers, changes, and which were created.
+
+        `at` is the pointer to the bodies. `sources`: of memories that the service derives, the fields of each source
+        beside the API key.
+        """
         for body in bodies:
             self._memories.scope.require_write(body.agent_id, body.user_id)
         _check_names(bodies, at)
-        known = [await self._known(body) for body in bodies]
-        if self._precondition.header is not None:
-            self._precondition.check(known[0] if len(known) == 1 else None)
+        pointers = [f"{at}/{index}" if at else "" for index in range(len(bodies))]
         derived = sources or [{}] * len(bodies)
-        fresh = [self._draft(body, old, source) for body, old, source in zip(bodies, known, derived, strict=True)]
-        entries = iter(await self._embeddings.entries([passage(doc) for doc in fresh if doc is not None]))
-        texts = [None if draft is None else (draft, next(entries)) for draft in fresh]
+        items = [await self._item(*each) for each in zip(bodies, derived, pointers, strict=True)]
+        if self._precondition.header is not None:
+            self._precondition.check(items[0].old or items[0].guard if len(items) == 1 else None)
+        drafts = [self._draft(item) for item in items]
+        entries = iter(await self._embeddings.entries([passage(doc) for doc in drafts if doc is not None]))
+        texts = [None if draft is None else (draft, next(entries)) for draft in drafts]
         answers, created = [], []
-        for index, (body, old, text) in enumerate(zip(bodies, known, texts, strict=True)):
-            answer, new = await self._one(body, old, text, f"{at}/{index}" if at else "")
+        for item, text in zip(items, texts, strict=True):
+            answer, new = await self._one(item, text)
             answers.append(answer)
             created.append(new)
         return answers, self._changes, created
 
-    async def _known(self, body: MemoryCreate) -> Doc | None:
-        """What this body updates or repeats: the memory of its name, else one equal to it. Expired ones make room."""
+    async def _item(self, body: MemoryCreate, source: Doc, pointer: str) -> _Item:
+        unique = body.deduplicate and body.key is None
+        source = {**source, "api_key_id": self._memories.scope.key_id}
+        item = _Item(body, source, pointer, new_memory(body.model_dump(), source, self._now, unique=unique))
+        old = await self._known(item)
+        if old is not None and body.key is not None and _guarded(old, body):
+            revised = old | _revision(body, old, self._now)
+            item.old, item.guard = (old, None) if _equality(revised) == _equality(old) else (None, old)
+        else:
+            item.old = old
+        return item
+
+    async def _known(self, item: _Item) -> Doc | None:
+        """The memory of the body's key, else one equal to it. Expired ones make room."""
+        body = item.body
         if body.key is not None:
             found = await self._memories.named(body.agent_id, body.user_id, body.key)
         elif body.deduplicate:
-            found = await self._memories.equal(body.model_dump(), content_hash(body.content), self._now)
+            found = await self._memories.equal(item.fresh, self._now)
         else:
             return None
         gone = [doc for doc in found if expired(doc, self._now) and doc["memory_id"] not in self._removed]
@@ -76,41 +115,43 @@ class Remember:
             self._changes += self._memories.remove(gone)
         return next((doc for doc in found if not expired(doc, self._now)), None)
 
-    def _draft(self, body: MemoryCreate, old: Doc | None, source: Doc) -> Doc | None:
-        """A new document, or None where an old one is answered or updated without a new text."""
-        if old is None:
-            source = {**source, "api_key_id": self._memories.scope.key_id}
-            return new_memory(body.model_dump(), source, self._now, unique=body.deduplicate and body.key is None)
-        changed = self._revision(body, old)
-        return old | changed if needs_new_entry(changed) else None
+    def _draft(self, item: _Item) -> Doc | None:
+        """The document with the text that the body brings; None where an old one keeps its text."""
+        if item.old is None:
+            return item.fresh
+        if item.body.key is None or _guarded(item.old, item.body):
+            return None
+        changed = _revision(item.body, item.old, self._now)
+        return item.old | changed if needs_new_entry(changed) else None
 
-    def _revision(self, body: MemoryCreate, old: Doc) -> Doc:
-        if body.key is None:
-            return {}
-        fields = body.model_dump(exclude_unset=True, exclude={"supersedes", "deduplicate", "on_similar", "key"})
-        return revision(old, fields, self._now)
-
-    async def _one(
-        self, body: MemoryCreate, old: Doc | None, text: tuple[Doc, SearchEntry] | None, pointer: str
-    ) -> tuple[Doc, bool]:
-        """`text`: the document with its new text, and that text's entry."""
-        known = old if old is not None else self._twin(body)
+    async def _one(self, item: _Item, text: tuple[Doc, SearchEntry] | None) -> tuple[Doc, bool]:
+        """`text`: the document with its new text, and the search entry of that text."""
+        body = item.body
+        known = item.old if item.old is not None else self._twin(item)
         if known is not None:
             known = self._latest.get(known["memory_id"], known)
             if known["memory_id"] in self._retired:
-                raise Conflict(f"{pointer}: {known['memory_id']} is superseded by an earlier item.")
-            text = None if old is None else text  # an equal one has it already
-        similar, replaced = ([], []) if text is None else await self._similar(body, *text)
-        replaced_ids = [other["memory_id"] for other in replaced]
-        if known is not None:
-            doc = self._update(body, known, None if text is None else text[1], replaced_ids)
-        else:
+                raise Conflict(f"{item.pointer}: {known['memory_id']} is superseded by an earlier item.")
+            text = None if item.old is None else text  # an equal one has it already
+        similar, near = ([], []) if text is None else await self._similar(body, *text)
+        own_id = item.fresh["memory_id"] if known is None else known["memory_id"]
+        replaced = [*near, *await self._named_by_caller(item, own_id)]
+        against = [*([item.guard] if item.guard else []), *replaced]
+        if item.guard is not None or any(_guarded(one, body) for one in replaced):
+            return await self._dispute(item, against, similar)
+        ids = [other["memory_id"] for other in replaced]
+        if known is None:
             assert text is not None
-            doc = self._add(body, *text, replaced_ids)
-        for other in [*replaced, *await self._named_by_caller(body, doc, pointer)]:
+            doc = self._add(item, text[1], ids)
+        else:
+            doc = await self._update(item, known, None if text is None else text[1], ids)
+        for other in replaced:
             self._retire(other, doc)
-        listed = [shown(other, other["memory_id"] in replaced_ids) for other in similar]
-        return {**await self._decays.shown(doc, self._now_ms), "similar": listed}, known is None
+        return await self._answer(doc, similar, ids), known is None
+
+    async def _answer(self, doc: Doc, similar: Sequence[Doc], superseded: Sequence[str]) -> Doc:
+        listed = [shown(other, other["memory_id"] in superseded) for other in similar]
+        return {**await self._decays.shown(doc, self._now_ms), "similar": listed}
 
     async def _similar(self, body: MemoryCreate, draft: Doc, entry: SearchEntry) -> tuple[list[Doc], list[Doc]]:
         """Near-duplicates that the answer lists, and those of them that are to be retired."""
@@ -121,25 +162,27 @@ class Remember:
         every = {other["memory_id"]: other for other in [*seen, *replaced]}
         return sorted(every.values(), key=lambda other: -other["cosine"]), replaced
 
-    def _twin(self, body: MemoryCreate) -> Doc | None:
+    def _twin(self, item: _Item) -> Doc | None:
         """An equal memory that an earlier item of this batch adds."""
-        return self._equal.get(_equality(body)) if body.deduplicate and body.key is None else None
+        return self._equal.get(_equality(item.fresh)) if item.body.deduplicate and item.body.key is None else None
 
-    def _add(self, body: MemoryCreate, draft: Doc, entry: SearchEntry, replaced: list[str]) -> Doc:
-        supersedes = list(dict.fromkeys([*body.supersedes, *replaced]))
-        doc = draft | {"embedding": self._embeddings.info(entry), "supersedes": supersedes}
+    def _add(self, item: _Item, entry: SearchEntry, replaced: list[str]) -> Doc:
+        doc = item.fresh | {"supersedes": list(dict.fromkeys(replaced))}
+        if item.body.key is None:
+            self._equal.setdefault(_equality(doc), doc)
+        return self._insert(doc, entry)
+
+    def _insert(self, doc: Doc, entry: SearchEntry) -> Doc:
+        doc = doc | {"embedding": self._embeddings.info(entry)}
         self._changes += self._memories.add(doc, entry)
         self._latest[doc["memory_id"]] = doc
-        self._near.note(doc, entry)
-        if body.key is None:
-            self._equal.setdefault(_equality(body), doc)
+        if doc["status"] == "active":
+            self._near.note(doc, entry)
         return doc
 
-    def _update(self, body: MemoryCreate, old: Doc, entry: SearchEntry | None, replaced: list[str]) -> Doc:
-        changed = self._revision(body, old)
-        named = dict.fromkeys([*body.supersedes, *replaced])
-        added = [i for i in named if i not in old["supersedes"] and i != old["memory_id"]]
-        if added:
+    async def _update(self, item: _Item, old: Doc, entry: SearchEntry | None, replaced: list[str]) -> Doc:
+        changed = await self._gains(item, old)
+        if added := [each for each in dict.fromkeys(replaced) if each not in old["supersedes"]]:
             changed["supersedes"] = old["supersedes"] + added
         if not changed:
             return old
@@ -153,15 +196,41 @@ class Remember:
             self._changes += self._memories.note_pending(doc)
         return doc
 
-    async def _named_by_caller(self, body: MemoryCreate, doc: Doc, pointer: str) -> list[Doc]:
-        """What the caller says that this memory replaces, and is not replaced yet."""
-        wanted = [i for i in dict.fromkeys(body.supersedes) if i != doc["memory_id"]]
+    async def _gains(self, item: _Item, old: Doc) -> Doc:
+        """The fields that the body changes of the memory of its key, or of an equal one."""
+        body = item.body
+        if body.key is not None and not _guarded(old, body):
+            return _revision(body, old, self._now)
+        changed = said_again(old, body.model_dump(), await self._decays.importance(old, self._now_ms), self._now)
+        if len(changed.get("tags", ())) > MAX_TAGS:
+            raise invalid(f"{item.pointer}/tags", f"the equal memory would have more than {MAX_TAGS} tags with these")
+        return changed
+
+    async def _dispute(self, item: _Item, against: Sequence[Doc], similar: Sequence[Doc]) -> tuple[Doc, bool]:
+        """Stored apart, out of search, until a caller settles it; an equal dispute is answered in its place."""
+        fields = item.body.model_dump() | {"key": None}
+        doc = new_memory(fields, item.source, self._now, unique=False)
+        ids = list(dict.fromkeys(one["memory_id"] for one in against))
+        doc |= {"status": "disputed", "contradicts": ids, "claimed_key": item.body.key}
+        for one in await self._memories.equal(doc, self._now, "disputed") if item.body.deduplicate else ():
+            if set(one["contradicts"]) >= set(ids) and one["claimed_key"] == item.body.key:
+                return await self._answer(one, similar, ()), False
+        (entry,) = await self._embeddings.entries([passage(doc)])
+        return await self._answer(self._insert(doc, entry), similar, ()), True
+
+    async def _named_by_caller(self, item: _Item, own_id: str) -> list[Doc]:
+        """The memories that the body supersedes, and that are not superseded yet: of the very same pair only."""
         named: list[Doc] = []
-        for memory_id in wanted:
+        for memory_id in dict.fromkeys(item.body.supersedes):
+            if memory_id == own_id:
+                continue
             other = await self._memories.find_one(memory_id)
+            pointer = f"{item.pointer}/supersedes/{item.body.supersedes.index(memory_id)}"
             if other is None or expired(other, self._now):
-                raise invalid(f"{pointer}/supersedes/{body.supersedes.index(memory_id)}", "there is no such memory")
-            if other["superseded_by"] == doc["memory_id"] or memory_id in self._retired:
+                raise invalid(pointer, "there is no such memory")
+            if not same_pair(other, item.fresh):
+                raise invalid(pointer, "it is a memory of another agent_id or user_id")
+            if other["superseded_by"] == own_id or memory_id in self._retired:
                 continue
             if other["status"] != "active":
                 raise Conflict(f"{memory_id} is {other['status']} already.")
@@ -175,8 +244,19 @@ class Remember:
             self._changes += self._memories.retire(latest, doc["memory_id"], self._now)
 
 
-def _equality(body: MemoryCreate) -> tuple[Any, ...]:
-    return body.agent_id, body.user_id, body.memory_type, content_hash(body.content)
+def _guarded(old: Doc, body: MemoryCreate) -> bool:
+    """Whether the body is trusted too little to overwrite or retire the memory."""
+    return bool(old["trust"] > body.trust)
+
+
+def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
+    """The fields that a body with a key changes of the memory of that key: absent ones stay."""
+    fields = body.model_dump(exclude_unset=True, exclude={"supersedes", "deduplicate", "on_similar", "key"})
+    return revision(old, fields, now)
+
+
+def _equality(doc: Doc) -> tuple[Any, ...]:
+    return doc["agent_id"], doc["user_id"], doc["memory_type"], identity_hash(doc)
 
 
 def _check_names(bodies: Sequence[MemoryCreate], at: str) -> None:

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from app.ids import new_id
+from app.memories.documents import identity_hash
 from app.memories.models import HISTORY, MEMORIES
 from app.memories.pending import note
 from app.storage.collection import Change, Collection, DeleteWhere, Doc, Insert, SearchEntry, Store
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import Listing, Repository, expired, pages
 from app.storage.scope import Scope
-from app.storage.text import normalise_content
 
 EQUAL_AT_ONCE = 10
 _NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
@@ -28,6 +28,11 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
         Absent("agent_id") if agent is None else Eq("agent_id", agent),
         Absent("user_id") if user is None else Eq("user_id", user),
     )
+
+
+def same_pair(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both belong to the same agent and the same user."""
+    return all(one[owner] == other[owner] for owner in ("agent_id", "user_id"))
 
 
 class VersionedRepository(Repository):
@@ -71,22 +76,28 @@ class MemoryRepository(VersionedRepository):
         """The active memory of that name, at most one; it may have expired."""
         return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
-    async def equal(self, fields: Doc, hashed: int, now: str) -> list[Doc]:
-        """Active memories of the same pair, type and normalised content, oldest first, up to the first that has not
-        expired, if any has not."""
+    async def equal(self, doc: Doc, now: str, status: str = "active") -> list[Doc]:
+        """Memories of this status that are equal to `doc` (`documents.IDENTITY`), of the same pair and type.
+
+        The oldest first, up to the first that has not expired, if any has not.
+        """
         where = both(
-            of_pair(fields.get("agent_id"), fields.get("user_id")),
-            Eq("content_hash", hashed),
-            Eq("memory_type", fields["memory_type"]),
-            Eq("status", "active"),
+            of_pair(doc["agent_id"], doc["user_id"]),
+            Eq("content_hash", doc["content_hash"]),
+            Eq("memory_type", doc["memory_type"]),
+            Eq("status", status),
         )
-        content = normalise_content(fields["content"])
-        same: list[Doc] = []
-        async for found in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
-            same += [doc for doc in found if normalise_content(doc["content"]) == content]
-            if any(not expired(doc, now) for doc in same):
+        wanted, found = identity_hash(doc), list[Doc]()
+        async for docs in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
+            found += [one for one in docs if identity_hash(one) == wanted]
+            if any(not expired(one, now) for one in found):
                 break
-        return same
+        return found
+
+    async def of_same_pair(self, doc: Doc, memory_ids: Sequence[str]) -> list[Doc]:
+        """Those of `memory_ids` that are there and belong to the same agent and user as `doc`, in their order."""
+        found = await self.get_many(memory_ids)
+        return [found[each] for each in dict.fromkeys(memory_ids) if each in found and same_pair(found[each], doc)]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
@@ -94,8 +105,9 @@ class MemoryRepository(VersionedRepository):
         """Replaces fields; the version that goes is kept as history."""
         return [self.update(doc, changed, now=now, entry=entry), self._past(doc, now)]
 
-    def retire(self, doc: Doc, by: str, now: str) -> list[Change]:
-        return self.revise(doc, {"status": "superseded", "superseded_by": by}, now)
+    def retire(self, doc: Doc, by: str, now: str, *, merged: bool = False) -> list[Change]:
+        """`merged`: `by` says the same, so that the memory does not come back when `by` is deleted."""
+        return self.revise(doc, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
 def listed(asked: Mapping[str, Any]) -> Filter:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.memories.models import INTERNAL
+from app.memories.models import INTERNAL, MAX_TAGS
 from app.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
@@ -26,12 +26,14 @@ from app.storage.collection import Doc
 MemoryType = Literal[
     "fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"
 ]
-Status = Literal["active", "superseded", "archived"]
+SearchMode = Literal["hybrid", "vector", "text"]
+Status = Literal["active", "superseded", "archived", "disputed"]
+Predecessors = Literal["restore", "delete"]
 Text = Annotated[
     str, StringConstraints(min_length=1, pattern=r"\S"), Field(description="Not blank; at most 32,000 characters.")
 ]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Tags = Annotated[list[Tag], Field(max_length=64)]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
 Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
@@ -73,12 +75,16 @@ class MemoryCreate(_Times, Owned):
     tags: Tags = []
     metadata: Object = {}
     pinned: Flag = Field(False, description="Never fades, is never forgotten by policy.")
-    supersedes: list[Identifier] = Field([], description="Memories that this one replaces.")
+    supersedes: list[Identifier] = Field(
+        [], description="Memories of the same agent_id and user_id that this one replaces."
+    )
     deduplicate: Flag = Field(
-        True, description="Answer an equal memory of the same scope and type instead of a second one."
+        True,
+        description="Answer an equal memory in place of a second one: same agent_id, user_id, type and text, and the "
+        "same context, times, metadata and key. It takes the higher trust and importance, and the new tags.",
     )
     on_similar: Literal["keep", "supersede"] = Field(
-        "keep", description="What to do with near-duplicates of the same scope."
+        "keep", description="Keep or supersede near-duplicates of the same agent_id and user_id; never messages."
     )
 
 
@@ -142,6 +148,9 @@ class Memory(Schema):
     status: Status
     supersedes: list[str]
     superseded_by: str | None
+    contradicts: list[str] = Field(
+        description="Of a disputed memory: the memories of more trust that it would have replaced."
+    )
     source: Source
     event_at: str | None
     valid_from: str | None
@@ -181,6 +190,15 @@ class Deleted(Schema):
     deleted: int
 
 
+class Resolution(Schema):
+    model_config = example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
+
+    keep: Identifier = Field(
+        description="The disputed memory, to let it replace the ones that it contradicts; one of these, to retire the "
+        "disputed one; or `both`."
+    )
+
+
 class SearchRequest(Owned):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
 
@@ -200,7 +218,7 @@ class SearchRequest(Owned):
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     now: Timestamp | None = Field(None, description="The time that fading and expiry are reckoned at.")
     top_k: TopK = 10
-    mode: Literal["hybrid", "vector", "text"] = "hybrid"
+    mode: SearchMode = "hybrid"
     min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
     explain: Flag = False
     record_access: Flag = True
@@ -218,14 +236,29 @@ class TookMs(Schema):
     total: float
 
 
-class SearchResult(Schema):
-    items: list[Found]
+class SearchWarning(Schema):
+    """What an answer goes without."""
+
+    code: str = Field(description="`embedding_unavailable`: the search went by words alone.")
+    detail: str
+
+
+class HowSearched(Schema):
+    mode_used: SearchMode = Field(
+        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
+        "that of the words alone (BM25)."
+    )
+    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
     took_ms: TookMs
+
+
+class SearchResult(HowSearched):
+    items: list[Found]
 
 
 def render(doc: Doc, importance: float) -> Doc:
     """A stored memory as it is served: with the importance that it has at the moment (`memories/decays.py`)."""
-    shown = doc.copy()
+    shown = {"contradicts": [], **doc}  # memories of earlier versions have no such field
     for name in INTERNAL:
         shown.pop(name, None)
     shown["importance"] = rounded(importance)

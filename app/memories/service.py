@@ -11,11 +11,13 @@ from app.errors import Conflict, invalid
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.memories.decays import Decays
+from app.memories.disputes import Disputes
 from app.memories.documents import needs_new_entry, passage, revision
 from app.memories.embeddings import Embeddings
 from app.memories.remember import Remember
 from app.memories.repository import MemoryRepository, listed
-from app.memories.schemas import MemoryCreate, MemoryPatch
+from app.memories.schemas import MemoryCreate, MemoryPatch, Predecessors
+from app.memories.succession import Succession
 from app.storage.collection import Change, CommitConflict, Doc
 from app.storage.filters import both
 from app.storage.repository import Listing, expired, unexpired
@@ -57,13 +59,14 @@ class MemoryService:
         fields = patch(doc).model_dump(exclude_unset=True)
         self._memories.require_write(doc)
         precondition.check(doc)
-        if "status" in fields and doc["status"] == "superseded":
-            raise Conflict("A superseded memory stays so: the memory that replaced it can be changed or deleted.")
+        _check_status(doc, fields.get("status"))
         changed = revision(doc, fields, rfc3339(now))
         _check_times(doc | changed)
         if not changed:
             return Outcome(await self._decays.shown(doc, to_ms(now)), headers={"ETag": etag(doc)})
         room = await self._room_for_name(doc, changed, rfc3339(now))
+        if doc["status"] == "superseded" and "status" in changed:
+            room += await Succession(self._memories, rfc3339(now)).release(doc)
         outcome = await self._revised(doc, changed, rfc3339(now))
         return replace(outcome, changes=[*room, *outcome.changes])
 
@@ -88,10 +91,24 @@ class MemoryService:
             raise Conflict("Another active memory of this scope has that key.")
         return self._memories.remove(others) if others else []
 
-    async def delete(self, memory_id: str, precondition: Precondition) -> Outcome:
-        doc = await self._memories.live(memory_id, rfc3339(self._clock.now()))
+    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: Precondition) -> Outcome:
+        """The memories that it superseded become active again (`restore`), or go with it (`delete`)."""
+        now = rfc3339(self._clock.now())
+        doc = await self._memories.live(memory_id, now)
         precondition.check(doc)
-        return Outcome(None, self._memories.remove([doc]), 204)
+        succession = Succession(self._memories, now)
+        if predecessors == "delete":
+            return Outcome(None, self._memories.remove([doc, *await succession.chain(doc)]), 204)
+        return Outcome(None, [*self._memories.remove([doc]), *await succession.restore(doc)], 204)
+
+    async def resolve(self, memory_id: str, keep: str, precondition: Precondition) -> Outcome:
+        """Settles a dispute. The answer is the memory that is kept."""
+        now = self._clock.now()
+        doc = await self._memories.live(memory_id, rfc3339(now))
+        self._memories.require_write(doc)
+        precondition.check(doc)
+        kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(doc, keep)
+        return Outcome(await self._decays.shown(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
     async def delete_some(self, asked: Mapping[str, Any]) -> int:
         """Deletes what matches, in steps: every step is whole, and calling again continues after a fault."""
@@ -117,6 +134,14 @@ async def _past(doc: Doc, decays: Decays) -> Doc:
     record: Doc = doc["record"]
     shown = {name: doc[name] for name in ("version", "changed_at", "changed_by")}
     return {**shown, "record": await decays.shown(record, to_ms(doc["changed_at"]))}
+
+
+def _check_status(doc: Doc, wanted: str | None) -> None:
+    """Raises Conflict where the memory cannot get this status by hand."""
+    if wanted is not None and doc["status"] == "disputed":
+        raise Conflict("This memory is disputed: settle that with POST /v1/memories/{memory_id}/resolve, or delete it.")
+    if wanted == "archived" and doc["status"] == "superseded":
+        raise Conflict("A superseded memory cannot be archived: set it active first, or delete it.")
 
 
 def _check_times(doc: Doc) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from app.memories.schemas import EmbeddingInfo, Source, Tags, TookMs, Trust
+from app.memories.schemas import EmbeddingInfo, HowSearched, Source, Tags, Trust
 from app.procedures.models import INTERNAL
 from app.schemas import (
     CLEARS_LIST,
@@ -160,16 +160,17 @@ class ProcedureWarning(Schema):
 
 class FoundProcedure(Schema):
     procedure: Procedure
-    score: float = Field(description="Relevance times how well it works, times how fresh it is; 0 to 1.")
+    score: float = Field(
+        description="Relevance times how well it works, times how fresh it is; 0 to 1 where `mode_used` is `hybrid`."
+    )
     recent: RecentRecord
     track_record: str = Field(description="In words, as a prompt would say it.")
     warnings: list[ProcedureWarning] = Field(description="Failing lately, or unused for long: both rank it down.")
     scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
 
 
-class ProcedureSearchResult(Schema):
+class ProcedureSearchResult(HowSearched):
     items: list[FoundProcedure]
-    took_ms: TookMs
 
 
 def render(doc: Doc) -> Doc:

@@ -8,7 +8,7 @@ from app.errors import AlreadyExists
 from app.idempotency.precondition import Precondition, etag
 from app.idempotency.write import Outcome
 from app.memories.embeddings import Embeddings
-from app.memories.lookup import Hit, Lookup, Wanted
+from app.memories.lookup import Hit, Looked, Lookup, Wanted
 from app.procedures.documents import needs_new_entry, new_procedure, outcome, passage, revision
 from app.procedures.ranking import track_record, warnings
 from app.procedures.repository import ProcedureRepository, listed
@@ -90,18 +90,18 @@ class ProcedureService:
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._procedures.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         where = searched(body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust)
-        took: Doc = {}
+        asked: list[Looked] = []
 
         async def find(k: int) -> list[Hit]:
             wanted = Wanted(
                 body.situation, pairs, where, to_ms(now), k, explain=body.explain, least_spread=LEAST_SPREAD
             )
-            looked = await self._lookup.find(wanted)
-            took.update({name: round(took.get(name, 0) + value, 3) for name, value in looked.took_ms.items()})
-            return looked.hits
+            asked.append(await self._lookup.find(wanted))
+            return asked[-1].hits
 
         found = await best(find, body.top_k, now)
-        return {"items": [_item(one, explain=body.explain) for one in found], "took_ms": took}
+        took = {name: round(sum(one.took_ms[name] for one in asked), 3) for name in asked[-1].took_ms}
+        return {"items": [_item(one, explain=body.explain) for one in found], **asked[-1].how(), "took_ms": took}
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

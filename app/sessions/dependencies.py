@@ -17,8 +17,7 @@ async def session_service(request: Request) -> SessionService:
     sessions = SessionRepository(held.store, caller.scope)
     memories = MemoryRepository(held.store, caller.scope)
     learns = held.llm is not None
-    limits = held.settings.limits
-    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, limits, learns=learns)
+    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, held.settings, learns=learns)
 
 
 async def windows(request: Request) -> Windows:

@@ -78,8 +78,8 @@ def leaves_memory(message: Doc) -> bool:
     return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
 
 
-def memory_of(message: Doc, session: Doc, key_id: str | None, now: str) -> Doc:
-    """A memory of type `message`: one each, never deduplicated, so that a conversation stays whole."""
+def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now: str) -> Doc:
+    """A memory of type `message`: one each, never deduplicated, so that a conversation stays whole. `trust`: 0 to 1."""
     said = strip_served(message["text"])
     fields = {
         "agent_id": session["agent_id"],
@@ -87,6 +87,7 @@ def memory_of(message: Doc, session: Doc, key_id: str | None, now: str) -> Doc:
         "memory_type": "message",
         "content": said if said == message["text"] else said.strip(),
         "importance": MESSAGE_IMPORTANCE,
+        "trust": trust,
         "metadata": message["metadata"],
         "event_at": message["timestamp"],
     }

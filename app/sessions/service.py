@@ -20,7 +20,7 @@ from app.sessions import documents
 from app.sessions.models import counter
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
-from app.settings import LimitSettings
+from app.settings import Settings
 from app.storage.collection import Allocate, Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
@@ -40,13 +40,13 @@ class SessionService:
         memories: MemoryRepository,
         embeddings: Embeddings,
         clock: Clock,
-        limits: LimitSettings,
+        settings: Settings,
         *,
         learns: bool = False,
     ) -> None:
         """`learns`: there is a language model that reads conversations."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
-        self._limits, self._learns = limits, learns
+        self._limits, self._trust, self._learns = settings.limits, settings.trust, learns
 
     async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
         now = self._now()
@@ -200,7 +200,11 @@ class SessionService:
         if session["memorize"] != "messages":
             return []
         key_id = self._sessions.scope.key_id
-        made = [documents.memory_of(doc, session, key_id, now) for doc in messages if documents.leaves_memory(doc)]
+        made = [
+            documents.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
+            for doc in messages
+            if documents.leaves_memory(doc)
+        ]
         entries = await self._embeddings.entries([passage(doc) for doc in made])
         return [
             (doc | {"embedding": self._embeddings.info(entry)}, entry) for doc, entry in zip(made, entries, strict=True)

@@ -48,7 +48,8 @@ class Searched:
     """When it happened: the first of these that is there."""
     anchor: tuple[str, ...]
     """Where its decay starts: the first of these that is there."""
-    content: str = "content_hash"
+    content: tuple[str, ...] = ("content_hash",)
+    """Number that is equal for documents of which a search shows one: the first of these that is there."""
     importance: str = "base_importance"
     pinned: str = "pinned"
     session: str = "source.session_id"

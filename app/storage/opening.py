@@ -1,7 +1,9 @@
 """Which engine: the only place that knows both."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from app.errors import StoreUnavailable
@@ -26,6 +28,21 @@ class Where:
     busy_timeout_ms: int
     cache_bytes: int
 
+    @property
+    def name(self) -> str:
+        """Tells stores apart without a secret: `embedded`, or a digest of the deployment's hosts and the database."""
+        if self.store == EMBEDDED:
+            return EMBEDDED
+        scheme, _, rest = self.store.partition("://")
+        hosts = rest.partition("?")[0].partition("/")[0].rpartition("@")[2].lower().split(",")
+        named = f"{scheme}://{','.join(sorted(hosts))}/{self.database}"
+        return f"mongodb:{sha256(named.encode()).hexdigest()[:32]}"
+
+    @property
+    def missing(self) -> bool:
+        """An embedded store whose file is not there."""
+        return self.store == EMBEDDED and not (self.directory / FILE_NAME).exists()
+
     def __repr__(self) -> str:
         return f"Where({'mongodb' if self.store != EMBEDDED else self.directory})"
 
@@ -40,7 +57,7 @@ async def open_store(
 ) -> MovableStore:
     """Raises StoreUnavailable where it cannot be opened; with `existing` also where it would be a new one."""
     if where.store == EMBEDDED:
-        if existing and not (where.directory / FILE_NAME).exists():
+        if existing and where.missing:
             raise StoreUnavailable(f"There is no store in {where.directory}.")
         return await EmbeddedStore.open(
             where.directory,
@@ -67,8 +84,9 @@ async def open_store(
     return await MongoStore.open(where.store, collections, options, dim=dim)
 
 
-def restore_store(where: Where, file: Path) -> int:
-    """Puts a backup into the directory; bytes of the database. Raises BackupRefused."""
+def restore_store(where: Where, file: Path, *, beside: AbstractSet[str] = frozenset()) -> int:
+    """Puts a backup into the directory, where nothing may lie but files of the names `beside`; bytes of the database.
+    Raises BackupRefused."""
     if where.store != EMBEDDED:
         raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
-    return restore(file, where.directory, FILE_NAME)
+    return restore(file, where.directory, FILE_NAME, beside)

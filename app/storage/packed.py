@@ -158,7 +158,7 @@ def _parts(spec: Searched) -> tuple[tuple[str, frozenset[str], Callable[[Mapping
     parts = {
         "time": (spec.time, lambda doc: to_ms(_first(doc, spec.time))),
         "anchor": (spec.anchor, lambda doc: to_ms(_first(doc, spec.anchor))),
-        "content": one(spec.content, lambda value: int(value or 0)),
+        "content": (spec.content, lambda doc: int(_first(doc, spec.content, 0))),
         "session": ((spec.session, spec.ordinal), lambda doc: _session(spec, doc)),
         "ordinal": one(spec.ordinal, lambda value: value or 0),
         "importance": one(spec.importance, lambda value: value or 0.0),
@@ -182,8 +182,8 @@ def range_value(value: str | float | None) -> float:
     return float(to_ms(value)) if isinstance(value, str) else float(value)
 
 
-def _first(doc: Mapping[str, Any], fields: tuple[str, ...]) -> str:
-    return str(next(value for field in fields if (value := value_at(doc, field)) is not None))
+def _first(doc: Mapping[str, Any], fields: tuple[str, ...], default: Any = None) -> Any:
+    return next((value for field in fields if (value := value_at(doc, field)) is not None), default)
 
 
 @cache

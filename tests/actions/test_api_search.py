@@ -149,8 +149,7 @@ async def test_an_action_is_kept_when_the_embedder_fails_and_found_by_meaning_la
         made[-1].failing = True
         await log_all(service.client, act("Refunded the lost parcel"), act("Reset a password"))
         assert len(await listed(service.client)) == 3
-        failed = await service.client.post("/v1/actions/search", json={**OWNER, "query": "parcel"})
-        problem(failed, 503)  # never an empty list
+        assert await similar(service.client, "parcel") == ["Refunded the lost parcel"]  # by words alone
         made[-1].failing = False
         assert "Refunded the lost parcel" in await similar(service.client, "parcel")  # by its words
 

@@ -94,6 +94,22 @@ def test_a_damaged_file_and_an_occupied_directory_are_refused(run: Run, tmp_path
     assert sqlite3.connect(file).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def test_a_store_that_was_lost_is_restored_beside_the_files_that_stayed(run: Run, tmp_path: Path, data: Path) -> None:
+    file = tmp_path / "store.backup"
+    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    listed = run("keys", "list", "--json").stdout
+    assert run("backup", str(file)).returncode == 0
+    (data / "erasure.key").write_bytes(b"x")
+    for lost in data.glob("recalld.db*"):
+        lost.unlink()
+    assert (data / "keys-made").exists()
+    assert run("restore", str(file)).returncode == 0
+    assert run("keys", "list", "--json").stdout == listed
+    (data / "anything").touch()
+    (data / "recalld.db").unlink()
+    assert "not empty" in run("restore", str(file)).stderr
+
+
 def test_a_tenant_goes_out_and_in(run: Run, tmp_path: Path) -> None:
     run("keys", "create", "--tenant", "acme", "--name", "ci")
     file, target = tmp_path / "acme.jsonl", str(tmp_path / "other")

@@ -36,6 +36,17 @@ def test_a_plain_create_prints_the_key_and_nothing_else_to_be_piped(run: Run) ->
     assert "not shown again" in made.stderr
 
 
+@pytest.mark.parametrize("command", ["create", "rotate"])
+def test_the_data_directory_notes_that_keys_were_made(run: Run, data: Path, command: str) -> None:
+    made = json.loads(run(*CREATE, "--json").stdout)
+    if command == "rotate":
+        (data / "keys-made").unlink()
+        assert run("keys", "rotate", made["id"]).returncode == 0
+    assert json.loads((data / "keys-made").read_text()) == {"stores": ["embedded"]}
+    assert (data / "keys-made").stat().st_mode & 0o777 == 0o600
+    assert made["id"] not in (data / "keys-made").read_text()
+
+
 def test_lists_one_tenant(run: Run) -> None:
     run(*CREATE)
     assert json.loads(run("keys", "list", "--tenant", "other", "--json").stdout) == {"items": []}

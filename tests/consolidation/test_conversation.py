@@ -5,12 +5,13 @@ import pytest
 
 from app.consolidation import prompts
 from app.consolidation.models import DERIVATIONS
+from app.settings import Settings
 from app.storage.filters import EVERYTHING
-from tests.conftest import Service
+from tests.conftest import Service, Starter, TestParts
 from tests.consolidation.helpers import end, kept, learned, operation, talk, undo, work
 from tests.embedding.scripted import Reply
 from tests.llm.model import Model
-from tests.memories.helpers import PAIR, Json, problem, remember
+from tests.memories.helpers import PAIR, Faulty, Json, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -329,3 +330,23 @@ async def test_a_summary_by_hand(service: Service, llm: Model, api: httpx.AsyncC
     context = (await api.get("/v1/sessions/s/context")).json()
     assert context["summary"] == "A film was chosen."
     problem(await api.post("/v1/sessions/none/summarize"), 404, "not_found")
+
+
+async def test_while_the_embedding_model_is_away_it_is_learned_with_what_words_find(
+    start: Starter, settings: Settings, parts: TestParts, llm: Model
+) -> None:
+    parts.wrap = Faulty
+    async with start(settings) as service:
+        old = await remember(service.client, "The user prefers romance films.", memory_type="preference")
+        await talk(service, *FILMS)
+        embedder = service.resources.embedder
+        assert isinstance(embedder, Faulty)
+        embedder.failing = True
+        superseding = learned("The user prefers action films.", 3, superseded_ids=[old["memory_id"]])
+        llm.says["LearnedMemories"] = {"memories": [superseding]}
+        done = await end(service)
+        assert done["result"]["parts"]["memories"]["status"] == "done", done
+        (new,) = await kept(service)
+        assert (new["content"], new["embedding"]["status"]) == ("The user prefers action films.", "pending")
+        superseded = (await service.client.get(f"/v1/memories/{old['memory_id']}")).json()
+        assert (superseded["status"], superseded["superseded_by"]) == ("superseded", new["memory_id"])

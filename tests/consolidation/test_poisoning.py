@@ -108,10 +108,15 @@ async def test_what_is_derived_is_believed_no_more_than_its_least_source(service
         ]
     }
     done = await end(service)
-    assert done["result"]["parts"]["memories"]["dropped"] == {"protected": 1}
-    page = await service.client.get("/v1/memories", params={"user_id": "u", "limit": 100})
-    trust = {memory["content"]: memory["trust"] for memory in page.json()["items"]}
-    assert (trust["The user is the owner."], trust["The user agreed."]) == (0.3, 1.0)
+    assert (done["result"]["parts"]["memories"]["superseded"], done["result"]["parts"]["memories"]["disputed"]) == (
+        0,
+        1,
+    )
+    page = await service.client.get("/v1/memories", params={"user_id": "u", "limit": 100, "status": "any"})
+    found = {memory["content"]: (memory["trust"], memory["status"]) for memory in page.json()["items"]}
+    assert found["The user is the owner."] == (0.3, "disputed")
+    assert found["The user agreed."] == (1.0, "active")
+    assert found["The owner is Bob."] == (0.9, "active")
 
 
 async def test_no_planted_order_in_an_episode_reaches_beyond_its_own_user(service: Service, llm: Model) -> None:

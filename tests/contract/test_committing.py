@@ -171,9 +171,10 @@ async def test_memories_of_one_key_or_of_equal_content_are_one(store: Store) -> 
         given = {"memory_type": "fact", "importance": 0.5, "agent_id": "a", "content": content, **fields}
         return Insert(MEMORIES, {"tenant_id": T, **new_memory(given, {}, at(0), unique=True)}, search_entry(content))
 
-    await store.commit([memory("tea", key="drink")])
+    await store.commit([memory("tea", key="drink"), memory("tea")])
     assert (await refused(store, memory("coffee", key="drink"))).reason == "key"
-    assert (await refused(store, memory("tea"))).reason == "content"
+    assert (await refused(store, memory("TEA"))).reason == "content"
+    await store.commit([memory("tea", context="in the evening")])
     await store.commit([memory("coffee"), memory("water"), memory("tea", user_id="u", key="drink")])
 
 

@@ -1,6 +1,8 @@
 """The whole service, in a process of its own, with its model on a server that goes away and comes back."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,12 @@ SCOPE = {"agent_id": "a", "user_id": "u"}
 def remember(client: httpx.Client, content: str) -> Any:
     answer = client.post("/v1/memories", json={**SCOPE, "content": content})
     assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def searched(client: httpx.Client, query: str) -> Any:
+    answer = client.post("/v1/memories/search", json={**SCOPE, "query": query})
+    assert answer.status_code == 200, answer.text
     return answer.json()
 
 
@@ -55,3 +63,23 @@ def test_it_serves_fails_and_recovers_with_its_server(tmp_path: Path) -> None:
             assert KEY not in server.log_text() + server.printed()
             assert "dislikes" not in server.log_text()
         assert {one.headers["authorization"] for one in model.seen} == {f"Bearer {KEY}"}
+
+
+def test_many_searches_wait_for_a_hung_server_once_and_are_answered_by_words(tmp_path: Path) -> None:
+    with scripted_server() as model:
+        settings = {
+            "RECALLD_EMBEDDING_MODEL": "openai:m",
+            "RECALLD_EMBEDDING_BASE_URL": model.url,
+            "RECALLD_EMBEDDING_TIMEOUT_SECONDS": "3",
+            "RECALLD_JOBS_ENABLED": "false",
+        }
+        with serving(tmp_path / "data", **settings) as server:
+            remember(server.client, "she likes tea")
+            before = len(model.seen)
+            model.then(*[Reply(delay=60)] * 100)
+            queries = [f"does she like tea, {at}?" for at in range(8)]
+            with ThreadPoolExecutor(len(queries)) as threads:
+                answers = list(threads.map(partial(searched, server.client), queries))
+            assert {answer["mode_used"] for answer in answers} == {"text"}
+            assert all(answer["warnings"] and len(answer["items"]) == 1 for answer in answers)
+            assert len(model.seen) - before <= 2  # of 8: the others failed at once, in the pause that the first opened

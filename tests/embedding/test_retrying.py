@@ -89,6 +89,25 @@ def test_a_dead_server_is_asked_ever_more_rarely_and_others_fail_at_once(clock: 
     assert min(pauses[5:]) > 20
 
 
+def test_a_server_that_hangs_is_waited_for_no_more_than_half_of_the_time(clock: Clock) -> None:
+    asking, waited, called = Retrying(10, sleep=clock.sleep), 0.0, 0
+
+    def hangs(seconds: float) -> None:
+        nonlocal waited
+        clock.now += seconds
+        waited += seconds
+        raise Fault("silent")
+
+    began = clock.now
+    for _ in range(10_000):
+        with pytest.raises(EmbeddingUnavailable, match="silent"):
+            asking.call(hangs)
+        called += 1
+        clock.now += 0.01
+    assert called == 10_000
+    assert 0 < waited <= (clock.now - began + 10) / 2
+
+
 def test_a_success_ends_the_count(clock: Clock) -> None:
     asking = Retrying(10, sleep=clock.sleep)
     for _ in range(5):

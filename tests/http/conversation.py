@@ -120,6 +120,12 @@ async def _memories(talk: Talk) -> None:
     await talk("search_memories", body={**OWNER, "query": "Where does Ada live?", "explain": True})
     await talk("search_memories", body={"user_id": "nobody", "query": "anything"})
     await talk("search_memories", 422, body={"query": "of whom?"})
-    await talk("delete_memory", 204, **named)
+    home = {**OWNER, "content": "Lives in Rome", "key": "home", "trust": 0.4}
+    disputed = {"memory_id": (await talk("create_memory", 201, body=home))["memory_id"]}
+    await talk("resolve_memory", 422, **disputed, body={"keep": "mem_none"})
+    await talk("resolve_memory", **disputed, body={"keep": disputed["memory_id"]})
+    await talk("resolve_memory", 409, **disputed, body={"keep": "both"})
+    await talk("delete_memory", 204, **disputed)
+    await talk("delete_memory", 204, **named, predecessors="delete")
     await talk("get_memory", 404, **named)
     await talk("delete_memories", **OWNER)

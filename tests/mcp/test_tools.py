@@ -5,8 +5,10 @@ import json
 import httpx
 import pytest
 
-from tests.conftest import Service
-from tests.mcp.conftest import Connect, call, refused
+from app.settings import JobSettings, Settings
+from tests.conftest import Service, Starter, TestParts
+from tests.mcp.conftest import Connect, call, connecting, refused
+from tests.memories.helpers import Faulty
 from tests.procedures.helpers import learn
 
 pytestmark = pytest.mark.anyio
@@ -146,3 +148,25 @@ async def test_a_call_that_is_sent_again_is_done_once(connect: Connect, service:
         assert "idempotency_mismatch" in other.content[0].text  # type: ignore[union-attr]
         listed = await service.client.get("/v1/actions")
         assert len(listed.json()["items"]) == 1
+
+
+async def test_a_tool_that_searched_words_alone_says_so(start: Starter, settings: Settings, parts: TestParts) -> None:
+    parts.wrap = Faulty
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        await learn(service.client)
+        async with connecting(service)(ADA) as client:
+            await call(client, "remember", content="Ada lives in Boston")
+            assert "warnings" not in await call(client, "recall", query="Boston")
+            embedder = service.resources.embedder
+            assert isinstance(embedder, Faulty)
+            embedder.failing = True
+            recalled = await call(client, "recall", query="Boston")
+            assert len(recalled["items"]) == 1
+            assert "words alone" in recalled["warnings"][0]
+            assert (
+                "words alone"
+                in (await call(client, "find_procedure", situation="a parcel never arrived"))["warnings"][0]
+            )
+            text = await call(client, "get_context", query="Who lives in Boston?")
+            assert "Ada lives in Boston" in text
+            assert "words alone" in text.splitlines()[-1]

@@ -99,12 +99,6 @@ async def test_a_name_of_another_memory_cannot_be_taken(api: httpx.AsyncClient, 
     assert (await api.patch(path, json={"key": "k"})).status_code == 200
 
 
-async def test_a_superseded_memory_stays_so(api: httpx.AsyncClient) -> None:
-    old = await remember(api, "one")
-    await remember(api, "two", supersedes=[old["memory_id"]])
-    problem(await api.patch(f"/v1/memories/{old['memory_id']}", json={"status": "active"}), 409, "conflict")
-
-
 async def test_an_archived_memory_is_out_of_search_until_it_is_back(api: httpx.AsyncClient) -> None:
     path = await path_of(api, "x")
     await api.patch(path, json={"status": "archived"})

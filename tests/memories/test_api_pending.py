@@ -10,7 +10,7 @@ from app.memories.pending import PendingEmbeddings
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
-from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, problem, recall, remember
+from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -132,16 +132,6 @@ async def test_batches_and_messages_are_kept_too(service: Service, faulty: list[
     assert await worker(service).embed_all() > 0
     items = (await api.get("/v1/memories")).json()["items"]
     assert [item["embedding"]["status"] for item in items] == ["ready"] * 3
-
-
-async def test_a_search_by_meaning_says_that_the_model_is_away(service: Service, faulty: list[Faulty]) -> None:
-    await remember(service.client, "plays the violin")
-    faulty[0].failing = True
-    for mode in ("hybrid", "vector"):
-        answer = await service.client.post("/v1/memories/search", json={**PAIR, "query": "music", "mode": mode})
-        problem(answer, 503, "embedding_unavailable")
-        assert int(answer.headers["retry-after"]) >= 1
-    assert await found(service.client, "violin", mode="text") == ["plays the violin"]
 
 
 async def test_the_service_tries_again_by_itself_after_a_restart_too(

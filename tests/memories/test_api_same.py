@@ -82,6 +82,98 @@ async def test_equal_texts_of_another_type_or_pair_stand_apart(api: httpx.AsyncC
     await remember(api, "tea", 201, **other)
 
 
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "context": {"context": "at work"},
+    "time": {"event_at": "2026-05-02T08:00:00Z"},
+    "start of validity": {"valid_from": "2026-05-02T08:00:00Z"},
+    "end of validity": {"valid_until": "2026-07-02T08:00:00Z"},
+    "expiry": {"expires_at": "2026-07-02T08:00:00Z"},
+    "metadata": {"metadata": {"door": 2}},
+    "key": {"key": "gate"},
+}
+"""Each makes another memory of the same text."""
+
+
+@pytest.mark.parametrize("first", ["with", "without"])
+@pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
+async def test_an_equal_text_that_differs_otherwise_is_another_memory(
+    api: httpx.AsyncClient, other: dict[str, Any], first: str
+) -> None:
+    fields: list[dict[str, Any]] = [other, {}] if first == "with" else [{}, other]
+    old, new = [await remember(api, "Gate code is 4711", 201, **given) for given in fields]
+    assert old["memory_id"] != new["memory_id"]
+    for given, made in zip(fields, (old, new), strict=True):
+        assert (await remember(api, "gate CODE is 4711", 200, **given))["memory_id"] == made["memory_id"]
+    assert [text.lower() for text in await found(api, "Gate code")] == ["gate code is 4711"] * 2
+    assert len(await listed(api)) == 2
+
+
+@pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
+async def test_items_of_a_batch_that_differ_otherwise_are_two(api: httpx.AsyncClient, other: dict[str, Any]) -> None:
+    same = {"content": "Gate code is 4711"}
+    made = await batch(api, same, {**same, **other}, same)
+    first, second, third = [item["memory_id"] for item in made["items"]]
+    assert first == third != second
+
+
+async def test_said_again_without_expiry_it_stays_when_the_first_has_expired(
+    api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    await remember(api, "Gate code is 4711", expires_at="2026-06-02T00:00:00Z")
+    await remember(api, "Gate code is 4711")
+    clock.move(days=2)
+    assert await found(api, "Gate code") == ["Gate code is 4711"]
+
+
+async def test_a_patch_that_makes_a_memory_another_makes_room_for_the_first(api: httpx.AsyncClient) -> None:
+    first = await remember(api, "Gate code is 4711")
+    await api.patch(f"/v1/memories/{first['memory_id']}", json={"context": "at night"})
+    again = await remember(api, "Gate code is 4711", 201)
+    assert (await remember(api, "Gate code is 4711", 200, context="At night"))["memory_id"] == first["memory_id"]
+    assert (await remember(api, "Gate code is 4711", 200))["memory_id"] == again["memory_id"]
+
+
+async def test_said_again_a_memory_takes_the_higher_trust_and_importance_the_new_tags_and_the_pin(
+    api: httpx.AsyncClient,
+) -> None:
+    first = await remember(api, "tea", trust=0.5, importance=0.8, tags=["a", "b"])
+    again = await remember(api, "Tea", 200, trust=0.9, importance=0.3, tags=["b", "c"], pinned=True)
+    assert (again["memory_id"], again["version"], again["content"]) == (first["memory_id"], 2, "tea")
+    assert (again["trust"], again["importance"], again["tags"], again["pinned"]) == (0.9, 0.8, ["a", "b", "c"], True)
+    last = await remember(api, "tea", 200, trust=0.1, importance=1.0)
+    assert (last["trust"], last["importance"], last["base_importance"], last["pinned"]) == (0.9, 1.0, 1.0, True)
+    assert [past["version"] for past in await history(api, first["memory_id"])] == [2, 1]
+
+
+async def test_said_again_with_nothing_new_changes_nothing(api: httpx.AsyncClient) -> None:
+    await remember(api, "tea", trust=0.9, importance=0.8, tags=["a"])
+    assert (await remember(api, "tea", 200, trust=0.5, importance=0.2, tags=["a"]))["version"] == 1
+
+
+async def test_an_importance_that_has_faded_rises_when_the_memory_is_said_again(
+    api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    await remember(api, "tea", importance=0.6)
+    clock.move(days=365)
+    assert (await remember(api, "tea", 200, importance=0.6))["importance"] == 0.6
+
+
+async def test_tags_beyond_the_most_are_refused_and_nothing_is_lost(api: httpx.AsyncClient) -> None:
+    await remember(api, "tea", tags=[f"t{i}" for i in range(40)])
+    body = {**PAIR, "content": "tea", "tags": [f"u{i}" for i in range(40)]}
+    problem(await api.post("/v1/memories", json=body), 422, pointer="/tags")
+    batched = {"items": [{**PAIR, "content": "coffee"}, body]}
+    problem(await api.post("/v1/memories/batch", json=batched), 422, pointer="/items/1/tags")
+    assert await listed(api) == ["tea"]
+
+
+async def test_twins_of_one_batch_share_what_they_say(api: httpx.AsyncClient) -> None:
+    twins = [{"content": "tea", "tags": ["a"], "trust": 0.5}, {"content": "TEA", "tags": ["b"], "importance": 0.9}]
+    made = await batch(api, *twins)
+    kept = (await api.get(f"/v1/memories/{made['items'][0]['memory_id']}")).json()
+    assert (kept["tags"], kept["trust"], kept["importance"]) == (["a", "b"], 1.0, 0.9)
+
+
 async def test_deduplication_can_be_declined(api: httpx.AsyncClient) -> None:
     first = await remember(api, "tea")
     second = await remember(api, "tea", 201, deduplicate=False)
@@ -130,6 +222,13 @@ async def test_an_archived_equal_does_not_count_and_can_come_back(api: httpx.Asy
     assert await found(api, "tea") == ["tea"]  # identical texts appear once
 
 
+async def test_identical_texts_of_a_search_count_once_towards_k(api: httpx.AsyncClient) -> None:
+    for _ in range(3):
+        await remember(api, "tea at five", deduplicate=False)
+    await remember(api, "tea at six")
+    assert sorted(await found(api, "tea", top_k=2)) == ["tea at five", "tea at six"]
+
+
 # --- supersedes -------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +270,16 @@ async def test_superseding_an_unknown_an_expired_or_a_foreign_memory_answers_ali
     assert answers[0] == answers[1] == answers[2]
     kept = await api.get(f"/v1/memories/{foreign.json()['memory_id']}", headers=theirs)
     assert kept.json()["status"] == "active"
+
+
+@pytest.mark.parametrize("owner", [{"user_id": "ada"}, {"agent_id": "a2"}, {"user_id": None}, {"agent_id": None}])
+async def test_no_memory_of_another_pair_can_be_superseded(api: httpx.AsyncClient, owner: dict[str, Any]) -> None:
+    theirs = await remember(api, "lives in Oslo", **owner)
+    body = {**PAIR, "content": "x", "supersedes": [theirs["memory_id"]]}
+    problem(await api.post("/v1/memories", json=body), 422, "invalid", "/supersedes/0")
+    problem(await api.post("/v1/memories/batch", json={"items": [body]}), 422, "invalid", "/items/0/supersedes/0")
+    assert (await api.get(f"/v1/memories/{theirs['memory_id']}")).json()["status"] == "active"
+    assert await listed(api) == ["lives in Oslo"]
 
 
 async def test_of_many_that_supersede_one_memory_at_once_one_wins(api: httpx.AsyncClient) -> None:

@@ -150,8 +150,9 @@ async def test_what_user_and_assistant_say_is_remembered(api: httpx.AsyncClient)
     assert [m["content"] for m in kept] == ["What is this?\nAnd that?", "It is 42."]
     assert [m["source"]["speaker"] for m in kept] == ["Ada", "assistant"]
     assert [m["source"]["message_seq"] for m in kept] == [3, 6]
+    assert [m["trust"] for m in kept] == [1.0, 0.7]
     for memory in kept:
-        assert (memory["memory_type"], memory["importance"], memory["trust"]) == ("message", 0.3, 1.0)
+        assert (memory["memory_type"], memory["importance"]) == ("message", 0.3)
         assert (memory["agent_id"], memory["user_id"]) == ("a", "u")
         assert (memory["source"]["origin"], memory["source"]["session_id"]) == ("message", "s")
     assert kept[0]["metadata"] == {"a.b": {"$c": 1}}

@@ -1,10 +1,7 @@
-"""The search that arms share: by meaning and words, or by words alone while the embedding model is away."""
-
-from dataclasses import replace
+"""The search that arms share."""
 
 from app.clock import to_ms
 from app.context.items import Asked
-from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
 from app.memories.lookup import Hit, Lookup, Wanted
 from app.storage.collection import Collection
@@ -20,13 +17,22 @@ async def search(
     *,
     least_spread: float = 0.0,
 ) -> list[Hit]:
-    """The best k for the query among what the agent may know of the user; what it did without is noted in `asked`."""
+    """The best k for the query among what the agent may know of the user; warnings of the search go into `asked`.
+
+    The query's vector may take half of the arm's time. The other half is left to search by words alone.
+    """
     body, held = asked.body, asked.held
     pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
-    wanted = Wanted(body.query, pairs, where, to_ms(asked.now), k, decays=decays, least_spread=least_spread)
-    lookup = Lookup(held.store, asked.scope, held.embedder, collection)
-    try:
-        return (await lookup.find(wanted)).hits
-    except EmbeddingUnavailable as fault:
-        asked.faults.append(fault)
-        return (await lookup.find(replace(wanted, mode="text", needs_vector=False))).hits
+    wanted = Wanted(
+        body.query,
+        pairs,
+        where,
+        to_ms(asked.now),
+        k,
+        decays=decays,
+        vector_seconds=held.settings.context.arm_seconds / 2,
+        least_spread=least_spread,
+    )
+    looked = await Lookup(held.store, asked.scope, held.embedder, collection).find(wanted)
+    asked.warnings += looked.warnings
+    return looked.hits

@@ -5,19 +5,19 @@ deleted. Behind it stands a trailer with its length and SHA-256: SQLite would no
 """
 
 import os
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from pathlib import Path
 
 import apsw
 
+from app.storage.embedded.modes import make_private
 from app.storage.embedded.schema import connect, guarded
 from app.storage.transfer import BackupRefused
 
 MARK = b"recalld-backup-1"
 TRAILER = len(MARK) + 16 + 64
 PIECE = 1 << 20
-KEPT = ("erasure.key", "keys-made")
-"""Files beside a store that are no part of it: a directory that holds these alone is empty to `restore`."""
 
 
 def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
@@ -27,13 +27,13 @@ def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
     try:
+        make_private(part)  # SQLite writes into a file that is there if it is empty
         with guarded():
             connection = connect(source, busy_timeout_ms)
             try:
                 connection.execute("VACUUM INTO ?", (str(part),))
             finally:
                 connection.close()
-        part.chmod(0o600)
         _seal(part)
         _link(part, target)
     except OSError as fault:
@@ -68,15 +68,16 @@ def _link(part: Path, target: Path) -> None:
         os.close(folder)
 
 
-def restore(file: Path, directory: Path, name: str) -> int:
-    """Bytes of the database. Raises BackupRefused for a file that is damaged or no backup, and for a directory that is
-    not empty."""
-    if directory.exists() and any(one.name not in KEPT for one in directory.iterdir()):
+def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset()) -> int:
+    """Bytes of the database. Raises BackupRefused for a file that is damaged or no backup, and for a directory that
+    holds anything but files of the names `beside`."""
+    if directory.exists() and any(one.name not in beside for one in directory.iterdir()):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
     part = directory / f"{name}.part"
     try:
         length, expected = _trailer(file)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(part)
         if _copied(file, part, length) != expected:
             raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
         _look_through(part)
@@ -107,8 +108,7 @@ def _trailer(file: Path) -> tuple[int, str]:
 def _copied(file: Path, target: Path, length: int) -> str:
     """SHA-256 of the first `length` bytes."""
     digest, left = sha256(), length
-    with file.open("rb") as opened, target.open("xb") as made:
-        os.fchmod(made.fileno(), 0o600)
+    with file.open("rb") as opened, target.open("wb") as made:
         while left and (piece := opened.read(min(PIECE, left))):
             digest.update(piece)
             made.write(piece)

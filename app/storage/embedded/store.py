@@ -18,6 +18,7 @@ from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.embedded import backup, check, fade, pairs, purge, sql, transfer
 from app.storage.embedded.changes import execute
+from app.storage.embedded.modes import make_private
 from app.storage.embedded.readers import Readers
 from app.storage.embedded.reads import Reads
 from app.storage.embedded.reembedding import EmbeddedReembedding
@@ -82,9 +83,9 @@ class EmbeddedStore:
         observe_commit: Observe = lambda writes, seconds: None,
     ) -> "EmbeddedStore":
         """Raises StoreUnavailable when the directory or the database cannot be used."""
-        with guarded():
-            _make(directory)
         path = directory / FILE_NAME
+        with guarded():
+            _make(path)
         await asyncio.to_thread(_prepare, path, collections, busy_timeout_ms)
         return cls(
             path,
@@ -335,11 +336,12 @@ def _fetched(text: str) -> Fetched:
     return Fetched(orjson.loads(text))
 
 
-def _make(directory: Path) -> None:
+def _make(path: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path)
     except OSError as fault:
-        raise apsw.CantOpenError(f"{directory}: {fault.strerror}") from fault
+        raise apsw.CantOpenError(f"{fault.filename or path}: {fault.strerror}") from fault
 
 
 def _prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:

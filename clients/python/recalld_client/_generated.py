@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 1179cd416af0758ed21224bdf30e9622."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 74fade8813315f20d301bd9fc114eadb."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -77,8 +77,10 @@ class ActionSearch(TypedDict):
 
 
 class ActionSearchResult(TypedDict):
-    items: "list[FoundAction]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundAction]"
 
 
 class Agent(TypedDict):
@@ -206,6 +208,7 @@ class Context(TypedDict):
     sections: "list[PackedSection]"
     dropped: "list[Dropped]"
     errors: "list[SectionError]"
+    warnings: "list[SearchWarning]"
     took_ms: Json
 
 
@@ -349,6 +352,7 @@ class Extracted(TypedDict):
     items: "list[MemoryCreated]"
     created: int
     superseded: int
+    disputed: int
     dropped: dict[str, int]
     llm: "Spent"
 
@@ -420,8 +424,10 @@ class FactSearch(TypedDict):
 
 
 class FactSearchResult(TypedDict):
-    items: "list[FoundFact]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundFact]"
 
 
 class Feedback(TypedDict):
@@ -603,9 +609,10 @@ class Memory(TypedDict):
     tags: list[str]
     metadata: "dict[str, JsonValue]"
     pinned: bool
-    status: Literal["active", "superseded", "archived"]
+    status: Literal["active", "superseded", "archived", "disputed"]
     supersedes: list[str]
     superseded_by: str | None
+    contradicts: list[str]
     source: "Source"
     event_at: str | None
     valid_from: str | None
@@ -662,9 +669,10 @@ class MemoryCreated(TypedDict):
     tags: list[str]
     metadata: "dict[str, JsonValue]"
     pinned: bool
-    status: Literal["active", "superseded", "archived"]
+    status: Literal["active", "superseded", "archived", "disputed"]
     supersedes: list[str]
     superseded_by: str | None
+    contradicts: list[str]
     source: "Source"
     event_at: str | None
     valid_from: str | None
@@ -999,8 +1007,10 @@ class ProcedureSearch(TypedDict):
 
 
 class ProcedureSearchResult(TypedDict):
-    items: "list[FoundProcedure]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[FoundProcedure]"
 
 
 class ProcedureVersion(TypedDict):
@@ -1085,10 +1095,6 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
-class Resolution(TypedDict):
-    keep: str
-
-
 class Restore(TypedDict):
     seq: NotRequired[int]
 
@@ -1106,7 +1112,7 @@ class SearchRequest(TypedDict):
     min_trust: NotRequired[float | None]
     since: NotRequired[str | None]
     until: NotRequired[str | None]
-    status: NotRequired[Literal["active", "superseded", "archived"]]
+    status: NotRequired[Literal["active", "superseded", "archived", "disputed"]]
     as_of: NotRequired[str | None]
     now: NotRequired[str | None]
     top_k: NotRequired[int]
@@ -1117,8 +1123,17 @@ class SearchRequest(TypedDict):
 
 
 class SearchResult(TypedDict):
-    items: "list[Found]"
+    mode_used: Literal["hybrid", "vector", "text"]
+    warnings: "list[SearchWarning]"
     took_ms: "TookMs"
+    items: "list[Found]"
+
+
+class SearchWarning(TypedDict):
+    """What an answer goes without."""
+
+    code: str
+    detail: str
 
 
 class SectionAsked(TypedDict):
@@ -1350,6 +1365,14 @@ class WorkingMemory(TypedDict):
     tokens: int
 
 
+class AppFactsSchemasResolution(TypedDict):
+    keep: str
+
+
+class AppMemoriesSchemasResolution(TypedDict):
+    keep: str
+
+
 class Recalld(SyncBase):
     def search_memories(self, body: "SearchRequest") -> "SearchResult":
         """Find what matters for a query, best first."""
@@ -1361,12 +1384,12 @@ class Recalld(SyncBase):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+    def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
         """Memories that have exactly the owner fields named; shared ones are not added."""
         found: "PageMemory" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
         """Delete all that match, with their history."""
         found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
@@ -1386,9 +1409,14 @@ class Recalld(SyncBase):
         found: "Memory" = self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_memory(self, memory_id: str, *, if_match: int | str | None = None) -> None:
+    def delete_memory(self, memory_id: str, *, predecessors: Literal["restore", "delete"] | None = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
-        self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
+        self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
+
+    def resolve_memory(self, memory_id: str, body: "AppMemoriesSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
+        """Settle a dispute."""
+        found: "Memory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
 
     def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
         """The earlier versions of a memory, each as it was when it left."""
@@ -1493,7 +1521,7 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    def resolve_fact(self, fact_id: str, body: "AppFactsSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1852,12 +1880,12 @@ class AsyncRecalld(AsyncBase):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
         """Memories that have exactly the owner fields named; shared ones are not added."""
         found: "PageMemory" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
         """Delete all that match, with their history."""
         found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
@@ -1877,9 +1905,14 @@ class AsyncRecalld(AsyncBase):
         found: "Memory" = await self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_memory(self, memory_id: str, *, if_match: int | str | None = None) -> None:
+    async def delete_memory(self, memory_id: str, *, predecessors: Literal["restore", "delete"] | None = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
-        await self._call("DELETE", path("/v1/memories/{}", memory_id), headers={"If-Match": if_match})
+        await self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
+
+    async def resolve_memory(self, memory_id: str, body: "AppMemoriesSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
+        """Settle a dispute."""
+        found: "Memory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
 
     async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
         """The earlier versions of a memory, each as it was when it left."""
@@ -1984,7 +2017,7 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    async def resolve_fact(self, fact_id: str, body: "AppFactsSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
