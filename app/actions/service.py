@@ -129,12 +129,17 @@ def _document(body: ActionCreate, now: str) -> Doc:
         "action_id": new_id("act"),
         **fields,
         "content": content,
-        "content_hash": content_hash(repr((content, body.outcome, sorted(body.entities)))),  # what a search shows once
+        "content_hash": shown_once(content, body.outcome, body.entities),
         "timestamp": body.timestamp or now,
         "version": 1,
         "created_at": now,
         "updated_at": now,
     }
+
+
+def shown_once(content: str, outcome: str | None, entities: Sequence[str]) -> int:
+    """Of actions with the same hash a search shows one."""
+    return content_hash(repr((content, outcome, sorted(entities))))
 
 
 def _one_line(body: ActionCreate) -> str:

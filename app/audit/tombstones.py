@@ -120,8 +120,12 @@ class Tombstones:
             return await self._key() or tenant_key  # another process was first: its seal must open here as well
         return tenant_key
 
-    async def _make_key(self) -> bytes:
-        tenant_key = secrets.token_bytes(32)
+    async def adopt_key(self, tenant_key: bytes) -> bool:
+        """Takes a key that comes with the tombstones of another store. False where the tenant has another one."""
+        return (await self._key() or await self._make_key(tenant_key)) == tenant_key
+
+    async def _make_key(self, tenant_key: bytes | None = None) -> bytes:
+        tenant_key = tenant_key or secrets.token_bytes(32)
         doc = {"tenant_id": self._tenant, "erased_id": KEY, "key": None, "created_at": ""}
         doc |= seal(await self._sealing_key(), self._tenant, tenant_key)
         try:

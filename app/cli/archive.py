@@ -13,11 +13,13 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from app.audit.models import ERASED
 from app.auth.models import API_KEYS
 from app.cli.output import AsJson, as_json
 from app.cli.running import on_store
 from app.clock import SystemClock, rfc3339
 from app.errors import RecalldError
+from app.forgetting.models import ERASURE_NOTES
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.operations import ENDED
@@ -29,8 +31,9 @@ from app.wiring import COLLECTIONS
 
 Line: TypeAlias = dict[str, Any]
 
-FORMAT = 1
-LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES)}
+FORMAT = 2
+"""Since 2 tombstones are no part of the hash: their key is sealed anew where they come in."""
+LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, ERASURE_NOTES)}
 """Keys open one deployment's doors; stored answers belong to keys, for a day; the rest is the service's own."""
 BY_NAME = {collection.name: collection for collection in COLLECTIONS if collection.name not in LEFT_OUT}
 
@@ -45,6 +48,8 @@ class Sum:
 
     totals: defaultdict[str, Total] = field(default_factory=lambda: defaultdict(Total))
     counters: dict[str, int] = field(default_factory=dict)
+    with_tombstones: bool = False
+    """As format 1 has it."""
 
     def add(self, collection: Collection, record: Record) -> None:
         nameless = replace(record, doc=named(record.doc, ""))
@@ -52,10 +57,15 @@ class Sum:
 
     @property
     def records(self) -> int:
-        return sum(total.records for total in self.totals.values())
+        """Without tombstones."""
+        return sum(total.records for name, total in self.totals.items() if name != ERASED.name)
 
     def hash(self) -> str:
-        totals = {name: [one.records, one.vectors, f"{one.checksum:032x}"] for name, one in self.totals.items()}
+        totals = {
+            name: [one.records, one.vectors, f"{one.checksum:032x}"]
+            for name, one in self.totals.items()
+            if name != ERASED.name or self.with_tombstones
+        }
         whole = orjson.dumps([totals, self.counters], option=orjson.OPT_SORT_KEYS)
         return blake2b(whole, digest_size=16).hexdigest()
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import importing
+from app.cli import importing, user_importing
+from app.cli.archive import ArchiveRefused
 from app.cli.output import AsJson, as_json, table
 from app.errors import invalid
 
@@ -21,9 +22,13 @@ class System(StrEnum):
 
 
 def import_(  # noqa: PLR0913 (options)
-    file: Annotated[Path, typer.Argument(help="What `recalld export`, or with --from another system, wrote.")],
+    file: Annotated[
+        Path, typer.Argument(help="What `recalld export`, a user's export, or with --from another system wrote.")
+    ],
     from_: Annotated[System | None, typer.Option("--from", help="Another memory system.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Under another tenant's name than the file's.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose it becomes; default: the tenant of the file, and `default` for a user's.")
+    ] = None,
     user: Annotated[str | None, typer.Option(help="With --from: whose are records that name no user.")] = None,
     agent: Annotated[str | None, typer.Option(help="With --from: whose are records that name no agent.")] = None,
     url: Annotated[
@@ -31,20 +36,27 @@ def import_(  # noqa: PLR0913 (options)
     ] = None,
     key: Annotated[str | None, typer.Option(envvar="RECALLD_KEY", help="With --from: API key of that service.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --from: only say what would be taken.")] = False,
+    restore_erased: Annotated[
+        bool, typer.Option("--restore-erased", help="Take in users whom the tenant has erased, too.")
+    ] = False,
     as_json_: AsJson = False,
 ) -> None:
-    """Take in a tenant that was exported: what is there stays, so that an import that was cut short is simply run
-    again, and lines that cannot be read are told by their numbers. With --from: what another memory system exported,
-    with a report of what was taken and what was left; run again, it updates."""
+    """Take in a tenant that `recalld export` wrote, or one user of `GET /v1/users/{id}/export`: what is there stays, so
+    that an import that was cut short is simply run again, and lines that cannot be read are told by their numbers.
+    Users whom the tenant has erased stay out. With --from: what another memory system exported, with a report of what
+    was taken and what was left; run again, it updates."""
     if from_ is None:
         if user or agent or dry_run:
             raise invalid("/--from", "must be given with --user, --agent and --dry-run")
-        importing.import_(file, tenant, as_json_=as_json_)
+        if user_importing.is_user_export(file):
+            user_importing.import_user(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
+        else:
+            importing.import_(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
     elif tenant:
         raise invalid("/--tenant", "does not go with --from: the API key says whose tenant it is")
     else:
         into = None if dry_run else (url, key)
-        _foreign(file, from_.value, (agent, user), into, as_json_=as_json_)
+        _foreign(file, from_.value, (agent, user), into, restore_erased=restore_erased, as_json_=as_json_)
 
 
 def _foreign(
@@ -53,16 +65,29 @@ def _foreign(
     whose: tuple[str | None, str | None],
     into: tuple[str | None, str | None] | None,
     *,
+    restore_erased: bool,
     as_json_: bool,
 ) -> None:
     bringing: Any = importlib.import_module("app.cli.bringing")  # the service: a second that no other command waits for
-    report = asyncio.run(bringing.bring_in(file, system, whose, into))
+    report = asyncio.run(bringing.bring_in(file, system, whose, into, restore_erased=restore_erased))
     if as_json_:
         as_json({"from": system, **report})
-        return
+    else:
+        _show(report, dry_run=into is None)
+    if report["erased"]:
+        raise ArchiveRefused(
+            f"{len(report['erased'])} users were erased and stayed out: {', '.join(report['erased'])}. "
+            "To bring them back on purpose, give --restore-erased."
+        )
+
+
+def _show(report: dict[str, Any], *, dry_run: bool) -> None:
     names = {"memory": "memories", "fact": "facts", "message": "messages"}
-    print("Would take" if into is None else "Taken", end=": ")
+    print("Would take" if dry_run else "Taken", end=": ")
     print(", ".join(f"{count} {names[kind]}" for kind, count in report["taken"].items()) or "nothing")
     if report["left"]:
         rows = [(str(one["count"]), one["reason"], " ".join(one["such_as"])) for one in report["left"]]
         table(("left", "because", "such as"), rows)
+    table(("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()])
+    if not report["erased_checked"]:
+        print("Not checked: whether a tombstone names one of these users.")

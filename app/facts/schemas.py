@@ -61,6 +61,9 @@ class FactCreate(Owned):
         None, description="From when it is true; null: always was. Left out: from now on, or as what it ends."
     )
     valid_until: Timestamp | None = Field(None, description="Until when, that moment excluded; null: no end is known.")
+    origin: Literal["import"] | None = Field(
+        None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
+    )
     cardinality: Cardinality | None = Field(
         None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
     )

@@ -57,7 +57,7 @@ class FactService:
     ) -> tuple[Outcome, bool]:
         precondition.check(None)
         source = {**SOURCE, "api_key_id": self._facts.scope.key_id, **origin}
-        drafts = [draft_of(body, source) for body in bodies]
+        drafts = [draft_of(body, source | ({"origin": body.origin} if body.origin else {})) for body in bodies]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
         await self._embed(drafts)  # first, so that little time passes between reading and committing
@@ -193,17 +193,20 @@ def search_filter(body: FactSearch, now: str) -> Filter:
 
 def draft_of(body: FactCreate, source: Doc) -> Doc:
     """What an assertion brings to every fact that comes of it."""
-    subject_key, predicate_key = key_of(body.subject), key_of(body.predicate)
     fields = body.model_dump(include={"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"})
+    kind = body.object_type or object_type(body.object)
+    return {**fields, "object_type": kind, **computed(fields), "source": source}
+
+
+def computed(fact: Doc) -> Doc:
+    """The internal fields, which follow from the others."""
+    subject_key, predicate_key = key_of(fact["subject"]), key_of(fact["predicate"])
     return {
-        **fields,
-        "object_type": body.object_type or object_type(body.object),
-        "group_id": group_of(body.agent_id, body.user_id, subject_key, predicate_key),
+        "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, predicate_key),
         "subject_key": subject_key,
         "predicate_key": predicate_key,
-        "object_key": key_of(body.object),
-        "content_hash": content_hash(sentence(fields)),
-        "source": source,
+        "object_key": key_of(fact["object"]),
+        "content_hash": content_hash(sentence(fact)),
     }
 
 

@@ -1,23 +1,39 @@
 """Everything about a user, line by line. The last line counts: an export without it is not whole."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
 import orjson
 
+from app.actions.models import ACTIONS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
 from app.clock import Clock, rfc3339
 from app.forgetting.erasing import owned
+from app.memories.models import MEMORIES
+from app.profiles.models import USERS
+from app.sessions.models import SESSIONS
 from app.storage.collection import Collection, Doc, Store
 from app.storage.filters import Eq, both
 from app.storage.repository import pages
 from app.storage.scope import Scope
+from app.tasks.models import TASKS
 
 BATCH = 100
-FORMAT = 1
+FORMAT = 2
+"""Since 2 a record's line has `kept`, with the fields of `KEPT`."""
+KEPT: Mapping[str, frozenset[str]] = {
+    MEMORIES.name: frozenset(
+        {"anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"}
+    ),
+    SESSIONS.name: frozenset({"learned_seq"}),
+    TASKS.name: frozenset({"kept_after_end"}),
+    ACTIONS.name: frozenset({"consolidated_at"}),
+    USERS.name: frozenset({"interacted"}),
+}
+"""Internal fields that an import cannot make anew of the record: when its decay began, how far it was learned from."""
 
 
 class UserExport:
@@ -44,11 +60,14 @@ class UserExport:
             find = partial(self._store.find, collection, self._scope.tenant, where)
             async for docs in pages(find, collection, BATCH):
                 counts[collection.name] += len(docs)
-                yield b"".join(
-                    _line({"type": "record", "collection": collection.name, "record": _shown(collection, doc)})
-                    for doc in docs
-                )
+                yield b"".join(_line(_record(collection, doc)) for doc in docs)
         yield _line({"type": "end", "counts": dict(counts), "total": counts.total()})
+
+
+def _record(collection: Collection, doc: Doc) -> Doc:
+    line = {"type": "record", "collection": collection.name, "record": _shown(collection, doc)}
+    kept = {name: doc[name] for name in KEPT.get(collection.name, ()) if doc.get(name) is not None}
+    return line | {"kept": kept} if kept else line
 
 
 def _shown(collection: Collection, doc: Doc) -> Doc:

@@ -90,7 +90,8 @@ class Remember:
 
     async def _item(self, body: MemoryCreate, source: Doc, pointer: str) -> _Item:
         unique = body.deduplicate and body.key is None
-        source = {**source, "api_key_id": self._memories.scope.key_id}
+        said = {} if body.origin is None else {"origin": body.origin}
+        source = {**said, **source, "api_key_id": self._memories.scope.key_id}
         item = _Item(body, source, pointer, new_memory(body.model_dump(), source, self._now, unique=unique))
         old = await self._known(item)
         if old is not None and body.key is not None and _guarded(old, body):
@@ -251,7 +252,7 @@ def _guarded(old: Doc, body: MemoryCreate) -> bool:
 
 def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
     """The fields that a body with a key changes of the memory of that key: absent ones stay."""
-    fields = body.model_dump(exclude_unset=True, exclude={"supersedes", "deduplicate", "on_similar", "key"})
+    fields = body.model_dump(exclude_unset=True, exclude={"supersedes", "deduplicate", "on_similar", "key", "origin"})
     return revision(old, fields, now)
 
 

@@ -78,6 +78,9 @@ class MemoryCreate(_Times, Owned):
     supersedes: list[Identifier] = Field(
         [], description="Memories of the same agent_id and user_id that this one replaces."
     )
+    origin: Literal["import"] | None = Field(
+        None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
+    )
     deduplicate: Flag = Field(
         True,
         description="Answer an equal memory in place of a second one: same agent_id, user_id, type and text, and the "

@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.foreign import agent_memory_server, letta, mem0, zep
+from app.foreign.bring import bring
 from app.foreign.records import Left, Owner, Taken
 from app.storage.collection import Doc
 from tests.command import Run
+from tests.server import serving
 
+pytestmark = pytest.mark.anyio
 NOW = "2026-06-01T12:00:00.000Z"
 ADA = Owner("support", "ada", NOW)
 NOBODY = Owner(None, None, NOW)
@@ -214,3 +218,52 @@ def test_it_all_arrives_and_again_changes_nothing(data: Path, run: Run, tmp_path
         (tmp_path / "broken.json").write_text("{")
         refused = run("import", "--from", "mem0", str(tmp_path / broken))
         assert (refused.returncode, refused.stdout) == (1, "")
+
+
+async def test_what_is_imported_says_so(api: httpx.AsyncClient) -> None:
+    """And nothing else can be said by a caller."""
+    memory: Doc = {"user_id": "ada", "content": "Prefers tea", "origin": "import"}
+    fact: Doc = {"user_id": "ada", "subject": "Ada", "predicate": "likes", "object": "tea", "origin": "import"}
+    for path, body in (("/v1/memories", memory), ("/v1/facts", fact)):
+        made = await api.post(f"{path}/batch", json={"items": [body]})
+        assert [one["source"]["origin"] for one in made.json()["items"]] == ["import"]
+        refused = await api.post(path, json=body | {"origin": "extraction"})
+        assert refused.status_code == 422
+        other = {name: value for name, value in body.items() if name != "origin"} | {"user_id": "bob"}
+        assert (await api.post(path, json=other)).json()["source"]["origin"] == "api"
+
+
+async def test_memories_and_facts_of_other_systems_say_that_they_were_imported(api: httpx.AsyncClient) -> None:
+    async def post(path: str, body: Doc) -> str | None:
+        answer = await api.post(path, json=body)
+        return None if answer.is_success else answer.text
+
+    report = await bring(list(zep.read(ZEP, ADA)), post)
+    assert report.taken == {"memory": 2, "fact": 1, "message": 2}
+    facts = (await api.get("/v1/facts", params={"user_id": "ada", "agent_id": "support"})).json()["items"]
+    assert {one["source"]["origin"] for one in facts} == {"import"}
+    memories = (await api.get("/v1/memories", params={"user_id": "ada"})).json()["items"]
+    assert sorted(one["source"]["origin"] for one in memories) == ["import", "import", "message", "message"]
+
+
+def test_erased_users_stay_out_unless_they_are_to_come_back(data: Path, run: Run, tmp_path: Path) -> None:
+    with serving(data) as server:
+        assert server.client.delete("/v1/users/alex").status_code == 200
+        assert server.stop() == 0
+    file = tmp_path / "mem0.json"
+    others = {"id": "m7", "memory": "Likes rain", "user_id": "bea"}
+    file.write_text(json.dumps({"results": [MEM0["results"][0], others], "relations": MEM0["relations"][:1]}))
+    options = ("import", "--from", "mem0", str(file), "--json")
+    refused = run(*options)
+    told = json.loads(refused.stdout)
+    assert (refused.returncode, told["erased"], told["erased_checked"]) == (1, {"alex": 2}, True)
+    assert told["taken"] == {"memory": 1}
+    assert "alex" in refused.stderr
+    restored = run(*options, "--restore-erased")
+    told = json.loads(restored.stdout)
+    assert (restored.returncode, told["taken"], told["erased"]) == (0, {"memory": 2, "fact": 1}, {})
+    with serving(data) as server:
+        url = ("--url", str(server.client.base_url).rstrip("/"))
+        told = json.loads(run(*options, *url).stdout)
+        assert (told["erased"], told["erased_checked"]) == ({}, False)
+        assert "Not checked" in run(*options[:-1], *url).stdout

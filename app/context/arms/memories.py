@@ -38,7 +38,7 @@ def _item(hit: Hit) -> Item:
     happened = str(doc["event_at"] or doc["created_at"])[:10]
     speaker = f" {source['speaker']}:" if source["speaker"] else ""
     same = {f"text:{content_hash(doc['content'])}"}
-    if source["origin"] == "message":
+    if doc["memory_type"] == "message" and source["session_id"] is not None:
         same.add(f"message:{source['session_id']}:{source['message_seq']}")
     text = doc["content"] if not doc["context"] else f"{doc['content']} ({doc['context']})"
     return Item(

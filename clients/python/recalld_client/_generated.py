@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 74fade8813315f20d301bd9fc114eadb."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 20607c8c24aab4c32a690bb2fcc3ca77."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -402,6 +402,7 @@ class FactCreate(TypedDict):
     trust: NotRequired[float]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
+    origin: NotRequired[Literal["import"] | None]
     cardinality: NotRequired[Literal["one", "many"] | None]
     on_conflict: NotRequired[Literal["temporal", "last_write_wins", "keep_both"]]
 
@@ -651,6 +652,7 @@ class MemoryCreate(TypedDict):
     metadata: NotRequired["dict[str, JsonValue]"]
     pinned: NotRequired[bool]
     supersedes: NotRequired[list[str]]
+    origin: NotRequired[Literal["import"] | None]
     deduplicate: NotRequired[bool]
     on_similar: NotRequired[Literal["keep", "supersede"]]
 
