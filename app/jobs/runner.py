@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -124,7 +125,8 @@ class Runner:
         if lease is None:
             await self._until_ended(job_id, seconds)
             return
-        task = asyncio.create_task(_safely(self._work(lease)))
+        # in a context of its own: a job has more time for the store than the request that waits for it
+        task = asyncio.create_task(_safely(self._work(lease)), context=Context())
         self._carried_out.add(task)
         task.add_done_callback(self._carried_out.discard)
         await asyncio.wait([task], timeout=seconds)

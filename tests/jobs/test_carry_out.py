@@ -12,6 +12,7 @@ from app.jobs.models import JOBS
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Done, Run
 from app.settings import JobSettings, Settings
+from app.storage import patience
 from app.storage.collection import Insert, Store
 from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
@@ -105,6 +106,22 @@ async def test_the_run_goes_on_when_the_caller_is_cancelled(
         return await jobs(store) == []
 
     await until(done)
+
+
+async def test_a_run_does_not_share_the_time_that_the_request_may_wait_for_the_store(
+    store: Store, clock: TurnedClock, runner: MakeRunner
+) -> None:
+    left: list[float] = []
+
+    async def work(_: Run) -> Done:
+        left.append(patience.left(LONG))
+        return Done({})
+
+    patience.begin_request()
+    with patience.waiting():
+        await runner(work=work).carry_out(await put_job(store, clock), LONG)
+        assert patience.left(LONG) < LONG
+    assert left == [LONG]
 
 
 async def test_a_job_that_another_worker_has_is_waited_for(
