@@ -122,7 +122,7 @@ async def delete_memory(
 
 @router.post("/{memory_id}/resolve", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
 async def resolve_memory(
-    memory_id: MemoryId, body: schemas.Resolution, memories: Memories, write: InWrite, if_match: InPrecondition
+    memory_id: MemoryId, body: schemas.DisputeResolution, memories: Memories, write: InWrite, if_match: InPrecondition
 ) -> Response:
     """Settle a dispute. Answers the memory that is kept. A disputed one that is kept is believed as much as the ones
     that it replaces."""

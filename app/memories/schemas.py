@@ -193,7 +193,7 @@ class Deleted(Schema):
     deleted: int
 
 
-class Resolution(Schema):
+class DisputeResolution(Schema):
     model_config = example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
 
     keep: Identifier = Field(

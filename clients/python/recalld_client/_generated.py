@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 20607c8c24aab4c32a690bb2fcc3ca77."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 11f0897efd04d77699162ae881e38a46."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -270,6 +270,10 @@ class Decay(TypedDict):
 
 class Deleted(TypedDict):
     deleted: int
+
+
+class DisputeResolution(TypedDict):
+    keep: str
 
 
 class Dropped(TypedDict):
@@ -1097,6 +1101,10 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
+class Resolution(TypedDict):
+    keep: str
+
+
 class Restore(TypedDict):
     seq: NotRequired[int]
 
@@ -1367,14 +1375,6 @@ class WorkingMemory(TypedDict):
     tokens: int
 
 
-class AppFactsSchemasResolution(TypedDict):
-    keep: str
-
-
-class AppMemoriesSchemasResolution(TypedDict):
-    keep: str
-
-
 class Recalld(SyncBase):
     def search_memories(self, body: "SearchRequest") -> "SearchResult":
         """Find what matters for a query, best first."""
@@ -1415,7 +1415,7 @@ class Recalld(SyncBase):
         """Delete a memory, its vector and its history."""
         self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
-    def resolve_memory(self, memory_id: str, body: "AppMemoriesSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
+    def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
         """Settle a dispute."""
         found: "Memory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1523,7 +1523,7 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def resolve_fact(self, fact_id: str, body: "AppFactsSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -1911,7 +1911,7 @@ class AsyncRecalld(AsyncBase):
         """Delete a memory, its vector and its history."""
         await self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
-    async def resolve_memory(self, memory_id: str, body: "AppMemoriesSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
+    async def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
         """Settle a dispute."""
         found: "Memory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2019,7 +2019,7 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def resolve_fact(self, fact_id: str, body: "AppFactsSchemasResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Settle a dispute."""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
