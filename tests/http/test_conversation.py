@@ -20,6 +20,10 @@ def settings(settings: Settings) -> Iterator[Settings]:
         yield settings.model_copy(update={"llm": LLMSettings(base_url=model.server.url)})
 
 
+NOT_HELD_UP = {("erase_user", 202)}
+"""Answers to what takes longer than a request waits: tests/forgetting/test_erasing.py has it."""
+
+
 async def test_every_operation_answers_what_it_declares(service: Service) -> None:
     contract = Contract(service.app)
     talk = Talk(service.client, contract)
@@ -28,7 +32,7 @@ async def test_every_operation_answers_what_it_declares(service: Service) -> Non
     succeeded = {name for name, status in talk.statuses if status < 300}
     declared = {(op.name, int(status)) for op in contract.operations() for status in op.spec["responses"]}
     assert {op.name for op in contract.operations()} - succeeded == set(), "extend the conversation by these"
-    assert {(name, status) for name, status in declared if status < 300} <= talk.statuses
+    assert {(name, status) for name, status in declared if status < 300} - NOT_HELD_UP <= talk.statuses
     assert set(talk.answers) <= set(contract.document["components"]["schemas"])
 
 
