@@ -197,22 +197,22 @@ async def test_a_crash_anywhere_ends_as_if_there_had_been_none(
 
 async def test_nothing_is_said_to_be_erased_before_it_is(service: Service, store: Faulty) -> None:
     await registered(service)
-    await lived(service, "ada")
+    await lived(service, "ursula")
     admin, unbound = await service.key(verbs="admin"), await service.key()
-    ada, bob = await service.key(users=["ada"]), await service.key(users=["bob"])
+    ada, bob = await service.key(users=["ursula"]), await service.key(users=["bob"])
     held, reached = service.resources, store.hold("purge")
     erasure = Erasure(held.store, Scope("default"), held.clock, Tombstones.of(held, "default"), held.jobs)
-    erased = await erasure.erase("ada", Actor("default", "k", "erase_user"), seconds=0)
+    erased = await erasure.erase("ursula", Actor("default", "k", "erase_user"), seconds=0)
     await reached.wait()
     assert (erased.verified, erased.body["status"]) in ((False, "queued"), (False, "running"))
-    assert "ada" not in json.dumps(erased.body)
+    assert "ursula" not in json.dumps(erased.body)
     (operation,) = await erasures(service)
     tombstone = await store.get(ERASED, "default", operation["user_id"])
     assert (tombstone["status"], tombstone["erased_at"]) == ("begun", None)
-    assert await Tombstones.of(held, "default").erased_since("ada", "9999")
+    assert await Tombstones.of(held, "default").erased_since("ursula", "9999")
 
     async def trail() -> list[Json]:
-        found = await service.client.get("/v1/audit", params={"user_id": "ada", "limit": 100}, headers=admin)
+        found = await service.client.get("/v1/audit", params={"user_id": "ursula", "limit": 100}, headers=admin)
         return [entry["changes"]["users"] for entry in found.json()["items"] if entry["action"] == "erase_user"]
 
     assert await trail() == [{"erase_begun": 1}]
@@ -234,13 +234,13 @@ async def test_nothing_is_said_to_be_erased_before_it_is(service: Service, store
 
 
 async def test_202_until_the_last_byte_is_gone(service: Service, store: Faulty) -> None:
-    await remember(service.client, "tea", user_id="ada")
+    await remember(service.client, "tea", user_id="ursula")
     store.away.append("scrub")
-    answer = await service.client.delete("/v1/users/ada")
+    answer = await service.client.delete("/v1/users/ursula")
     assert answer.status_code == 202, answer.text
     told = answer.json()
     assert (told["kind"], told["status"]) == ("erase_user", "running")
-    assert await stored(service, "ada") == [], "records and the job's payload are gone before"
+    assert await stored(service, "ursula") == [], "records and the job's payload are gone before"
     await work(service)
     ended = (await service.client.get(f"/v1/operations/{told['operation_id']}")).json()
     assert (ended["status"], ended["result"]["erased"]["agent_memories"]) == ("succeeded", 1)
@@ -252,13 +252,13 @@ async def test_asking_again_joins_what_is_under_way_and_sees_to_what_was_written
 ) -> None:
     """Held at `search`, the records were counted already: what is written then is found because of the second call."""
     api = service.client
-    await remember(api, "tea", user_id="ada")
+    await remember(api, "tea", user_id="ursula")
     reached = store.hold(held_at)
-    first = asyncio.create_task(api.delete("/v1/users/ada"))
+    first = asyncio.create_task(api.delete("/v1/users/ursula"))
     await reached.wait()
-    await api.put("/v1/users/ada/profile", json={"name": "Ada"})  # a record that no search finds
+    await api.put("/v1/users/ursula/profile", json={"name": "Ada"})  # a record that no search finds
     times = await _times(store)
-    second = asyncio.create_task(api.delete("/v1/users/ada"))
+    second = asyncio.create_task(api.delete("/v1/users/ursula"))
 
     async def joined() -> bool:
         return await _times(store) != times
@@ -270,8 +270,8 @@ async def test_asking_again_joins_what_is_under_way_and_sees_to_what_was_written
     assert answers[0].json() == answers[1].json()
     assert answers[0].json()["erased"]["users"] == 1
     assert len(await erasures(service)) == 1
-    assert (await api.get("/v1/users/ada/profile")).status_code == 404
-    assert (await api.delete("/v1/users/ada")).json()["tombstone"] == answers[0].json()["tombstone"]
+    assert (await api.get("/v1/users/ursula/profile")).status_code == 404
+    assert (await api.delete("/v1/users/ursula")).json()["tombstone"] == answers[0].json()["tombstone"]
     assert len(await erasures(service)) == 2, "what has ended is not joined"
 
 
@@ -280,9 +280,9 @@ async def _times(store: Faulty) -> list[int]:
 
 
 async def test_what_failed_for_good_is_begun_anew(service: Service, store: Faulty) -> None:
-    await remember(service.client, "tea", user_id="ada")
+    await remember(service.client, "tea", user_id="ursula")
     store.hold("purge")
-    erasing = asyncio.create_task(service.client.delete("/v1/users/ada"))
+    erasing = asyncio.create_task(service.client.delete("/v1/users/ursula"))
     await store.reached["purge"].wait()
     (job,) = await store.find(JOBS, SYSTEM)
     store.left = 0
@@ -294,37 +294,37 @@ async def test_what_failed_for_good_is_begun_anew(service: Service, store: Fault
     await work(service)
     (failed,) = await erasures(service)
     assert failed["status"] == "failed"
-    await remember(service.client, "coffee", user_id="ada")
-    receipt = (await service.client.delete("/v1/users/ada")).json()
+    await remember(service.client, "coffee", user_id="ursula")
+    receipt = (await service.client.delete("/v1/users/ursula")).json()
     assert receipt["erased"]["agent_memories"] == 2, "what the first one took away counts as well"
-    assert await stored(service, "ada") == []
+    assert await stored(service, "ursula") == []
 
 
 async def test_a_worker_that_was_overtaken_deletes_nothing(service: Service, store: Faulty) -> None:
     """The user came back after the other worker had ended the erasure."""
-    await remember(service.client, "tea", user_id="ada")
+    await remember(service.client, "tea", user_id="ursula")
     reached = store.hold("purge")
-    overtaken = asyncio.create_task(service.client.delete("/v1/users/ada"))
+    overtaken = asyncio.create_task(service.client.delete("/v1/users/ursula"))
     await reached.wait()
     gate = store.gates.pop("purge")
     await work(service)
     assert [one["status"] for one in await erasures(service)] == ["succeeded"]
-    await remember(service.client, "coffee", user_id="ada")
+    await remember(service.client, "coffee", user_id="ursula")
     gate.set()
     assert (await overtaken).status_code == 200
-    left = (await service.client.get("/v1/memories", params={"user_id": "ada"})).json()["items"]
+    left = (await service.client.get("/v1/memories", params={"user_id": "ursula"})).json()["items"]
     assert [one["content"] for one in left] == ["coffee"]
 
 
 async def test_another_erasure_is_neither_stopped_nor_dropped(service: Service, store: Faulty) -> None:
     """Erasing takes every other job on the tenant's data from its worker."""
-    for user in ("ada", "bob"):
+    for user in ("ursula", "bob"):
         await remember(service.client, "tea", user_id=user)
     reached = store.hold("purge")
-    of_ada = asyncio.create_task(service.client.delete("/v1/users/ada"))
+    of_ada = asyncio.create_task(service.client.delete("/v1/users/ursula"))
     await reached.wait()
     gate = store.gates.pop("purge")
     assert (await service.client.delete("/v1/users/bob")).status_code == 200
     gate.set()
     assert (await of_ada).status_code == 200
-    problem(await service.client.get("/v1/users/ada/profile"), 404)
+    problem(await service.client.get("/v1/users/ursula/profile"), 404)
