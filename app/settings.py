@@ -113,6 +113,12 @@ class MongodbSettings(_Group):
 
 class ContextSettings(_Group):
     arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
+    min_score: float = Field(
+        0.0005, ge=0, le=1, description="Least score of what competes for a place in a context, unless a request says."
+    )
+    unsure_below: float = Field(
+        0.01, ge=0, le=1, description="A context whose best score is lower says that nothing surely answers the query."
+    )
 
 
 class Settings(BaseSettings):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from app.clock import Clock
 from app.embedding.embedder import Embedder
@@ -20,8 +20,8 @@ class AccessLog(Protocol):
 class AgentSettings(Protocol):
     """What lower layers need of an agent's settings."""
 
-    async def decay(self, tenant: str, agent_id: str) -> Mapping[str, float] | None:
-        """`factor`, `grace_days`, `floor`; None where the agent is not registered."""
+    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
+        """`decay` (`factor`, `grace_days`, `floor`) and `min_importance`; None where the agent is not registered."""
         ...
 
 

@@ -246,7 +246,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
-    deeds = Deeds(store, clock)
+    deeds = Deeds(store, embedder, clock)
     undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
     erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
     pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)

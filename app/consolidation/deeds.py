@@ -11,14 +11,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 from app.clock import Clock, parse_rfc3339, rfc3339
 from app.consolidation.models import DERIVATIONS
+from app.embedding.embedder import Embedder
 from app.facts.models import FACT_GROUPS, FACTS
 from app.jobs.runner import Done, Run
 from app.jobs.undoing import undo_each
+from app.memories.documents import needs_new_entry, passage
+from app.memories.embeddings import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.procedures.models import PROCEDURES
 from app.procedures.repository import COUNTED, ProcedureRepository
 from app.profiles.models import AGENTS, USERS
+from app.sessions.models import SESSIONS
+from app.sessions.summaries import expected
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, Order, Store, Update
 from app.storage.filters import Eq, both
 from app.storage.repository import pages
@@ -32,6 +37,8 @@ PAGE = 50
 UNDOABLE: Mapping[str, Collection] = {
     one.name: one for one in (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS)
 }
+SUMMARY = ("summary", "summary_id", "summary_seq")
+"""Fields of a session that go back with the memory of its summary."""
 LEFT_ALONE = frozenset({"updated_at", "known"})
 """Fields that an undo moves on and never back; `known` is when a group of facts last changed."""
 
@@ -41,6 +48,8 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
     it in (`expect`), and for one that was there before, that version (`was`) and the fields that change (`before`)."""
     steps: dict[tuple[str, str], Doc] = {}
     for change in changes:
+        if isinstance(change, Update) and change.collection is SESSIONS and "summary" in change.set:
+            steps[SESSIONS.name, change.id] = await _summary_step(store, change)
         if not isinstance(change, Insert | Update) or change.collection.name not in UNDOABLE:
             continue
         collection, doc_id = change.collection, _id(change)
@@ -58,6 +67,18 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
             changed = {field: old.get(field) for field in change.set if field not in LEFT_ALONE}
             step["before"] = changed | step["before"]
     return list(steps.values())
+
+
+async def _summary_step(store: Store, change: Update) -> Doc:
+    """Of a session only the summary goes back, and only where nobody has written another since."""
+    old = await store.get(SESSIONS, change.tenant, change.id) or {}
+    before = {name: old.get(name) for name in SUMMARY}
+    return {
+        "collection": SESSIONS.name,
+        "id": change.id,
+        "expect": {n: change.set[n] for n in SUMMARY},
+        "before": before,
+    }
 
 
 def _id(change: Insert | Update) -> str:
@@ -101,6 +122,23 @@ async def commit_noted(run: Run, plan: Plan, derivation_id: str, of: Doc, attemp
     raise AssertionError("the last attempt returns or raises")
 
 
+async def commit_planned(run: Run, plan: Plan, attempts: int = REPLANS) -> Doc:
+    """The plan's changes, without a note: the work may be done again. What came of it.
+
+    Raises CommitConflict where others win every race.
+    """
+    for attempt in range(attempts):
+        result, changes = await plan()
+        try:
+            await run.commit(changes)
+        except CommitConflict:
+            if attempt + 1 == attempts:
+                raise
+            continue
+        return result
+    raise AssertionError("the last attempt returns or raises")
+
+
 async def undo_of(run: Run, days: float) -> Doc | None:
     """What an undo of the run's operation needs, which is possible for so many days from when it was asked for. None
     where it did nothing, in earlier attempts neither."""
@@ -128,8 +166,8 @@ def _as_left(doc: Doc, expect: Doc, moved: Moved | None) -> bool:
 class Deeds:
     """Takes back what an operation of this kind did."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, embedder: Embedder, clock: Clock) -> None:
+        self._store, self._embeddings, self._clock = store, Embeddings(embedder), clock
 
     async def undo(self, run: Run) -> Done:
         """The last deed first. Raises nothing where one cannot be taken back: the operation says how many."""
@@ -158,14 +196,17 @@ class Deeds:
         tenant, changes, steps = note["tenant_id"], list[Change](), list[Doc]()
         for step in sorted(note["undo"], key=lambda step: "before" in step):
             place = (step["collection"], step["id"])
-            collection = UNDOABLE[step["collection"]]
+            if place[0] == SESSIONS.name:
+                changes += await self._summary_back(tenant, step)
+                continue
+            collection = UNDOABLE[place[0]]
             doc = await self._store.get(collection, tenant, step["id"])
             if doc is None or not _as_left(doc, step["expect"], moved.get(place)):
                 return None
             if "before" not in step:
                 changes += self._removed(doc, collection)
                 continue
-            changes += self._restored(doc, collection, step)
+            changes += await self._restored(doc, collection, step)
             steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
         moved |= {(one["collection"], one["id"]): Moved(one["was"], one["now"]) for one in steps}
         undone = {"undone": True, "undo": steps}
@@ -180,14 +221,31 @@ class Deeds:
             return ProcedureRepository(self._store, scope).remove([doc])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
 
-    def _restored(self, doc: Doc, collection: Collection, step: Doc) -> list[Change]:
+    async def _summary_back(self, tenant: str, step: Doc) -> list[Change]:
+        """A session that is gone, or has got another summary, keeps nothing back."""
+        session = await self._store.get(SESSIONS, tenant, step["id"])
+        if session is None or any(session.get(name) != value for name, value in step["expect"].items()):
+            return []
+        fields = {**step["before"], "updated_at": rfc3339(self._clock.now())}
+        return [Update(SESSIONS, tenant, step["id"], set=fields, expect=expected(session))]
+
+    async def _restored(self, doc: Doc, collection: Collection, step: Doc) -> list[Change]:
         scope, now = Scope(doc["tenant_id"]), rfc3339(self._clock.now())
         before: dict[str, Any] = step["before"]
         if collection is MEMORIES:
             if doc["status"] == "superseded" and before.get("status") == "active":
                 before = before | {"kept_apart": True}  # what was brought back is not merged away again
-            return MemoryRepository(self._store, scope).revise(doc, before, now)
+            return await self._revised(MemoryRepository(self._store, scope), doc, before, now)
         if collection is PROCEDURES:
             return ProcedureRepository(self._store, scope).revise(doc, before, now)
         expect, fields = {"version": doc["version"]}, {**before, "updated_at": now}
         return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
+
+    async def _revised(self, memories: MemoryRepository, doc: Doc, before: Doc, now: str) -> list[Change]:
+        """A text that comes back is found by its own words and vector again."""
+        if not needs_new_entry(before):
+            return memories.revise(doc, before, now)
+        (entry,) = await self._embeddings.entries([passage(doc | before)])
+        before = before | {"embedding": self._embeddings.info(entry)}
+        pending = memories.note_pending(doc | before | {"updated_at": now})
+        return [*memories.revise(doc, before, now, entry), *pending]

@@ -1,13 +1,15 @@
 """Learning from a conversation when it ends, now and then while it goes on, or when a summary is asked for."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
-from app.consolidation import prompts, transcript
-from app.consolidation.deeds import commit_noted, undo_of
+from app.consolidation import extracts, prompts, transcript
+from app.consolidation.deeds import Plan, commit_noted, commit_planned, undo_of
 from app.consolidation.models import DERIVATIONS
-from app.consolidation.parts import PARTS, Part, Skipped, Summary, Talk
+from app.consolidation.parts import Experience, Facts, Memories, Part, Profile, Skipped, Talk
+from app.consolidation.summaries import Summary, ask, extracted, stored, written_by
 from app.consolidation.told import NO_LLM, Told, Unfinished
 from app.consolidation.tools import ALWAYS, Tools
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
@@ -20,14 +22,21 @@ from app.offload import off_loop
 from app.profiles.schemas import InteractionIn
 from app.sessions.models import MESSAGES, SESSIONS
 from app.sessions.repository import SessionRepository
+from app.sessions.summaries import SummaryText, is_extract
 from app.storage.collection import Change, CommitConflict, Doc, Update
 from app.storage.filters import Eq, both
 from app.storage.repository import pages
 from app.storage.scope import Scope
 
+PARTS: tuple[Part, ...] = (Memories(), Profile(), Facts(), Experience(), Summary())
+"""What a conversation leaves behind, in the order in which it is learned."""
 PAGE = 500
 SAID_CHARS = 200
 INTERACTION = "interaction"
+EXTRACTED_MESSAGES = 1_000
+"""Of a longer session, an extract is made of the beginning and of so many last messages."""
+BEGINNING = 20
+"""Messages among which the user's first one is looked for."""
 
 log = logging.getLogger(__name__)
 
@@ -42,23 +51,46 @@ class ConversationJobs:
         scope = Scope.of_bindings(run.tenant, run.payload)
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
-        told, done = Told(), 0
-        budget = None if self._llm is None else self._llm.budget()
+        told = Told()
+        learning = (
+            self._learn_without_model(run, scope, lines, told)
+            if self._llm is None
+            else self._learn_with(self._llm, run, scope, lines, told)
+        )
+        result = await learning
+        if result is None:
+            return Done({"skipped": "the session is gone"})
+        if run.payload.get("ended"):
+            await self._note_interaction(run, scope, told)
+        return await self._over(run, told, result)
+
+    async def _learn_with(
+        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.Line], told: Told
+    ) -> Doc | None:
+        """None where the session is gone."""
+        budget, done = llm.budget(), 0
         for chunk in await transcript.chunked(lines):
             session = await self._session(run, scope)
             if session is None:
-                return Done({"skipped": "the session is gone"})
+                return None
             talk = await self._talk(scope, session, chunk)
             for part in PARTS:
-                await self._learn(run, part, talk, budget, told)
+                await self._learn(run, part, talk, llm, budget, told)
             if told.failed:
                 break
             await self._learned(run, session, chunk[-1].seq)
             done += len(chunk)
             await run.progress(done, len(lines))
-        if run.payload.get("ended") and lines:
-            await self._note_interaction(run, scope, lines, told)
-        return await self._over(run, told, {"messages": done, "llm": None if budget is None else budget.spent})
+        return {"messages": done, "llm": budget.spent}
+
+    async def _learn_without_model(self, run: Run, scope: Scope, lines: Sequence[transcript.Line], told: Told) -> Doc:
+        """The summary as an extract. The other parts wait for a model, and so does what was said: `learned_seq`
+        stays."""
+        for part in PARTS if lines else ():
+            if part.name != Summary.name:
+                told.skip(part.name, NO_LLM)
+        await self._extract(run, scope, told)
+        return {"messages": len(lines), "llm": None}
 
     async def _over(self, run: Run, told: Told, result: Doc) -> Done:
         if told.failed and (not told.done or not run.lease.last_attempt):
@@ -68,23 +100,34 @@ class ConversationJobs:
         return Done({**result, "parts": told.parts}, undo, "succeeded" if whole else "partial")
 
     async def summarize(self, run: Run) -> Done:
-        """A summary of all that the session holds, made anew. Raises what the model's client raises."""
+        """A summary of all that the session holds, made anew; without a model an extract, unless a caller asked for the
+        model's. Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
+        if self._llm is None and run.lease.job.operation_id is None:
+            told = Told()
+            await self._extract(run, scope, told)
+            return Done({"parts": told.parts})
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
         if session is None or not lines:
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
-        budget, earlier = llm.budget(), None
-        chunks = await transcript.chunked(lines)
+        budget, talk = llm.budget(), await self._talk(scope, session, lines)
+        written = await self._written(run, talk, llm, budget)
+        try:
+            result = await commit_planned(run, stored(self._tools, talk, written))
+        except Skipped as why:
+            return Done({"skipped": str(why), "llm": budget.spent})
+        return Done({"summary": result["summary"], "llm": budget.spent})
+
+    async def _written(self, run: Run, talk: Talk, llm: LLM, budget: Budget) -> SummaryText:
+        """What the model says of the chunks, one after the other: each answer stands for the earlier ones, too."""
+        chunks, summary = await transcript.chunked(talk.lines), None
         for number, chunk in enumerate(chunks, start=1):
-            talk = await self._talk(scope, session | {"summary": earlier}, chunk)
-            plan = await Summary().learn(self._tools, talk, llm, budget)
-            result, changes = await plan()
-            earlier = result["summary"]
-            await run.commit(changes if number == len(chunks) else [])
+            summary = await ask(replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
-        return Done({"summary": earlier, "llm": budget.spent})
+        assert summary is not None
+        return written_by(llm, talk, summary)
 
     # --- What is read -------------------------------------------------------------------------------------------------
 
@@ -113,29 +156,49 @@ class ConversationJobs:
                 break
         return Talk(scope, session["agent_id"], session["user_id"], lines, said, session)
 
+    async def _around(self, scope: Scope, session: Doc, last: int) -> list[transcript.Line]:
+        """The beginning of the session, and its last messages: a gap may lie between them."""
+        sessions = SessionRepository(self._tools.store, scope)
+        where = sessions.within(session)
+        docs = [
+            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
+            *await sessions.messages.find(where, order="desc", limit=last),
+        ]
+        by_seq = {doc["seq"]: doc for doc in docs}
+        ordered = [by_seq[seq] for seq in sorted(by_seq)]
+        size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
+        return await off_loop(size, transcript.read, ordered, trust)
+
     # --- One part -----------------------------------------------------------------------------------------------------
 
-    async def _learn(self, run: Run, part: Part, talk: Talk, budget: Budget | None, told: Told) -> None:
-        if self._llm is None or budget is None:
-            told.skip(part.name, NO_LLM)
-            return
+    async def _learn(self, run: Run, part: Part, talk: Talk, llm: LLM, budget: Budget, told: Told) -> None:
         if talk.session is not None and talk.session["memorize"] == "none" and part.name != Summary.name:
             told.skip(part.name, "the session remembers nothing")
             return
-        made_of = _derivation_id(part.name, prompts.load(part.prompt).id, talk)
+
+        async def plan() -> Plan:
+            return await part.learn(self._tools, talk, llm, budget)
+
+        await self._part(
+            run, part.name, _derivation_id(part.name, prompts.load(part.prompt).id, talk), talk, plan, told
+        )
+
+    async def _part(
+        self, run: Run, name: str, made_of: str, talk: Talk, planned: Callable[[], Awaitable[Plan]], told: Told
+    ) -> None:
+        """Commits what `planned` plans, unless the note `made_of` tells that it was done before."""
         if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            told.skip(part.name, "learned before")
+            told.skip(name, "learned before")
             return
         try:
-            plan = await part.learn(self._tools, talk, self._llm, budget)
-            told.add(part.name, await commit_noted(run, plan, made_of, self._stretch(talk)) or {})
+            told.add(name, await commit_noted(run, await planned(), made_of, self._stretch(talk)) or {})
         except Skipped as why:
-            told.skip(part.name, str(why))
+            told.skip(name, str(why))
         except Forbidden as fault:
-            told.skip(part.name, fault.detail)
+            told.skip(name, fault.detail)
         except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("a part was not learned", extra={"part": part.name, "code": fault.code})
-            told.fail(part.name, fault.detail)
+            log.warning("a part was not learned", extra={"part": name, "code": fault.code})
+            told.fail(name, fault.detail)
 
     def _stretch(self, talk: Talk) -> Doc:
         """Whose it is, and of what, for the note."""
@@ -144,9 +207,6 @@ class ConversationJobs:
         return {**talk.owner, "session_id": talk.session["session_id"], **seqs}
 
     async def _learned(self, run: Run, session: Doc, seq: int) -> None:
-        """Without a model nothing was learned: what was said waits for one."""
-        if self._llm is None:
-            return
         same = {"created_at": session["created_at"]}
         change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
         try:
@@ -154,27 +214,43 @@ class ConversationJobs:
         except CommitConflict:
             log.info("the session is gone")
 
-    async def _note_interaction(self, run: Run, scope: Scope, lines: Sequence[transcript.Line], told: Told) -> None:
-        """Needs no model: without a summary, the user's first words stand for the conversation."""
+    async def _extract(self, run: Run, scope: Scope, told: Told) -> None:
         session = await self._session(run, scope)
-        if session is None or session["memorize"] == "none":
+        lines = [] if session is None else await self._around(scope, session, EXTRACTED_MESSAGES)
+        if session is None or not lines:
+            return
+        if session["summary"] and session.get("summary_seq") == lines[-1].seq:
+            told.skip(Summary.name, "the summary covers all messages")
+            return
+        talk = await self._talk(scope, session, lines)
+        made_of = _derivation_id(Summary.name, extracts.VERSION, talk)
+        await self._part(run, Summary.name, made_of, talk, lambda: extracted(self._tools, talk), told)
+
+    async def _note_interaction(self, run: Run, scope: Scope, told: Told) -> None:
+        """Once for a session, whenever its messages were learned. Needs no model: without a summary that was written,
+        the user's first words stand for the conversation."""
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._around(scope, session, BEGINNING)
+        if session is None or session["memorize"] == "none" or not lines:
             return
         user_id, users = session["user_id"], self._tools.users(scope)
-        talk = Talk(scope, session["agent_id"], user_id, lines, {}, session)
-        made_of = _derivation_id(INTERACTION, "", talk)
-        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            return
-        said = session["summary"] or next((line.text for line in lines if line.role == "user"), lines[0].text)
+        first = next((line.text for line in lines if line.role == "user"), lines[0].text)
+        said = first if is_extract(session) else session["summary"] or first
         entry = InteractionIn(summary=" ".join(said.split())[:SAID_CHARS], timestamp=lines[-1].at)
 
         async def plan() -> tuple[Doc, list[Change]]:
             outcome = await users.interact(user_id, entry, ALWAYS)
             return {"noted": 1}, list(outcome.changes)
 
-        try:
-            told.add(INTERACTION, await commit_noted(run, plan, made_of, self._stretch(talk)) or {})
-        except Forbidden as fault:
-            told.skip(INTERACTION, fault.detail)
+        async def planned() -> Plan:
+            return plan
+
+        made_of = _derivation_id(INTERACTION, "", _talk_of(scope, session, ()))
+        await self._part(run, INTERACTION, made_of, _talk_of(scope, session, lines), planned, told)
+
+
+def _talk_of(scope: Scope, session: Doc, lines: Sequence[transcript.Line]) -> Talk:
+    return Talk(scope, session["agent_id"], session["user_id"], lines, session=session)
 
 
 def _derivation_id(part: str, prompt_id: str, talk: Talk) -> str:

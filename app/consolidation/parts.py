@@ -25,8 +25,7 @@ from app.memories.repository import MemoryRepository
 from app.profiles.merge import EMPTY_PROFILE, merge_experience
 from app.profiles.models import AGENTS, USERS
 from app.profiles.schemas import ProfilePatch
-from app.sessions.models import SESSIONS
-from app.storage.collection import Change, Doc, Update
+from app.storage.collection import Change, Doc
 from app.storage.filters import Eq, Not, both
 from app.storage.repository import Repository, unexpired
 from app.storage.scope import Pair, Scope
@@ -130,7 +129,8 @@ class Memories:
         if not said or not pairs:
             return []
         now = tools.clock.now()
-        where = both(Eq("status", "active"), Not(Eq("memory_type", "message")), unexpired(rfc3339(now)))
+        kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # a summary is replaced by its like
+        where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
         lookup = Lookup(tools.store, talk.scope, tools.embedder, MEMORIES)
         looked = await lookup.find(Wanted(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
         return [hit.doc for hit in looked.hits]
@@ -220,30 +220,6 @@ class Experience:
         spoke = [line.name for line in talk.lines if line.role == "user"]
         named = {talk.user_id, profile["name"], profile["home"], *spoke}
         return sorted(name for name in named if name)
-
-
-class Summary:
-    name = prompt = "summary"
-
-    async def learn(self, tools: Tools, talk: Talk, llm: LLM, budget: Budget) -> Plan:
-        session = talk.session
-        if session is None:
-            raise Skipped("there is no session")
-        prompt = prompts.load(self.prompt)
-        earlier = session["summary"]
-        reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), shapes.Summary, budget)
-
-        async def plan() -> tuple[Doc, list[Change]]:
-            written = {"summary": reply.summary.strip(), "updated_at": rfc3339(tools.clock.now())}
-            expect = {name: session[name] for name in ("created_at", "agent_id", "user_id")}
-            change = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=written, expect=expect)
-            return {"summary": written["summary"]}, [change]
-
-        return plan
-
-
-PARTS: tuple[Part, ...] = (Memories(), Profile(), Facts(), Experience(), Summary())
-"""What a conversation leaves behind, in the order in which it is learned."""
 
 
 def _said(talk: Talk) -> str:

@@ -1,15 +1,27 @@
-"""What an arm brings, and what an arm is. A new kind of memory is one more `Arm` in `registry.py`."""
+"""The entries of a prompt, and their sources. A new kind of memory is one more `Arm` in `registry.py`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from app.context.schemas import ContextRequest, Intent, SectionName
+from app.context.schemas import ContextRequest, SectionName
 from app.errors import RecalldError
 from app.state import Resources
 from app.storage.collection import Doc
 from app.storage.filters import Absent, Eq, Filter, Or, both, matches
 from app.storage.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Entries under one heading stand together. `key` tells headings apart, and no prompt shows it."""
+
+    key: str
+    date: str
+    """`2026-05-08`."""
+    conversation: bool = False
+    """A conversation is numbered among those that the prompt shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +33,26 @@ class Item:
     type: str
     text: str
     score: float | None = None
+    """0 to 1: how likely it helps to answer the query. None: nobody searched for it."""
     prefix: str = ""
-    """What we say of it: when, by whom."""
+    """Written by us before the text: when, by whom."""
     same: frozenset[str] = frozenset()
     role: str | None = None
     """Of a turn of the conversation."""
+    turns: tuple[dict[str, Any], ...] = ()
+    """OpenAI messages that it stands for as a whole, as they were given: a call of tools and all its results."""
     memory_id: str | None = None
     """Counts as accessed when it is packed."""
+    heading: Heading | None = None
+    place: tuple[str, int] = ("", 0)
+    """Where it stands under its heading: by time, then by number."""
+    partner: "Item | None" = None
+    """The turn that makes sense of this one: a question's answer, or the question before an answer."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What an arm has to go by. `now` is the request's time; `limit` how many items have room at most."""
+    """A request as its sources read it. `now` is the request's time; `limit` how many items have room at most."""
 
     body: ContextRequest
     scope: Scope
@@ -40,9 +60,11 @@ class Asked:
     now: datetime
     limit: int
     faults: list[RecalldError] = field(default_factory=list)
-    """What an arm could not read."""
+    """The parts that a source could not read."""
     warnings: list[Doc] = field(default_factory=list)
-    """What an arm read otherwise than it was to: {code, detail}."""
+    """Deviations of a source from its normal way: {code, detail}."""
+    hidden: list[str] = field(default_factory=list)
+    """Ids of what a source found and `min_importance` leaves out."""
 
     def owns(self, doc: Doc) -> bool:
         """A session or task of the agent and user that the context is for: an id alone does not bring another's in."""
@@ -56,14 +78,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One section. `limits`: items by intent; an intent that is not named does without it. `share` of the budget is its
-    own while others want the rest. The best item comes first; with `newest_first` the newest, and the text turns
-    them. With `turns` they are turns of the conversation: messages of their own where the format has some."""
+    """One section of a prompt, and the source of its items, the best item first.
+
+    `share`: of a section that is always there, the part of the budget that it takes at most. None: its items compete
+    by their worth. `most`: items at most. With `newest_first` the newest item comes first, and the text turns them.
+    With `turns` they are turns of the conversation: messages of their own where the format has some.
+    """
 
     section: SectionName
     title: str
-    share: float
-    limits: Mapping[Intent, int]
     gather: Callable[[Asked], Awaitable[list[Item]]]
+    most: int
+    share: float | None = None
     newest_first: bool = False
     turns: bool = False

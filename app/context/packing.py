@@ -1,138 +1,193 @@
-"""Which items go in: pure. Sections come by priority, items best first, and the budget is a wall.
+"""Which items a prompt holds: pure functions of items, prices and a budget.
 
-1. Each section takes, of its best items (as many as its limit), those that fit into its own share.
-2. What is left goes to the items still waiting, by priority, whatever their section's share.
-3. Then to those that yield to an item of another section, which says the same and is better placed there.
+1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own part (`most`); the
+   parts shrink alike where together they want more than there is. Within its part a section takes its items in order.
+2. All other items compete for what the parts leave, whatever their section: by worth, which is the score for each
+   token. The packer takes them in that order and ends at the first that does not fit, so that an item that a smaller
+   budget holds is in every larger one, if the sections that are always there hold the same in both. What these leave
+   of their parts is not given away: it depends on where a budget happens to cut, and the rest would shrink with it.
 
-So an item that is left out for the budget does not fit into what remains of it: what was taken after it was smaller.
+The budget is a wall. Items that say the same go in once. Parts are exact fractions: rounding would make the rest of a
+larger budget smaller by a token.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from fractions import Fraction
 
 from app.context.items import Item
 
+ALWAYS = Fraction(3, 5)
+"""Of the budget, for all sections that are always there."""
 
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """An item as it will stand there, and what that costs. `yields`: another section has it, too, and is the better
-    place."""
-
-    item: Item
-    citation: str
-    line: str
-    tokens: int
-    yields: bool = False
+Price = Callable[[Item], int]
+"""Tokens of an item's line, or of its heading, exactly."""
+Bound = int | Fraction
+"""Tokens, of which a part is a fraction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One section. `share`: tokens that are its own in the first round. `most`: tokens that it never exceeds."""
+class Section:
+    """Items of one section, best first, and what each costs.
+
+    `most`: tokens that it never exceeds, None: no bound of its own. `limit`: items at most. `always`: its place in the
+    prompt does not depend on the query. `framed`: it stands inside the frame, which costs its tokens once.
+    """
 
     name: str
-    items: Sequence[Priced]
+    items: Sequence[Item]
+    price: Price
+    heading_price: Price
     title_tokens: int
     limit: int
-    share: int
-    most: int | None = None
+    most: Bound | None = None
+    always: bool = False
     framed: bool = True
-    """Stands inside the frame, which costs its tokens once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    name: str
-    items: list[Priced]
-    tokens: int
+    boost: float = 1.0
+    """The intent multiplies the worth of a section's items by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    sections: list[Chosen]
-    dropped: list[tuple[Item, str]]
-    tokens: int
+    """`chosen`: the items of each section that has some, in the order of the sections. `tokens`: of each of these, its
+    title and headings included. `total`: of all, with the frame. `dropped`: (item, reason)."""
+
+    chosen: Mapping[str, Sequence[Item]]
+    tokens: Mapping[str, int]
+    total: int
+    dropped: Sequence[tuple[Item, str]]
 
 
 @dataclass(slots=True)
-class _Section:
-    wanted: Wanted
-    taken: list[int] = field(default_factory=list)
+class _State:
+    section: Section
+    taken: list[Item] = field(default_factory=list)
+    headings: set[str] = field(default_factory=set)
     tokens: int = 0
+    reasons: dict[str, str] = field(default_factory=dict)
 
-    def cost(self, at: int) -> int:
-        return self.wanted.items[at].tokens + (0 if self.taken else self.wanted.title_tokens)
+    def cost(self, item: Item) -> int:
+        title = 0 if self.taken else self.section.title_tokens
+        new = item.heading is not None and item.heading.key not in self.headings
+        return title + (self.section.heading_price(item) if new else 0) + self.section.price(item)
 
-    @property
-    def full(self) -> bool:
-        return len(self.taken) >= self.wanted.limit
-
-    def waiting(self, *, yielding: bool) -> Iterator[int]:
-        for at, priced in enumerate(self.wanted.items):
-            if priced.yields == yielding and at not in self.taken:
-                yield at
+    def add(self, item: Item) -> None:
+        self.tokens += self.cost(item)
+        self.taken.append(item)
+        if item.heading is not None:
+            self.headings.add(item.heading.key)
 
 
-class _Packing:
-    def __init__(self, wanted: Iterable[Wanted], budget: int, frame_tokens: int) -> None:
-        self._sections = [_Section(one) for one in wanted]
-        self._left, self._frame_tokens = budget, frame_tokens
+class Packer:
+    """One packing. `frame_tokens`: of the frame around all framed sections. `floor`: least score of what competes."""
+
+    def __init__(self, sections: Sequence[Section], budget: int, frame_tokens: int, floor: float) -> None:
+        self._floor = floor
+        self._states = {one.name: _State(one) for one in sections}
+        self._budget, self._frame_tokens = budget, frame_tokens
+        self._left: Bound = budget
         self._framed = False
         self._said: set[str] = set()
-        self._budget = budget
+        self._ids: set[str] = set()
 
-    def run(self) -> Packed:
-        for section in self._sections:
-            own = (
-                section.wanted.share if section.wanted.most is None else min(section.wanted.share, section.wanted.most)
-            )
-            self._fill(section, own, yielding=False, first=section.wanted.limit)
-        for yielding in (False, True):
-            for section in self._sections:
-                self._fill(section, section.wanted.most, yielding=yielding)
-        chosen = [
-            Chosen(one.wanted.name, [one.wanted.items[at] for at in sorted(one.taken)], one.tokens)
-            for one in self._sections
-            if one.taken
-        ]
-        return Packed(chosen, list(self._dropped()), self._budget - self._left)
+    def pack(self, tokens: Price) -> Packed:
+        """`tokens`: what an item takes, about; a text is counted when its turn comes."""
+        always = [state for state in self._states.values() if state.section.always]
+        parts = shares([self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * ALWAYS)
+        for state, part in zip(always, parts, strict=True):
+            for item in state.section.items:
+                self._take(state, item, part)
+        self._left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
+        for name, item in by_worth([one.section for one in self._states.values()], tokens, self._floor):
+            state = self._states[name]
+            if self._take(state, item, None) == "budget":
+                break
+        chosen = {name: state for name, state in self._states.items() if state.taken}
+        sizes = {name: state.tokens for name, state in chosen.items()}
+        total = sum(sizes.values()) + (self._frame_tokens if self._framed else 0)
+        return Packed({name: state.taken for name, state in chosen.items()}, sizes, total, list(self._dropped()))
 
-    def _fill(self, section: _Section, most: int | None, *, yielding: bool, first: int | None = None) -> None:
-        """Of the `first` that wait, in order, those that fit."""
-        waiting = (at for at in section.waiting(yielding=yielding) if not self._repeats(section, at))
-        for at in islice(waiting, first):
-            if section.full:
-                return
-            item, cost = section.wanted.items[at].item, section.cost(at)
-            frame = self._frame_tokens if section.wanted.framed and not self._framed else 0
-            if self._repeats(section, at) or cost + frame > self._left:
-                continue
-            if most is not None and section.tokens + cost > most:
-                continue
-            section.taken.append(at)
-            section.tokens += cost
-            self._left -= cost + frame
-            self._framed |= section.wanted.framed
-            self._said |= item.same
+    def _wanted(self, state: _State) -> Bound:
+        """Tokens that a section would take if there were no other."""
+        section, alone = state.section, _State(state.section)
+        for item in section.items[: section.limit]:
+            if section.most is not None and alone.tokens >= section.most:
+                break
+            alone.add(item)
+        return alone.tokens if section.most is None else min(alone.tokens, section.most)
 
-    def _repeats(self, section: _Section, at: int) -> bool:
-        return bool(self._said & section.wanted.items[at].item.same)
+    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+        """The reason why not, or None. `most`: tokens that the section may have with this item; None: its own bound."""
+        reason = self._reason(state, item, most)
+        if reason is not None:
+            state.reasons.setdefault(item.id, reason)
+            return reason
+        self._left -= state.cost(item) + self._frame(state)
+        self._framed |= state.section.framed
+        state.add(item)
+        self._said |= item.same
+        self._ids.add(item.id)
+        return None
+
+    def _frame(self, state: _State) -> int:
+        return self._frame_tokens if state.section.framed and not self._framed else 0
+
+    def _reason(self, state: _State, item: Item, most: Bound | None) -> str | None:
+        if item.id in self._ids or self._said & item.same:
+            return "duplicate"
+        if len(state.taken) >= state.section.limit:
+            return "limit"
+        cost = state.cost(item)
+        if cost + self._frame(state) > self._left:
+            return "budget"
+        bound = state.section.most if most is None else most
+        return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _dropped(self) -> Iterator[tuple[Item, str]]:
-        for section in self._sections:
-            for at, priced in enumerate(section.wanted.items):
-                if at not in section.taken:
-                    yield priced.item, self._reason(section, at)
+        for state in self._states.values():
+            for item in state.section.items:
+                if item.id not in self._ids:
+                    yield item, state.reasons.get(item.id) or self._untried(item)
 
-    def _reason(self, section: _Section, at: int) -> str:
-        if self._repeats(section, at):
-            return "duplicate"
-        if section.full:
-            return "limit"
-        most = section.wanted.most
-        return "section_budget" if most is not None and section.tokens + section.cost(at) > most else "budget"
+    def _untried(self, item: Item) -> str:
+        """An item that was not tried does not reach the floor, or came after the first one that did not fit."""
+        if item.score is None or item.score < self._floor:
+            return "score"
+        return "duplicate" if self._said & item.same else "budget"
 
 
-def pack(wanted: Iterable[Wanted], budget: int, frame_tokens: int) -> Packed:
-    """`wanted` by priority, the most important first. The tokens are those of all lines, titles and the frame."""
-    return _Packing(wanted, budget, frame_tokens).run()
+def shares(wanted: Sequence[Bound], pool: Bound) -> list[Fraction]:
+    """A part of the pool for each: as much as it wants, or an equal part of what is left by those that want less.
+
+    The sum never exceeds the pool. With a larger pool no part is smaller ("water-filling", max-min fairness).
+    """
+    parts = [Fraction(0)] * len(wanted)
+    left = Fraction(pool)
+    for rank, index in enumerate(sorted(range(len(wanted)), key=lambda at: wanted[at])):
+        parts[index] = min(Fraction(wanted[index]), left / (len(wanted) - rank))
+        left -= parts[index]
+    return parts
+
+
+def by_worth(sections: Iterable[Section], tokens: Price, floor: float) -> list[tuple[str, Item]]:
+    """(section, item) of all items that compete and whose score reaches the floor, the one of most worth first.
+
+    A turn that makes sense of another competes with its own part of the other's score. `tokens`: what an item takes,
+    about. Worth is score × boost ÷ tokens; of equal worth the higher score comes first.
+    """
+    found = [
+        (-item.score * section.boost / max(1, tokens(item)), -item.score, order, section.name, item)
+        for section in sections
+        if not section.always
+        for order, item in enumerate(with_partners(section.items))
+        if item.score is not None and item.score >= floor
+    ]
+    return [(name, item) for *_, name, item in sorted(found, key=lambda one: one[:3])]
+
+
+def with_partners(items: Iterable[Item]) -> Iterator[Item]:
+    """Each item, and after it its partner, if it has one."""
+    for item in items:
+        yield item
+        if item.partner is not None:
+            yield item.partner

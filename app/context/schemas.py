@@ -8,7 +8,18 @@ from app.memories.schemas import SearchWarning
 from app.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, example
 
 Intent = Literal["general", "recall", "execute"]
-SectionName = Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]
+SectionName = Literal[
+    "instructions",
+    "profile",
+    "working",
+    "summary",
+    "messages",
+    "memories",
+    "facts",
+    "procedures",
+    "experience",
+    "episodes",
+]
 MemoryRole = Literal["user", "developer", "system"]
 
 
@@ -41,16 +52,22 @@ class ContextRequest(Schema):
         None,
         description="Default: a quarter of the agent's max_context_tokens where it is registered, else 4000.",
     )
-    sections: dict[SectionName, SectionAsked] = Field({}, description="Bounds by section; naming one asks for it.")
+    sections: dict[SectionName, SectionAsked] = Field({}, description="Bounds by section.")
     format: Literal["markdown", "messages"] = "markdown"
-    citations: Literal["ids", "numbers"] = Field(
-        "ids", description="What entries are cited by; a number takes 2 tokens instead of 25, `sections` maps it."
+    citations: Literal["numbers", "ids", "none"] = Field(
+        "numbers", description="What entries are cited by; a number takes 1 token instead of 25, `sections` maps it."
     )
     system_prompt: str | None = None
     memory_role: MemoryRole = Field("user", description="Role of the message that carries what is remembered.")
-    include: list[SectionName] = Field([], description="Sections beside those that the intent brings.")
-    exclude: list[SectionName] = []
+    include: list[SectionName] = Field([], description="Every section comes anyway: this changes nothing.")
+    exclude: list[SectionName] = Field([], description="Sections to leave out.")
     min_trust: Share | None = None
+    min_importance: Share | None = Field(
+        None, description="Least importance of a memory at the moment; default: the agent's setting. Rules are exempt."
+    )
+    min_score: Share | None = Field(
+        None, description="Least score of what competes by its worth; default: RECALLD_CONTEXT_MIN_SCORE."
+    )
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
     known_at: Timestamp | None = Field(None, description="Facts as they were known then; default: now.")
     now: Timestamp | None = None
@@ -60,13 +77,13 @@ class ChatMessage(Schema):
     model_config = ConfigDict(extra="allow")
 
     role: str
-    content: str
+    content: str | None = Field(description="Null beside tool_calls that came without text.")
 
 
 class PackedItem(Schema):
     id: str
     type: str
-    citation: str = Field(description="What stands for it in the text, in brackets.")
+    citation: str | None = Field(description="What stands for it in the text, in brackets; null where nothing does.")
     score: float | None = Field(description="Of the search that found it; null for what was not searched for.")
     tokens: Count
 
@@ -79,7 +96,7 @@ class PackedSection(Schema):
 
 class Dropped(Schema):
     id: str
-    reason: Literal["budget", "section_budget", "limit", "duplicate"]
+    reason: Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
 
 
 class SectionError(Schema):

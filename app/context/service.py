@@ -1,22 +1,22 @@
-"""One context: route, gather, pack, lay out."""
+"""One context: gather from all sources at once, pack by worth, lay out."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from app import tokens
 from app.clock import parse_rfc3339
 from app.context import layout
+from app.context.intent import boosts, infer
 from app.context.items import Arm, Asked, Item
-from app.context.packing import Packed, Priced, Wanted, pack
+from app.context.packing import Bound, Packed, Packer, Price, Section
 from app.context.registry import ARMS
-from app.context.router import route
 from app.context.schemas import ContextRequest, Intent
-from app.errors import RecalldError, Unavailable
+from app.errors import NotFound, RecalldError, Unavailable
 from app.offload import off_loop
 from app.profiles.models import AGENTS
 from app.state import Resources
@@ -26,21 +26,26 @@ from app.storage.scope import Scope
 DEFAULT_BUDGET = 4000
 BUDGET_SHARE = 0.25
 """Of a registered agent's `max_context_tokens`."""
+LINE_TOKENS = 8
+"""Of a line beside its text, about."""
+CHARS_PER_TOKEN = 4
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What came of one arm."""
+    """The answer of one source."""
 
     arm: Arm
-    limit: int
-    items: list[Item]
-    faults: list[RecalldError]
-    warnings: list[Doc]
-    seconds: float
+    asked: Asked
+    items: list[Item] = field(default_factory=list)
+    seconds: float = 0.0
     failed: bool = False
+
+    @property
+    def faults(self) -> list[RecalldError]:
+        return self.asked.faults
 
 
 class ContextService:
@@ -48,44 +53,42 @@ class ContextService:
         self._held, self._scope, self._arms = held, scope, arms
 
     async def assemble(self, body: ContextRequest) -> Doc:
-        """Raises Unavailable when nothing could be read."""
+        """Raises NotFound for a task that is not there, and Unavailable when nothing could be read."""
         started = time.perf_counter()
-        intent = route(body.query, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         budget = body.token_budget or await self._budget(body.agent_id)
-        gathered = await asyncio.gather(*(self._gather(arm, limit, body) for arm, limit in self._asked(body, intent)))
+        arms = [arm for arm in self._arms if arm.section not in body.exclude and self._limit(arm, body)]
+        gathered = await asyncio.gather(*(self._gather(arm, body) for arm in arms))
+        for one in gathered:
+            if one.failed and isinstance(one.faults[0], NotFound):
+                raise one.faults[0]
         if gathered and all(one.failed for one in gathered):
             raise _why(gathered)
+        best: dict[str, float] = {
+            one.arm.section: max((item.score or 0.0 for item in one.items), default=0.0) for one in gathered
+        }
+        intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         characters = sum(len(item.text) for one in gathered for item in one.items)
-        packed = await off_loop(characters, self._pack, body, gathered, budget)
+        unsure = self._unsure(gathered, best)
+        packed = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
         if body.now is None:
             self._note_accesses(packed)
-        answer = self._answer(body, packed, {one.arm.section: one.arm for one in gathered})
         took = {one.arm.section: one.seconds for one in gathered} | {"total": time.perf_counter() - started}
         return {
             "intent": intent,
-            **answer,
+            **self._answer(body, packed, gathered, unsure=unsure),
             "budget": budget,
             "errors": [
                 {"section": one.arm.section, "code": fault.code, "detail": fault.detail}
                 for one in gathered
                 for fault in one.faults
             ],
-            "warnings": _once(warning for one in gathered for warning in one.warnings),
+            "warnings": _warnings(gathered, packed),
             "took_ms": {name: round(seconds * 1000, 3) for name, seconds in took.items()},
         }
 
-    def _asked(self, body: ContextRequest, intent: Intent) -> list[tuple[Arm, int]]:
-        """The arms to ask, by priority, and how many items each may bring in."""
-        asked = []
-        for arm in self._arms:
-            bounds = body.sections.get(arm.section)
-            wanted = intent in arm.limits or arm.section in body.include or bounds is not None
-            limit = arm.limits.get(intent, max(arm.limits.values()))
-            if bounds is not None and bounds.limit is not None:
-                limit = bounds.limit
-            if wanted and limit and arm.section not in body.exclude:
-                asked.append((arm, limit))
-        return asked
+    def _limit(self, arm: Arm, body: ContextRequest) -> int:
+        bounds = body.sections.get(arm.section)
+        return arm.most if bounds is None or bounds.limit is None else bounds.limit
 
     async def _budget(self, agent_id: str) -> int:
         agent = await self._held.store.get(AGENTS, self._scope.tenant, agent_id)
@@ -93,113 +96,119 @@ class ContextService:
             return DEFAULT_BUDGET
         return max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
 
-    async def _gather(self, arm: Arm, limit: int, body: ContextRequest) -> Gathered:
+    async def _gather(self, arm: Arm, body: ContextRequest) -> Gathered:
         started = time.perf_counter()
         now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
-        asked = Asked(body, self._scope, self._held, now, limit)
-        result = Gathered(arm, limit, [], asked.faults, asked.warnings, 0.0)
+        result = Gathered(arm, Asked(body, self._scope, self._held, now, self._limit(arm, body)))
+        fault: RecalldError | None = None
         try:
             async with asyncio.timeout(self._held.settings.context.arm_seconds):
-                result.items = await arm.gather(asked)
+                result.items = await arm.gather(result.asked)
         except TimeoutError:
-            result.failed = True
-            asked.faults.append(Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s."))
-        except RecalldError as fault:
-            result.failed = True
-            asked.faults.append(fault)
+            fault = Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s.")
+        except RecalldError as raised:
+            fault = raised
         except Exception:
             log.exception("arm failed", extra={"section": arm.section})
+            fault = RecalldError()
+        if fault is not None:
             result.failed = True
-            asked.faults.append(RecalldError())
+            result.faults.insert(0, fault)
         result.seconds = time.perf_counter() - started
         return result
 
+    def _unsure(self, gathered: Sequence[Gathered], best: dict[str, float]) -> bool:
+        """All that was searched was read, and nothing in it surely answers."""
+        searched = [one for one in gathered if one.arm.share is None]
+        if any(one.failed for one in searched):
+            return False
+        scores = [best[one.arm.section] for one in searched]
+        return max(scores, default=1.0) < self._held.settings.context.unsure_below
+
     # --- Packing ------------------------------------------------------------------------------------------------------
 
-    def _pack(self, body: ContextRequest, gathered: Sequence[Gathered], budget: int) -> Packed:
+    def _pack(
+        self, body: ContextRequest, gathered: Sequence[Gathered], budget: int, intent: Intent, unsure: bool
+    ) -> Packed:
         frame = tokens.count(layout.OPENING) + tokens.count(layout.CLOSING)
+        if unsure:
+            frame += tokens.count(layout.UNSURE)
         if body.format == "messages":
             frame += layout.MESSAGE_TOKENS
-        shares = sum(one.arm.share for one in gathered) or 1
-        recent = {key for one in gathered if one.arm.turns for item in one.items[: one.limit] for key in item.same}
-        numbers = count(1)
-        room = max(0, budget - frame)
-        wanted = [self._wanted(body, one, budget, room / shares, recent, numbers) for one in gathered]
-        return pack(wanted, budget, frame)
+        sections = [self._section(body, one, budget, boosts(intent)) for one in gathered]
+        floor = self._held.settings.context.min_score if body.min_score is None else body.min_score
+        return Packer(sections, budget, frame, floor).pack(_about)
 
-    def _wanted(
-        self, body: ContextRequest, one: Gathered, budget: int, a_share: float, recent: set[str], numbers: Iterator[int]
-    ) -> Wanted:
-        bounds = body.sections.get(one.arm.section)
-        most = None
-        if bounds is not None:
-            most = int(bounds.share * budget) if bounds.share is not None else bounds.tokens
-        turns = one.arm.turns and body.format == "messages"
-
-        def priced(item: Item) -> Priced:
-            citation = item.id if body.citations == "ids" else str(next(numbers))
-            line = layout.line(item, citation)
-            size = layout.turn_tokens(item) if turns else tokens.count(line)
-            return Priced(item, citation, line, size, yields=not one.arm.turns and bool(item.same & recent))
-
-        return Wanted(
-            one.arm.section,
-            [priced(item) for item in one.items],
-            0 if turns else tokens.count(layout.title(one.arm.title)),
-            one.limit,
-            int(a_share * one.arm.share),
+    def _section(self, body: ContextRequest, one: Gathered, budget: int, boost: dict[str, float]) -> Section:
+        arm, bounds = one.arm, body.sections.get(one.arm.section)
+        most: Bound | None = None if arm.share is None else Fraction(arm.share) * budget
+        if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
+            most = Fraction(bounds.share) * budget if bounds.share is not None else bounds.tokens
+        turns = arm.turns and body.format == "messages"
+        return Section(
+            arm.section,
+            one.items,
+            price(body, arm),
+            lambda item: 0 if item.heading is None else layout.heading_tokens(item.heading),
+            0 if turns else tokens.count(layout.title(arm.title)),
+            self._limit(arm, body),
             most,
+            always=arm.share is not None,
             framed=not turns,
+            boost=boost.get(arm.section, 1.0),
         )
 
     def _note_accesses(self, packed: Packed) -> None:
-        packed_ids = [one.item.memory_id for section in packed.sections for one in section.items]
-        accessed = [memory_id for memory_id in packed_ids if memory_id is not None]
+        accessed = [item.memory_id for items in packed.chosen.values() for item in items if item.memory_id is not None]
         if accessed:
-            self._held.accesses.note(self._scope.tenant, accessed)
+            self._held.accesses.note(self._scope.tenant, list(dict.fromkeys(accessed)))
 
     # --- Answering ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, body: ContextRequest, packed: Packed, arms: dict[str, Arm]) -> Doc:
-        sections = [
-            replace(one, items=one.items[::-1]) if arms[one.name].newest_first else one for one in packed.sections
-        ]
-        as_turns = [
-            one.item
-            for section in sections
-            if body.format == "messages" and arms[section.name].turns
-            for one in section.items
-        ]
-        shown = [
-            (arms[section.name].title, [one.line for one in section.items])
-            for section in sections
-            if body.format == "markdown" or not arms[section.name].turns
-        ]
-        text = layout.block(shown)
+    def _answer(self, body: ContextRequest, packed: Packed, gathered: Sequence[Gathered], *, unsure: bool) -> Doc:
+        as_messages = body.format == "messages"
+        arms: dict[str, Arm] = {one.arm.section: one.arm for one in gathered}
+        chosen = {
+            name: list(items)[::-1] if arms[name].newest_first else layout.ordered(items)
+            for name, items in packed.chosen.items()
+        }
+        numbers: dict[str, str] = {}
+        for items in chosen.values():
+            for item in items:
+                numbers.setdefault(item.id, str(len(numbers) + 1))
+        citation = _citation(body, numbers)
+        apart = {name for name in chosen if as_messages and arms[name].turns}
+        parts = {
+            name: layout.section(arms[name].title, items, citation)
+            for name, items in chosen.items()
+            if name not in apart
+        }
+        text = layout.block(list(parts.values()), layout.UNSURE if unsure else "")
+        turns = [item for name in apart for item in chosen[name]]
         return {
-            "messages": self._messages(body, text, as_turns) if body.format == "messages" else [],
+            "messages": self._messages(body, text, turns) if as_messages else [],
             "text": text,
-            "tokens": packed.tokens,
+            "tokens": packed.total,
             "query_tokens": tokens.count(body.query),
             "system_prompt_tokens": tokens.count(body.system_prompt or ""),
             "sections": [
                 {
-                    "name": section.name,
-                    "tokens": section.tokens,
+                    "name": name,
+                    "tokens": packed.tokens[name],
                     "items": [
                         {
-                            "id": one.item.id,
-                            "type": one.item.type,
-                            "citation": one.citation,
-                            "score": one.item.score,
-                            "tokens": one.tokens,
+                            "id": item.id,
+                            "type": item.type,
+                            "citation": citation(item),
+                            "score": item.score,
+                            "tokens": price(body, arms[name])(item),
                         }
-                        for one in section.items
+                        for item in items
                     ],
                 }
-                for section in sections
+                for name, items in chosen.items()
             ],
-            "dropped": [{"id": item.id, "reason": reason} for item, reason in packed.dropped],
+            "dropped": _dropped(packed, gathered),
         }
 
     def _messages(self, body: ContextRequest, text: str, turns: Sequence[Item]) -> list[dict[str, Any]]:
@@ -208,18 +217,57 @@ class ContextService:
         return [
             *system,
             *remembered,
-            *(layout.turn(item) for item in turns),
+            *(message for item in turns for message in layout.turns(item)),
             {"role": "user", "content": body.query},
         ]
 
 
-def _once(warnings: Iterable[Doc]) -> list[Doc]:
-    """Several sections may warn of the same."""
-    return list({warning["code"]: warning for warning in warnings}.values())
+def _about(item: Item) -> int:
+    """Tokens of its line, about: a text is counted when its turn comes."""
+    return LINE_TOKENS + len(item.text) // CHARS_PER_TOKEN
+
+
+def _citation(body: ContextRequest, numbers: dict[str, str]) -> layout.Citation:
+    """Before packing any number will do: all take one token."""
+    if body.citations == "none":
+        return lambda item: None
+    if body.citations == "ids":
+        return lambda item: item.id
+    return lambda item: numbers.get(item.id, "1")
+
+
+def price(body: ContextRequest, arm: Arm) -> Price:
+    """Tokens of an item's line, or of its message. Lines are short and often the same, so that counts are kept."""
+    if arm.turns and body.format == "messages":
+        return layout.turn_tokens
+    citation = _citation(body, {})
+    return lambda item: tokens.count(layout.line(item, citation(item)))
+
+
+def _dropped(packed: Packed, gathered: Sequence[Gathered]) -> list[Doc]:
+    """Each once, though two sections may have found it; hidden ones last."""
+    held = {item.id for items in packed.chosen.values() for item in items}
+    found = {item.id: reason for item, reason in packed.dropped if item.id not in held}
+    hidden = {each: "importance" for one in gathered for each in one.asked.hidden if each not in held}
+    return [{"id": each, "reason": reason} for each, reason in {**hidden, **found}.items()]
+
+
+def _warnings(gathered: Sequence[Gathered], packed: Packed) -> list[Doc]:
+    """Of all sections; the same one once."""
+    found = [warning for one in gathered for warning in one.asked.warnings]
+    held = {item.id for items in packed.chosen.values() for item in items}
+    for one in gathered:
+        if one.arm.section == "instructions":
+            found += [
+                {"code": "instruction_left_out", "detail": f"{item.id} does not fit: give a larger token_budget."}
+                for item in one.items
+                if item.id not in held
+            ]
+    return [warning for at, warning in enumerate(found) if warning not in found[:at]]
 
 
 def _why(gathered: Sequence[Gathered]) -> RecalldError:
-    """Nothing could be read: the caller's fault where each of the arms says so, else ours."""
+    """Nothing could be read: the caller's fault where each of the sources says so, else ours."""
     fault = gathered[0].faults[0]
     if all(one.faults[0].status < Unavailable.status for one in gathered) and fault.status < RecalldError.status:
         return fault

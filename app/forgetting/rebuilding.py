@@ -10,10 +10,10 @@ from app.facts.models import FACTS
 from app.facts.service import computed
 from app.forgetting.export import KEPT
 from app.jobs.models import OPERATIONS
-from app.memories.documents import identity_hash, metadata_terms
+from app.memories.documents import identity_hash, metadata_terms, standing
 from app.memories.models import HISTORY, MEMORIES
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
-from app.sessions.models import MESSAGES
+from app.sessions.models import MESSAGES, SESSIONS
 from app.sessions.schemas import MessageIn
 from app.storage.collection import Collection, Doc
 from app.storage.text import content_hash, normalise_content
@@ -53,6 +53,7 @@ def _memory(doc: Doc) -> Doc:
         "anchored_at": doc.get("anchored_at") or doc["last_accessed"] or doc["created_at"],
         **{name: doc.get(name) for name in ("dedupe_key", "archived_by", "archived_at", "claimed_key")},
         "merged": doc.get("merged", False),
+        "standing": standing(doc),
     }
 
 
@@ -62,6 +63,11 @@ def _action(doc: Doc) -> Doc:
 
 def _procedure(doc: Doc) -> Doc:
     return {"name_key": normalise_content(doc["name"]), "content_hash": content_hash(doc["procedure_id"])}
+
+
+def _session(doc: Doc) -> Doc:
+    """A session without a summary keeps none."""
+    return {name: doc.get(name) for name in ("summary_id", "summary_seq")}
 
 
 def _message(doc: Doc) -> Doc:
@@ -80,6 +86,7 @@ _MAKERS: Mapping[str, Callable[[Doc], Doc]] = {
     FACTS.name: computed,
     ACTIONS.name: _action,
     PROCEDURES.name: _procedure,
+    SESSIONS.name: _session,
     MESSAGES.name: _message,
     OPERATIONS.name: _operation,
 }

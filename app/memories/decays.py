@@ -18,13 +18,23 @@ class Decays:
 
     def __init__(self, settings: AgentSettings, tenant: str) -> None:
         self._settings, self._tenant = settings, tenant
-        self._known: dict[str | None, Decay] = {None: DEFAULT_DECAY}
+        self._known: dict[str | None, tuple[Decay, float]] = {None: (DEFAULT_DECAY, 0.0)}
 
     async def of(self, agent_id: str | None) -> Decay:
+        return (await self._read(agent_id))[0]
+
+    async def least_importance(self, agent_id: str | None) -> float:
+        """Of memories that the agent is shown: its setting, 0 where it is not registered."""
+        return (await self._read(agent_id))[1]
+
+    async def _read(self, agent_id: str | None) -> tuple[Decay, float]:
         if agent_id not in self._known:
             assert agent_id is not None
-            given = await self._settings.decay(self._tenant, agent_id)
-            self._known[agent_id] = DEFAULT_DECAY if given is None else Decay(**given)
+            given = await self._settings.of(self._tenant, agent_id)
+            read = (
+                (DEFAULT_DECAY, 0.0) if given is None else (Decay(**given["decay"]), given.get("min_importance") or 0.0)
+            )
+            self._known[agent_id] = read
         return self._known[agent_id]
 
     async def of_all(self, agents: Sequence[str | None], columns: Columns) -> Decay:

@@ -9,6 +9,7 @@ import orjson
 from app.clock import parse_rfc3339
 from app.ids import new_id
 from app.memories.embeddings import Passage
+from app.memories.models import STANDING
 from app.schemas import same
 from app.storage.collection import Doc
 from app.storage.text import content_hash, normalise_content
@@ -70,7 +71,13 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
     }
     doc["identity_hash"] = identity_hash(doc)
     doc["dedupe_key"] = f"{doc['memory_type']}:{doc['identity_hash']}" if unique else None
+    doc["standing"] = standing(doc)
     return doc
+
+
+def standing(doc: Doc) -> str | None:
+    """The mark of a memory that belongs into every prompt."""
+    return STANDING if doc["pinned"] or doc["memory_type"] == "instruction" else None
 
 
 def identity_hash(doc: Doc) -> int:
@@ -103,6 +110,8 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
         changed |= {"superseded_by": None, "merged": False} if doc["status"] == "superseded" else {}
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
+    if not changed.keys().isdisjoint(("memory_type", "pinned")):
+        changed["standing"] = standing(doc | changed)
     if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
         changed["identity_hash"] = identity_hash(doc | changed)
     if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):

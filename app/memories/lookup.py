@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from app.storage.derived import Derived
 from app.storage.filters import Filter
 from app.storage.scope import Pair, Scope
 from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
+from app.storage.text import IS_QUESTION
 
 _NO_PARTS: dict[str, float] = {}
 
@@ -54,6 +55,8 @@ class Wanted:
     """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
     least_spread: float = 0.0
     """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
+    partners: bool = False
+    """Each hit comes with the turn that makes sense of it: the answer to a question, the question before an answer."""
 
 
 class Hit(NamedTuple):
@@ -61,6 +64,7 @@ class Hit(NamedTuple):
     derived: Derived
     score: float
     parts: dict[str, float]
+    partner: Doc | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Looked:
     mode_used: Mode = "hybrid"
     warnings: list[Doc] = field(default_factory=list)
     """What the search went without: {code, detail}."""
+    weights: Mapping[int, float] = field(default_factory=dict)
+    """Of the query's terms, by id: how rare each is in the scope (BM25's idf)."""
 
     def how(self) -> Doc:
         """What every search answers beside its items."""
@@ -89,6 +95,7 @@ class Lookup:
         started = time.perf_counter()
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
         hits: list[Hit] = []
+        weights: Mapping[int, float] = {}
         mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
@@ -97,11 +104,11 @@ class Lookup:
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]
             embedded = time.perf_counter()
-            hits = await self._hits(wanted, mode, query, vector, facts)
+            hits, weights = await self._hits(wanted, mode, query, vector, facts)
         ended = time.perf_counter()
         SEARCH_SECONDS.observe(ended - embedded)
         took = {"embed": embedded - started, "search": ended - embedded, "total": ended - started}
-        return Looked(hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}, mode, warnings)
+        return Looked(hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}, mode, warnings, weights)
 
     async def _vector(self, wanted: Wanted, query: QueryText) -> Vectors | None:
         """None where the search goes without. Raises EmbeddingUnavailable where it cannot."""
@@ -117,7 +124,7 @@ class Lookup:
 
     async def _hits(
         self, wanted: Wanted, mode: Mode, query: QueryText, vector: Vectors | None, facts: ScopeFacts
-    ) -> list[Hit]:
+    ) -> tuple[list[Hit], Mapping[int, float]]:
         tenant = self._scope.tenant
         asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
         columns = await self._store.search(self._collection, asked)
@@ -130,14 +137,41 @@ class Lookup:
         if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
             ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
             best = top(ranked, columns, wanted.k)
-        found = await self._store.fetch(self._collection, tenant, columns.rows.take(best)) if best else []
-        scores = as_short(ranked.score.take(best))
+        beside = _partners(columns, best) if wanted.partners else {}
+        rows = [*best, *beside.values()]
+        found = await self._store.fetch(self._collection, tenant, columns.rows.take(rows)) if rows else []
         sees = self._scope.sees
-        return [
-            Hit(one.doc, one.derived, score, _parts(ranked, index) if wanted.explain else _NO_PARTS)
-            for index, score, one in zip(best, scores, found, strict=True)
+        partners = {
+            index: one.doc
+            for index, one in zip(beside, found[len(best) :], strict=True)
+            if one is not None and sees(one.doc)
+        }
+        scores = as_short(ranked.score.take(best))
+        hits = [
+            Hit(
+                one.doc, one.derived, score, _parts(ranked, index) if wanted.explain else _NO_PARTS, partners.get(index)
+            )
+            for index, score, one in zip(best, scores, found[: len(best)], strict=True)
             if one is not None and sees(one.doc)
         ]
+        return hits, _weights(columns, query) if wanted.partners else {}
+
+
+def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:
+    """For each index that has one, the index of the turn that makes sense of it."""
+    found: dict[int, int] = {}
+    questions = columns.flags & IS_QUESTION != 0
+    for index in best:
+        before, after = int(columns.previous[index]), int(columns.following[index])
+        partner = after if questions[index] else before if before >= 0 and questions[before] else -1
+        if partner >= 0 and columns.matched[partner]:
+            found[index] = partner
+    return found
+
+
+def _weights(columns: Columns, query: QueryText) -> dict[int, float]:
+    idf = np.log(1 + (columns.count - columns.df + 0.5) / (columns.df + 0.5))
+    return dict(zip(query.terms.tolist(), idf.tolist(), strict=True))
 
 
 def _parts(ranked: Ranked, index: int) -> dict[str, float]:

@@ -4,6 +4,7 @@ from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Absent, And, Eq, Not
 
 MAX_TAGS = 64
+STANDING = "instruction"
 INTERNAL = frozenset(
     {
         "tenant_id",
@@ -17,6 +18,7 @@ INTERNAL = frozenset(
         "kept_apart",
         "merged",
         "claimed_key",
+        "standing",
     }
 )
 """Fields that never leave the service."""
@@ -56,7 +58,7 @@ MEMORIES = Collection(
     everywhere=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
     searched=Searched(
-        facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id"),
+        facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing"),
         ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
@@ -67,7 +69,8 @@ MEMORIES = Collection(
 """`anchored_at` is where decay starts (creation, access, a new importance). `metadata_terms` holds a digest of each
 metadata entry: callers' keys never name a field. Two memories with the same `identity_hash` say the same
 (`documents.IDENTITY`), and a search shows one of them; `dedupe_key` makes two that are posted at once one. `merged`
-marks a duplicate that consolidation retired. `claimed_key` is the key that a disputed memory was sent with."""
+marks a duplicate that consolidation retired. `claimed_key` is the key that a disputed memory was sent with. `standing`
+is `STANDING` for a memory that belongs into every prompt: it is pinned, or an instruction."""
 
 HISTORY = Collection(
     name="memory_history",

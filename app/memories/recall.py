@@ -30,6 +30,9 @@ class Recall:
         """The answer as JSON: items best first, how they were ranked, and where the time went."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         now_ms = to_ms(now)
+        least = body.min_importance
+        if least is None:
+            least = await self._decays.least_importance(body.agent_id)
         looked = await self._lookup.find(
             Wanted(
                 query=body.query,
@@ -38,7 +41,7 @@ class Recall:
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
-                mask=partial(_mask, body) if body.min_importance > 0 or body.min_similarity is not None else None,
+                mask=partial(_mask, body, least) if least > 0 or body.min_similarity is not None else None,
                 decays=self._decays,
                 explain=body.explain,
                 by_cosine=body.min_similarity is not None,
@@ -66,11 +69,11 @@ def _written(numbers: list[float]) -> list[bytes]:
     return orjson.dumps(numbers)[1:-1].split(b",")[: len(numbers)]
 
 
-def _mask(body: SearchRequest, columns: Columns, importance: Floats) -> Bools:
-    """Filters on what is computed rather than stored."""
+def _mask(body: SearchRequest, least: float, columns: Columns, importance: Floats) -> Bools:
+    """Filters on what is computed rather than stored. `least`: importance at the moment."""
     mask = np.ones(len(columns.rows), np.bool_)
-    if body.min_importance > 0:
-        mask &= importance >= body.min_importance
+    if least > 0:
+        mask &= importance >= least
     if body.min_similarity is not None:
         mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
     return mask

@@ -213,7 +213,9 @@ class SearchRequest(Owned):
     memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
     metadata: Object | None = Field(None, description="Has all of these entries.")
-    min_importance: Share = 0.0
+    min_importance: Share | None = Field(
+        None, description="Least importance at the moment; default: the agent's setting."
+    )
     min_trust: Share | None = None
     since: Timestamp | None = Field(None, description="By event_at, else created_at.")
     until: Timestamp | None = Field(None, description="That moment excluded.")

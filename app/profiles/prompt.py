@@ -1,16 +1,15 @@
 """The experience prompt: seed blocks of what an agent has learned and of what it knows of a user.
 
-What is remembered is data: our delimiters inside it are escaped, so that no text can close its block.
+Remembered text is data: no text can close its block, pass for another lesson, or hold a special token.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from app import tokens
-from app.delimiters import escape
+from app.delimiters import entry, json_line
 from app.profiles.merge import LESSONS
+from app.profiles.schemas import status_of
 from app.storage.collection import Doc
 
 
@@ -52,18 +51,24 @@ def _lessons(experience: Doc | None) -> list[str]:
     if experience is None:
         return []
     known = experience["procedural_knowledge"]
-    lines = [f"procedural_knowledge: {escape(known)}"] if known else []
+    lines = [_lesson("procedural_knowledge", known)] if known else []
     found = [(lesson["seen"], name, lesson["text"]) for name in LESSONS for lesson in experience[name]]
-    return lines + [f"{name}: {escape(text)}" for _, name, text in sorted(found, key=lambda one: -one[0])]
+    return lines + [_lesson(name, text) for _, name, text in sorted(found, key=lambda one: -one[0])]
+
+
+def _lesson(name: str, text: str) -> str:
+    return entry(f"{name}: ", text).removesuffix("\n")
 
 
 def _profile(profile: Doc | None) -> str:
     filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
-    return escape(orjson.dumps(filled).decode()) if filled else ""
+    return json_line(filled) if filled else ""
 
 
 def _memory(memory: Doc) -> str:
     shown: dict[str, Any] = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
     if memory["context"]:
         shown["context"] = memory["context"]
-    return escape(orjson.dumps(shown).decode())
+    if status := status_of(memory):
+        shown["status"] = status
+    return json_line(shown)

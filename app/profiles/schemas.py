@@ -1,6 +1,6 @@
 """People and agents on the wire."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
@@ -206,6 +206,15 @@ def render_profile(doc: Doc) -> Doc:
 
 def render_agent(doc: Doc) -> Doc:
     return {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
+
+
+def status_of(memory: Doc) -> str | None:
+    """The status of an issue, as prompts show it; None for every other memory. A caller's metadata may hold anything:
+    what is no status counts as `open`."""
+    if memory["memory_type"] != "issue":
+        return None
+    status = memory["metadata"].get("status")
+    return status if isinstance(status, str) and status in get_args(IssueStatus) else "open"
 
 
 def render_issue(memory: Doc) -> Doc:

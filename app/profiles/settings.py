@@ -1,6 +1,7 @@
 """Agents' settings, for the layers below."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from app.profiles.models import AGENTS
 from app.storage.collection import Store
@@ -12,7 +13,7 @@ class StoredAgentSettings:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def decay(self, tenant: str, agent_id: str) -> Mapping[str, float] | None:
+    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
         agent = await self._store.get(AGENTS, tenant, agent_id)
-        found: Mapping[str, float] | None = None if agent is None else agent["settings"]["decay"]
+        found: Mapping[str, Any] | None = None if agent is None else agent["settings"]
         return found

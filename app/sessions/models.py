@@ -2,6 +2,9 @@
 
 from app.storage.collection import Collection, Unique
 
+SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
+"""`summary_id`: the memory that holds the summary. `summary_seq`: the last message that it covers, where the service
+wrote it."""
 SESSIONS = Collection(
     name="conversation_sessions",
     id_field="session_id",
@@ -9,7 +12,7 @@ SESSIONS = Collection(
     indexes=(("agent_id", "user_id"), ("user_id",)),
     everywhere=("expires_at",),
     opaque=("metadata",),
-    internal=frozenset({"learned_seq"}),
+    internal=SUMMARY_INTERNAL | {"learned_seq"},
 )
 MESSAGES = Collection(
     name="messages",
@@ -24,7 +27,7 @@ MESSAGES = Collection(
 )
 """`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts."""
 
-SESSION_INTERNAL = frozenset({"tenant_id", "learned_seq"})
+SESSION_INTERNAL = SUMMARY_INTERNAL | {"tenant_id", "learned_seq"}
 MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
 """Fields that never leave the service. `learned_seq`: messages up to here were learned from. `text`: what a message
 says, its content parts joined."""

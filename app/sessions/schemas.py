@@ -41,7 +41,9 @@ class Session(Schema):
     agent_id: str
     user_id: str
     status: Literal["active", "ended"]
-    summary: str | None
+    summary: str | None = Field(
+        description="Begins with `(extract)` where it quotes the conversation. A `summary` memory holds it, too."
+    )
     metadata: Object
     memorize: Literal["none", "messages", "extract"]
     message_count: Count = Field(description="Messages held now.")
@@ -174,7 +176,7 @@ class ContextMessage(Schema):
 
 
 class SessionContext(Schema):
-    text: str = Field(description="`role: content` lines, the summary first where there is one.")
+    text: str = Field(description="`role: content` lines, the summary first, as data: escaped, further lines indented.")
     messages: list[ContextMessage]
     summary: str | None
     tokens: Count = Field(description="o200k tokens of `text`.")

@@ -1,6 +1,7 @@
 """The rules of sessions. Methods that write return an `Outcome` and commit nothing."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +18,10 @@ from app.memories.repository import MemoryRepository
 from app.offload import off_loop
 from app.schemas import same
 from app.sessions import documents
-from app.sessions.models import counter
+from app.sessions.models import SUMMARY_INTERNAL, counter
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
+from app.sessions.summaries import SessionSummaries, SummaryText
 from app.settings import Settings
 from app.storage.collection import Allocate, Change, Doc, SearchEntry
 from app.storage.filters import Eq, both
@@ -47,6 +49,7 @@ class SessionService:
         """`learns`: there is a language model that reads conversations."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
         self._limits, self._trust, self._learns = settings.limits, settings.trust, learns
+        self._summaries = SessionSummaries(memories, embeddings)
 
     async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
         now = self._now()
@@ -74,7 +77,17 @@ class SessionService:
         fields = {
             name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(doc[name], value)
         }
-        return self._changed(doc, fields)
+        more, changes = await self._summarized(doc | fields) if "summary" in fields else ({}, [])
+        outcome = self._changed(doc, fields | more)
+        return replace(outcome, changes=[*outcome.changes, *changes])
+
+    async def _summarized(self, session: Doc) -> tuple[Doc, list[Change]]:
+        """The fields and changes of a summary that the caller wrote or cleared: its memory follows."""
+        text = session["summary"]
+        if text is None:
+            return await self._summaries.drop(session)
+        written = SummaryText(text, 1.0, {"origin": "api"}, event_at=session["last_message_at"])
+        return await self._summaries.write(session, written, self._now())
 
     async def end(self, session_id: str, precondition: Precondition) -> Outcome:
         """202 with the operation that learns from the conversation. Ending an ended session asks for it once more: what
@@ -94,14 +107,13 @@ class SessionService:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
 
     def _learn_on_the_way(self, session: Doc, added: list[Doc]) -> list[Change]:
-        """Every so many messages, and once it has gone quiet; a summary each time that so many tokens came."""
-        if not self._learns or session["memorize"] == "none":
-            return []
+        """Every so many messages, and once it has gone quiet; a summary each time that so many tokens came. What needs
+        a model that is not there is not queued: without one there is the summary alone, every so many messages."""
         count, size = session["message_count"], session["token_count"]
-        due = [
-            (POST_CONVERSATION, count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY),
-            (SUMMARIZE, size // SUMMARY_TOKENS != (size + sum(doc["tokens"] for doc in added)) // SUMMARY_TOKENS),
-        ]
+        by_count = count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY
+        by_size = size // SUMMARY_TOKENS != (size + sum(doc["tokens"] for doc in added)) // SUMMARY_TOKENS
+        reads = self._learns and session["memorize"] != "none"
+        due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size or (by_count and not self._learns))]
         quiet, scope = self._clock.now() + QUIET, self._sessions.scope
         payload = self._to_learn(session["session_id"])
         return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
@@ -119,7 +131,8 @@ class SessionService:
         """A clean slate: short-term memory is emptied, long-term memory stays."""
         doc = await self._live(session_id)
         precondition.check(doc)
-        empty = {"message_count": 0, "token_count": 0, "last_message_at": None, "summary": None}
+        empty: Doc = {"message_count": 0, "token_count": 0, "last_message_at": None}
+        empty |= dict.fromkeys(("summary", *SUMMARY_INTERNAL))  # the memory stays: what comes next has one of its own
         counted = {"message_count": doc["message_count"], "version": doc["version"]}
         update = self._sessions.update(doc, empty, now=self._now(), expect=counted)
         return Outcome({"deleted": doc["message_count"]}, [*self._sessions.clear(doc), update])

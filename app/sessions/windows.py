@@ -6,6 +6,7 @@ import orjson
 
 from app import tokens
 from app.clock import Clock, rfc3339
+from app.delimiters import entry, escape
 from app.errors import InvalidCursor
 from app.offload import off_loop
 from app.sessions.repository import SessionRepository
@@ -14,6 +15,7 @@ from app.storage.collection import Doc
 from app.storage.repository import Listing
 
 MAX_LAST = 1000
+_CHARACTERS_A_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +54,23 @@ class Windows:
         session = await self._sessions.live(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session)
         found = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
-        lines = [_line(doc) for doc in reversed(found[:max_messages])]
-        summary = [f"summary: {session['summary']}"] if session["summary"] else []
-        kept = await off_loop(sum(map(len, lines)), fit, summary, lines, max_tokens)
-        shown = [] if kept.count == 0 else found[: kept.count][::-1]
-        return {
-            "text": kept.text,
-            "messages": [
-                {"seq": doc["seq"], "role": doc["role"], "name": doc["name"], "content": content(doc)} for doc in shown
-            ],
-            "summary": session["summary"],
-            "tokens": kept.tokens,
-            "truncated": kept.count < len(found) or not kept.whole_head,
-        }
+        characters = sum(doc["tokens"] for doc in found) * _CHARACTERS_A_TOKEN
+        return await off_loop(characters, _context, session["summary"], found, max_messages, max_tokens)
+
+
+def _context(summary: str | None, newest_first: list[Doc], max_messages: int, max_tokens: int | None) -> Doc:
+    lines = [_line(doc["role"], content(doc)) for doc in reversed(newest_first[:max_messages])]
+    kept = fit([_line("summary", summary)] if summary else [], lines, max_tokens)
+    return {
+        "text": kept.text,
+        "messages": [
+            {"seq": doc["seq"], "role": doc["role"], "name": doc["name"], "content": escape(content(doc))}
+            for doc in reversed(newest_first[: kept.count])
+        ],
+        "summary": summary,
+        "tokens": kept.tokens,
+        "truncated": kept.count < len(newest_first) or not kept.whole_head,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +126,9 @@ def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:
     return newest_first
 
 
-def _line(doc: Doc) -> str:
-    return f"{doc['role']}: {content(doc)}"
+def _line(role: str, text: str) -> str:
+    """`user: I moved to Boston.`, further lines indented: none of them can stand where a role stands."""
+    return entry(f"{role}: ", text).removesuffix("\n")
 
 
 def content(doc: Doc) -> str:

@@ -86,7 +86,9 @@ async def put_task_plan(
 async def update_task_step(
     task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: InWrite, if_match: InPrecondition
 ) -> Response:
-    """Set a step's status and result. With `checkpoint_every`, a checkpoint is kept on the way."""
+    """Set a step's status and result. The result is stored whole; prompt text may cut it.
+
+    With `checkpoint_every`, a checkpoint is kept on the way."""
     return await write(lambda: tasks.patch_step(task_id, index, body, if_match))
 
 
@@ -98,11 +100,11 @@ async def add_task_note(
     return await write(lambda: tasks.jot(task_id, body, if_match))
 
 
-@router.post("/{task_id}/evidence", status_code=201, response_model=schemas.Task, responses=WRITES)
+@router.post("/{task_id}/evidence", status_code=201, response_model=schemas.EvidenceAdded, responses=WRITES)
 async def add_task_evidence(
     task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
 ) -> Response:
-    """Add a piece of evidence."""
+    """Add a piece of evidence. Past `max_tokens` the oldest pieces go; `evicted` says which."""
     return await write(lambda: tasks.add_evidence(task_id, body, if_match))
 
 
@@ -110,7 +112,8 @@ async def add_task_evidence(
 async def get_working_memory(
     task_id: TaskId, tasks: Tasks, max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None
 ) -> Response:
-    """Plan, notes and evidence as text for a prompt, within a token budget."""
+    """The task as text for a prompt, within a token budget: the step in hand first, then goal, next steps, context,
+    open questions, notes, last results and evidence, as far as there is room. Long entries are cut with a mark."""
     return answer(await tasks.working_memory(task_id, max_tokens))
 
 

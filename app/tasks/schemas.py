@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from app.schemas import (
+    CLEARS_LIST,
     CLEARS_OBJECT,
     MAX_WHOLE,
     WHOLE,
@@ -23,12 +24,22 @@ from app.tasks.models import INTERNAL
 Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 MaxTokens = Annotated[
-    int, Field(strict=True, ge=1, le=1_000_000, description="Of the scratchpad, in o200k tokens."), WHOLE
+    int,
+    Field(
+        strict=True,
+        ge=1,
+        le=1_000_000,
+        description="Of the scratchpad, and of the evidence as much again, in o200k tokens.",
+    ),
+    WHOLE,
 ]
 Every = Annotated[
     int, Field(strict=True, ge=0, le=1000, description="A checkpoint after each so many completed steps."), WHOLE
 ]
 Priority = Annotated[float, Field(strict=True, ge=-1e9, le=1e9, description="The lowest goes first.")]
+
+
+Questions = Annotated[list[Text], Field(description="What has to be found out for the task.")]
 
 
 class StepIn(Schema):
@@ -80,6 +91,7 @@ class TaskCreate(Schema):
     status: Literal["pending", "in_progress"] = "pending"
     plan: list[StepIn] = []
     context: Object = {}
+    open_questions: Questions = []
     max_tokens: MaxTokens = 8000
     checkpoint_every: Every = 0
     metadata: Object = {}
@@ -92,6 +104,7 @@ class TaskPatch(Schema):
     goal: Annotated[Text | None, NotNull] = None
     status: Annotated[Status | None, NotNull] = None
     session_id: Identifier | None = None
+    open_questions: Annotated[Questions | None, CLEARS_LIST] = Field(None, description="Replaces the list.")
     max_tokens: Annotated[MaxTokens | None, NotNull] = None
     checkpoint_every: Annotated[Every | None, NotNull] = None
     metadata: Annotated[Object | None, CLEARS_OBJECT] = None
@@ -119,6 +132,12 @@ class EvidenceIn(Schema):
     content: Text
 
 
+class Evidence(Schema):
+    source: str
+    content: str
+    tokens: Count = Field(0, description="Of source and content; absent where an earlier version stored the piece.")
+
+
 class Task(Schema):
     task_id: str
     agent_id: str
@@ -129,7 +148,8 @@ class Task(Schema):
     plan: list[Step]
     context: Object
     scratchpad: list[Note]
-    evidence: list[EvidenceIn]
+    evidence: list[Evidence]
+    open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
     metadata: Object
@@ -137,6 +157,12 @@ class Task(Schema):
     version: int
     created_at: str
     updated_at: str
+
+
+class EvidenceAdded(Task):
+    evicted: list[Evidence] = Field(
+        description="Pieces that left for good: past `max_tokens` the oldest, and one that is larger than that itself."
+    )
 
 
 class Jotted(Schema):
@@ -173,7 +199,9 @@ class Restore(Schema):
 
 
 def render(doc: Doc) -> Doc:
-    return {name: value for name, value in doc.items() if name not in ("tenant_id", *INTERNAL)}
+    """Tasks of earlier versions have no open questions."""
+    shown = {name: value for name, value in doc.items() if name not in ("tenant_id", *INTERNAL)}
+    return {"open_questions": [], **shown}
 
 
 _CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "created_at")

@@ -19,13 +19,13 @@ from app.settings import LimitSettings
 from app.storage.collection import Change, Doc
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
-from app.tasks import state
+from app.tasks import state, working_memory
+from app.tasks.entries import characters
 from app.tasks.models import STATE
 from app.tasks.repository import TaskRepository
 from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate, TaskPatch, render, render_checkpoint
 
 KEPT_AFTER_END = timedelta(days=30)
-MAX_EVIDENCE = 500
 
 
 class TaskService:
@@ -73,14 +73,16 @@ class TaskService:
     async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
         fields = {
-            name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(task[name], value)
+            name: value
+            for name, value in body.model_dump(exclude_unset=True).items()
+            if not same(task.get(name), value)
         }
         if "status" in fields:
             fields = self._moved(task, fields["status"]) | fields
         if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
             fields["kept_after_end"] = False
         if "max_tokens" in fields:
-            fields["scratchpad"], _ = state.bound(task["scratchpad"], fields["max_tokens"])
+            fields |= await _bounded(task, fields["max_tokens"])
         outcome = self._changed(task, fields)
         return replace(outcome, changes=[*outcome.changes, *self._learn_from(task | fields, fields.get("status"))])
 
@@ -131,6 +133,7 @@ class TaskService:
             raise NotFound("The plan has no such step.")
         plan = [dict(step) for step in task["plan"]]
         plan[index] |= body.model_dump(exclude_unset=True)
+        require_size(plan, self._limits.body_bytes, "plan", "/result")  # results add up
         return self._planned(task, plan)
 
     def _planned(self, task: Doc, plan: list[Doc]) -> Outcome:
@@ -153,15 +156,13 @@ class TaskService:
 
     async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: Precondition) -> Outcome:
         task = await self._read(task_id, precondition)
-        if len(task["evidence"]) >= MAX_EVIDENCE:
-            raise Conflict(f"A task holds at most {MAX_EVIDENCE} pieces of evidence.")
-        outcome = self._changed(task, {"evidence": [*task["evidence"], body.model_dump()]})
-        return Outcome(outcome.body, outcome.changes, 201, outcome.headers)
+        kept, evicted = await _bound_evidence([*task["evidence"], body.model_dump()], task["max_tokens"])
+        outcome = self._changed(task, {"evidence": kept})
+        return Outcome({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
     async def working_memory(self, task_id: str, max_tokens: int | None) -> Doc:
         task = await self._live(task_id)
-        long = sum(len(one["content"]) for one in [*task["scratchpad"], *task["evidence"]])
-        text, size = await off_loop(long, state.describe, task, max_tokens)
+        text, size = await off_loop(characters(task), working_memory.describe, task, max_tokens)
         return {"text": text, "tokens": size}
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ class TaskService:
         task = await self._read(task_id, precondition)
         found = await self._tasks.checkpoint(task, seq)
         back = {part: found["state"][part] for part in STATE}
-        back["scratchpad"], _ = state.bound(back["scratchpad"], task["max_tokens"])  # it may have been lowered since
+        back |= await _bounded(back, task["max_tokens"])  # which may have been lowered since
         before = {"reason": "before_restore"}
         after = {"reason": "restore", "restored_seq": found["seq"], "state": back}
         outcome = self._changed(task, self._term(task, back["status"]) | back)
@@ -211,3 +212,15 @@ class TaskService:
 
 def _plan(steps: Sequence[StepIn]) -> list[Doc]:
     return [{**step.model_dump(), "step": at if step.step is None else step.step} for at, step in enumerate(steps, 1)]
+
+
+async def _bounded(held: Doc, max_tokens: int) -> Doc:
+    """Scratchpad and evidence of `held`, each within `max_tokens`."""
+    notes, _ = state.bound(held["scratchpad"], max_tokens)
+    evidence, _ = await _bound_evidence(held["evidence"], max_tokens)
+    return {"scratchpad": notes, "evidence": evidence}
+
+
+async def _bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
+    uncounted = sum(len(one["source"]) + len(one["content"]) for one in evidence if "tokens" not in one)
+    return await off_loop(uncounted, state.bound_evidence, evidence, max_tokens)

@@ -50,9 +50,16 @@ async def operation(service: Service, operation_id: str, headers: dict[str, str]
 
 
 async def kept(service: Service, **params: Any) -> list[Json]:
-    """Memories that are no messages, newest first."""
+    """Memories that are neither messages nor summaries, newest first."""
     page = await service.client.get("/v1/memories", params={"user_id": "u", "limit": 100, **params})
-    return [item for item in page.json()["items"] if item["memory_type"] != "message"]
+    return [item for item in page.json()["items"] if item["memory_type"] not in ("message", "summary")]
+
+
+async def summaries(service: Service, **params: Any) -> list[Json]:
+    """Memories of type `summary`, newest first."""
+    page = await service.client.get("/v1/memories", params={"user_id": "u", "memory_type": "summary", **params})
+    items: list[Json] = page.json()["items"]
+    return items
 
 
 async def consolidate(service: Service, headers: dict[str, str] | None = None, **body: Any) -> Json:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.actions.helpers import act, log_all
 from tests.conftest import Service
-from tests.consolidation.helpers import kept, operation, work
+from tests.consolidation.helpers import operation, summaries, work
 from tests.embedding.scripted import Reply
 from tests.llm.model import Model
 from tests.memories.helpers import Json
@@ -20,7 +20,7 @@ async def rolled_up(service: Service) -> Json:
     asked = (await service.client.post("/v1/jobs/retention/run", json={})).json()
     await work(service)
     assert (await operation(service, asked["operation_id"]))["status"] == "succeeded"
-    (memory,) = await kept(service, status="active")
+    (memory,) = await summaries(service, status="active")
     return memory
 
 

@@ -82,7 +82,14 @@ async def test_no_planted_order_reaches_beyond_its_own_user(service: Service, ll
     assert {(doc["agent_id"], doc["user_id"]) for doc in derived} == {("a", "u")}
     assert {doc["source"]["session_id"] for doc in derived} == {f"s{number}" for number in range(len(sessions))}
     by_id = {doc["memory_id"]: doc for doc in docs}
+    written = [doc for doc in derived if doc["memory_type"] == "summary"]
+    assert len(written) == len(sessions)
+    for doc in written:
+        messages_of = [one for one in docs if one["source"]["session_id"] == doc["source"]["session_id"]]
+        assert doc["trust"] <= min(one["trust"] for one in messages_of if one["memory_type"] == "message")
     for doc in derived:
+        if doc in written:
+            continue
         sources = [by_id[memory_id] for memory_id in doc["source"]["memory_ids"]]
         assert sources
         assert all(source["source"]["session_id"] == doc["source"]["session_id"] for source in sources)

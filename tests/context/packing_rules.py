@@ -1,58 +1,108 @@
 """Cases for the packer, and every rule that it must keep, stated once more."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from random import Random
 
-from app.context.items import Item
-from app.context.packing import Chosen, Packed, Priced, Wanted, pack
+from app.context.items import Heading, Item
+from app.context.packing import Packed, Packer, Section
 
 FRAME = 5
+TITLE = 2
+HEADING = 3
+FLOOR = 0.1
+ALWAYS = Fraction(6, 10)
+
+
+def price(item: Item) -> int:
+    """The price of a test's item is the length of its text."""
+    return len(item.text)
+
+
+def heading_price(item: Item) -> int:
+    return 0 if item.heading is None else HEADING
 
 
 @dataclass(frozen=True)
 class Case:
-    wanted: list[Wanted]
+    sections: Sequence[Section]
     budget: int
     frame: int = FRAME
+    floor: float = FLOOR
 
     def packed(self) -> Packed:
-        return pack(self.wanted, self.budget, self.frame)
+        return Packer(self.sections, self.budget, self.frame, self.floor).pack(price)
+
+    def named(self) -> Mapping[str, Section]:
+        return {one.name: one for one in self.sections}
 
 
 # --- Making cases -----------------------------------------------------------------------------------------------------
 
 
-def item(name: str, size: int, *same: str, yields: bool = False) -> Priced:
-    return Priced(Item(name, "fact", name, same=frozenset(same)), name, name, size, yields)
+def item(name: str, size: int, *same: str, score: float | None = None, heading: str | None = None) -> Item:
+    under = None if heading is None else Heading(heading, "2026-05-08")
+    return Item(name, "fact", "x" * size, score, same=frozenset(same), heading=under)
 
 
-def section(name: str, *sizes: int, share: int, limit: int = 99, title: int = 2, most: int | None = None) -> Wanted:
-    return Wanted(name, [item(f"{name}{at}", size) for at, size in enumerate(sizes)], title, limit, share, most)
+def section(name: str, *items: Item, **fields: object) -> Section:
+    """Of items that compete, unless `fields` say otherwise."""
+    made = Section(name, items, price, heading_price, title_tokens=TITLE, limit=99)
+    return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def a_section(random: Random, name: str, *, keys: str = "xyz", yielding: bool = True) -> Wanted:
-    items = []
-    for at in range(random.randint(0, 8)):
-        same = random.sample(keys, min(len(keys), random.choice((0, 0, 1, 1, 2))))
-        yields = yielding and bool(same) and random.random() < 0.3
-        items.append(item(f"{name}{at}", random.randint(1, 30), *same, yields=yields))
-    return Wanted(
+def sized(name: str, *sizes: int, score: float | None = None) -> list[Item]:
+    return [item(f"{name}{at}", size, score=score) for at, size in enumerate(sizes)]
+
+
+def always(name: str, *sizes: int, **fields: object) -> Section:
+    return section(name, *sized(name, *sizes), always=True, **fields)
+
+
+def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
+    """At random. `stands`: it is always there."""
+    items = [
+        _an_item(random, f"{name}{at}", keys, None if stands else random.choice((0.0, 0.05, random.random())))
+        for at in range(random.randint(0, 8))
+    ]
+    if not stands:
+        items = [replace(one, partner=_a_partner(random, one, items)) for one in items]
+        items.sort(key=lambda one: -(one.score or 0.0))
+    return Section(
         name,
         items,
+        price,
+        heading_price,
         title_tokens=random.randint(0, 4),
-        limit=random.randint(0, 8),
-        share=random.randint(0, 60),
+        limit=random.choice((99, 99, random.randint(0, 8))),
         most=random.choice((None, None, random.randint(0, 60))),
+        always=stands,
         framed=random.random() < 0.7,
+        boost=random.choice((1.0, 1.0, 1.5)),
     )
 
 
-def a_case(random: Random, *, keys: str = "xyz", yielding: bool = True) -> Case:
-    names = "abcd"[: random.randint(0, 4)]
-    wanted = [a_section(random, name, keys=keys, yielding=yielding) for name in names]
-    return Case(wanted, random.randint(1, 200), random.randint(0, 8))
+def _an_item(random: Random, name: str, keys: str, score: float | None) -> Item:
+    same = random.sample(keys, min(len(keys), random.choice((0, 0, 1, 1, 2))))
+    return item(name, random.randint(1, 30), *same, score=score, heading=random.choice((None, None, "p", "q")))
+
+
+def _a_partner(random: Random, one: Item, items: Sequence[Item]) -> Item | None:
+    """Another hit, a turn that nobody found, or none."""
+    chance, score = random.random(), (one.score or 0.0) / 2
+    if chance < 0.2:
+        return replace(random.choice(items), score=score)
+    return item(f"{one.id}+", random.randint(1, 30), score=score) if chance < 0.4 else None
+
+
+def a_case(random: Random, *, keys: str = "xyz", shared: bool = True) -> Case:
+    """`shared`: items that compete may say the same as those that are always there."""
+    standing, competing = "abc"[: random.randint(0, 3)], "mno"[: random.randint(0, 3)]
+    sections = [a_section(random, name, keys, stands=True) for name in standing]
+    sections += [a_section(random, name, keys if shared else keys.upper(), stands=False) for name in competing]
+    return Case(sections, random.randint(1, 250), random.randint(0, 8))
 
 
 # --- The rules, stated once more --------------------------------------------------------------------------------------
@@ -60,113 +110,152 @@ def a_case(random: Random, *, keys: str = "xyz", yielding: bool = True) -> Case:
 
 def broken(case: Case, packed: Packed) -> list[str]:
     """Every rule that the result breaks."""
-    checks = (_once, _sums, _walls, _no_repeats, _reasons, _own_share)
+    checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _worth, _reasons)
     return sorted({rule for check in checks for rule in check(case, packed)})
 
 
+def chosen_ids(packed: Packed) -> dict[str, list[str]]:
+    return {name: [one.id for one in items] for name, items in packed.chosen.items()}
+
+
+def size_of(section: Section, items: Sequence[Item]) -> int:
+    """Tokens of a section: its title once, each heading once, each line."""
+    headings = {one.heading.key for one in items if one.heading is not None}
+    return (section.title_tokens if items else 0) + HEADING * len(headings) + sum(map(price, items))
+
+
+def total(case: Case, packed: Packed) -> int:
+    named = case.named()
+    framed = any(named[name].framed for name in packed.chosen)
+    return (case.frame if framed else 0) + sum(size_of(named[name], items) for name, items in packed.chosen.items())
+
+
+def _known(section: Section) -> dict[str, Item]:
+    """The section's items and their partners."""
+    partners = [one.partner for one in section.items if one.partner is not None]
+    return {one.id: one for one in (*partners, *section.items)}
+
+
 def _once(case: Case, packed: Packed) -> Iterator[str]:
-    given_in = Counter(one.item.id for wanted in case.wanted for one in wanted.items)
-    came_out = Counter(one.item.id for chosen in packed.sections for one in chosen.items)
-    came_out.update(item.id for item, _ in packed.dropped)
-    if given_in != came_out:
+    taken = Counter(one for ids in chosen_ids(packed).values() for one in ids)
+    dropped = Counter(one.id for one, _ in packed.dropped)
+    given = {one.id for section in case.sections for one in section.items}
+    if max((taken + dropped).values(), default=0) > 1 or not given <= (taken + dropped).keys():
         yield "each is packed or dropped, once"
-    by_name = {wanted.name: wanted for wanted in case.wanted}
-    if [chosen.name for chosen in packed.sections] != [
-        name for name in by_name if name in {one.name for one in packed.sections}
-    ]:
-        yield "sections come by priority"
-    for chosen in packed.sections:
-        rank = [one.item.id for one in by_name[chosen.name].items]
-        ids = [one.item.id for one in chosen.items]
-        if not ids or not set(ids) <= set(rank) or ids != sorted(ids, key=rank.index):
-            yield "items come as they were ranked, in their own section"
-
-
-def _framed(case: Case, packed: Packed) -> bool:
-    framed = {wanted.name for wanted in case.wanted if wanted.framed}
-    return any(chosen.name in framed for chosen in packed.sections)
+    if not dropped.keys() <= given:
+        yield "only what was found is dropped"
+    named = case.named()
+    if list(packed.chosen) != [name for name in named if name in packed.chosen]:
+        yield "sections come in their order"
+    if any(not ids or not set(ids) <= _known(named[name]).keys() for name, ids in chosen_ids(packed).items()):
+        yield "a section holds its own items"
 
 
 def _sums(case: Case, packed: Packed) -> Iterator[str]:
-    titles = {wanted.name: wanted.title_tokens for wanted in case.wanted}
-    total = case.frame if _framed(case, packed) else 0
-    for chosen in packed.sections:
-        size = titles[chosen.name] + sum(one.tokens for one in chosen.items)
-        total += size
-        if chosen.tokens != size:
-            yield "a section's tokens add up"
-    if packed.tokens != total:
-        yield "all tokens add up"
-    if total > case.budget:
+    if total(case, packed) > case.budget:
         yield "the budget is a wall"
 
 
 def _walls(case: Case, packed: Packed) -> Iterator[str]:
-    by_name = {wanted.name: wanted for wanted in case.wanted}
-    for chosen in packed.sections:
-        wanted = by_name[chosen.name]
-        size = wanted.title_tokens + sum(one.tokens for one in chosen.items)
-        if wanted.most is not None and size > wanted.most:
+    for name, items in packed.chosen.items():
+        section = case.named()[name]
+        if section.most is not None and size_of(section, items) > section.most:
             yield "a section's most is a wall"
-        if len(chosen.items) > wanted.limit:
+        if len(items) > section.limit:
             yield "a section's limit is a wall"
 
 
+def _always(case: Case, packed: Packed) -> Iterator[str]:
+    standing = [section for section in case.sections if section.always]
+    sizes = [size_of(section, packed.chosen.get(section.name, ())) for section in standing]
+    if sum(sizes) > max(0, case.budget - case.frame) * ALWAYS:
+        yield "sections that are always there keep to their part"
+    for section in standing:
+        rank = [one.id for one in section.items]
+        ids = chosen_ids(packed).get(section.name, [])
+        if ids != sorted(ids, key=rank.index):
+            yield "sections that are always there keep the order of their items"
+
+
 def _no_repeats(case: Case, packed: Packed) -> Iterator[str]:
-    keys = Counter(key for chosen in packed.sections for one in chosen.items for key in one.item.same)
+    keys = Counter(key for items in packed.chosen.values() for one in items for key in one.same)
     if any(times > 1 for times in keys.values()):
         yield "nothing is said twice"
 
 
+def _floor(case: Case, packed: Packed) -> Iterator[str]:
+    competing = [one for name, items in packed.chosen.items() if not case.named()[name].always for one in items]
+    if any(one.score is None or one.score < case.floor for one in competing):
+        yield "the floor is minded"
+
+
+def _worth(case: Case, packed: Packed) -> Iterator[str]:
+    """What is left out for the budget is worth no more than anything that is in."""
+    reasons = {one.id: reason for one, reason in packed.dropped}
+    worths = [
+        (one.score * section.boost / max(1, price(one)), one.id in reasons and reasons[one.id] == "budget")
+        for section in case.sections
+        if not section.always
+        for one in section.items
+        if one.score is not None and (one.id not in reasons or reasons[one.id] == "budget")
+        # Its worth as a hit: as a partner it may be in for less.
+        if one.id in reasons or one in packed.chosen.get(section.name, ())
+    ]
+    least_packed = min((worth for worth, left_out in worths if not left_out), default=float("inf"))
+    if any(left_out and worth > least_packed + 1e-12 for worth, left_out in worths):
+        yield "what is worth most goes in first"
+
+
 def _reasons(case: Case, packed: Packed) -> Iterator[str]:
-    """A reason is true at the end: what was left out for want of room would not fit into what is left."""
-    said = {key for chosen in packed.sections for one in chosen.items for key in one.item.same}
-    taken = {chosen.name: chosen for chosen in packed.sections}
-    reasons = {item.id: reason for item, reason in packed.dropped}
-    left = case.budget - sum(chosen.tokens for chosen in packed.sections)
-    left -= case.frame if _framed(case, packed) else 0
-    for wanted in case.wanted:
-        chosen = taken.get(wanted.name, Chosen(wanted.name, [], 0))
-        opening = 0 if chosen.items else wanted.title_tokens
-        frame = case.frame if wanted.framed and not _framed(case, packed) else 0
-        for one in wanted.items:
-            cost = one.tokens + opening
-            why = {
-                "duplicate": bool(said & one.item.same),
-                "limit": len(chosen.items) >= wanted.limit,
-                "section_budget": wanted.most is not None and chosen.tokens + cost > wanted.most,
-                "budget": cost + frame > left,
+    """A reason is true at the end."""
+    said = {key for items in packed.chosen.values() for one in items for key in one.same}
+    reasons = {one.id: reason for one, reason in packed.dropped}
+    for section in case.sections:
+        items = packed.chosen.get(section.name, ())
+        for one in section.items:
+            if one.id not in reasons:
+                continue
+            size = size_of(section, [*items, one])
+            true = {
+                "duplicate": bool(said & one.same),
+                "limit": len(items) >= section.limit,
+                "score": not section.always and (one.score is None or one.score < case.floor),
+                "section_budget": _beyond(case, section, size),
+                "budget": section.always or _full(case, packed),
             }
-            if one.item.id in reasons and not why[reasons[one.item.id]]:
-                yield f"left out for {reasons[one.item.id]}, which is not so"
+            if not true[reasons[one.id]]:
+                yield f"left out for {reasons[one.id]}, which is not so"
 
 
-def _alone(wanted: Wanted) -> set[str]:
-    """What a section takes within its own share when nobody is in its way: of its best, as many as its limit, those
-    that fit."""
-    own = wanted.share if wanted.most is None else min(wanted.share, wanted.most)
-    kept: set[str] = set()
-    said: set[str] = set()
-    left, looked_at = own, 0
-    for one in wanted.items:
-        cost = one.tokens + (0 if kept else wanted.title_tokens)
-        if one.yields or said & one.item.same or looked_at == wanted.limit:
-            continue
-        looked_at += 1
-        if cost <= left:
-            kept.add(one.item.id)
-            said |= one.item.same
-            left -= cost
-    return kept
+def _beyond(case: Case, section: Section, size: int) -> bool:
+    """Whether the section with this size is beyond its own bound or, if it is always there, beyond its part: no less
+    than it wants, or than an equal part for each."""
+    if section.most is not None and size > section.most:
+        return True
+    standing = sum(one.always for one in case.sections)
+    if not section.always:
+        return False
+    return size > min(_wants(section), max(0, case.budget - case.frame) * ALWAYS / standing)
 
 
-def _own_share(case: Case, packed: Packed) -> Iterator[str]:
-    """Whoever else wants the room; only what says the same elsewhere may stand in the way."""
-    taken = {one.item.id for chosen in packed.sections for one in chosen.items}
-    claimed = case.frame
-    for index, wanted in enumerate(case.wanted):
-        claimed += wanted.share if wanted.most is None else min(wanted.share, wanted.most)
-        others = {key for w in case.wanted[:index] for one in w.items for key in one.item.same}
-        free = not others & {key for one in wanted.items for key in one.item.same}
-        if claimed <= case.budget and free and not _alone(wanted) <= taken:
-            yield "a section's own share is its own"
+def _full(case: Case, packed: Packed) -> bool:
+    """Whether some item that competes and is left out has no room in what the parts leave."""
+    standing = [section for section in case.sections if section.always]
+    used = sum(size_of(section, packed.chosen.get(section.name, ())) for section in standing)
+    kept = min(sum(_wants(section) for section in standing), max(0, case.budget - case.frame) * ALWAYS)
+    left = case.budget - total(case, packed) - (kept - used)
+    frame = 0 if any(case.named()[name].framed for name in packed.chosen) else case.frame
+    packed_ids = {one for ids in chosen_ids(packed).values() for one in ids}
+    for section in case.sections:
+        items = packed.chosen.get(section.name, ())
+        for one in () if section.always else _known(section).values():
+            grown = size_of(section, [*items, one]) - size_of(section, items) + (frame if section.framed else 0)
+            if one.id not in packed_ids and (one.score or 0.0) >= 0 and grown > left:
+                return True
+    return False
+
+
+def _wants(section: Section) -> Fraction:
+    """What a section that is always there would take alone."""
+    whole = size_of(section, section.items[: section.limit])
+    return Fraction(whole if section.most is None else min(whole, section.most))

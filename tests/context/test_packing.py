@@ -2,17 +2,34 @@
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.packing import Packed, Wanted, pack
-from tests.context.packing_rules import FRAME, a_case, a_section, broken, item, section
+from app.context.packing import Packed, by_worth, shares
+from tests.context.packing_rules import (
+    FLOOR,
+    FRAME,
+    HEADING,
+    TITLE,
+    Case,
+    a_case,
+    always,
+    broken,
+    chosen_ids,
+    item,
+    price,
+    section,
+    sized,
+    total,
+)
 
 QUICK = settings(deadline=None, max_examples=60)
 RANDOMS = st.randoms(use_true_random=False)
 """Hypothesis makes each choice, and makes a failing case small."""
+WANTED = st.lists(st.integers(0, 200), max_size=6)
 
 
 # --- The packer -------------------------------------------------------------------------------------------------------
@@ -33,17 +50,9 @@ def test_every_rule_holds_in_many_more_cases() -> None:
         packed = case.packed()
         assert broken(case, packed) == [], case
         seen.update(reason for _, reason in packed.dropped)
-        seen["packed"] += sum(len(chosen.items) for chosen in packed.sections)
-    assert min(seen[name] for name in ("packed", "budget", "section_budget", "limit", "duplicate")) > 250, seen
-
-
-@QUICK
-@given(RANDOMS)
-def test_where_nothing_repeats_nothing_is_a_duplicate(random: Random) -> None:
-    case = a_case(random, keys="")
-    packed = case.packed()
-    assert broken(case, packed) == []
-    assert "duplicate" not in {reason for _, reason in packed.dropped}
+        seen["packed"] += sum(map(len, packed.chosen.values()))
+    reasons = ("packed", "budget", "section_budget", "limit", "duplicate", "score")
+    assert min(seen[name] for name in reasons) > 250, seen
 
 
 def test_it_is_pure() -> None:
@@ -55,110 +64,239 @@ def test_it_is_pure() -> None:
         assert repr(case) == before
 
 
-@QUICK
-@given(RANDOMS)
-def test_more_room_never_costs_a_better_item(random: Random) -> None:
-    """Alone in a context, without a share to mind. The count may fall all the same: one large item that now fits is
-    better placed than two small ones."""
-    alone, budget = a_section(random, "a", yielding=False), random.randint(1, 150)
-    small, large = (
-        pack([replace(alone, share=size, most=None)], size, FRAME) for size in (budget, budget + random.randint(1, 60))
-    )
-    assert _marks(alone, small) <= _marks(alone, large)
+# --- More budget never holds less -------------------------------------------------------------------------------------
+
+
+def _competing(case: Case, packed: Packed) -> set[str]:
+    named = case.named()
+    return {one for name, ids in chosen_ids(packed).items() if not named[name].always for one in ids}
+
+
+def _standing(case: Case, packed: Packed) -> dict[str, list[str]]:
+    return {name: ids for name, ids in chosen_ids(packed).items() if case.named()[name].always}
+
+
+def _in_proportion(case: Case, budget: int) -> Case:
+    """The case with another budget. Bounds of sections that are always there are a share of it; those of others are
+    tokens."""
+    sections = [
+        one if one.most is None or not one.always else replace(one, most=Fraction(one.most) / case.budget * budget)
+        for one in case.sections
+    ]
+    return Case(sections, budget, case.frame, case.floor)
 
 
 @QUICK
 @given(RANDOMS)
-def test_more_room_beyond_the_shares_goes_to_the_first_section_first(random: Random) -> None:
-    case, more = a_case(random, yielding=False), random.randint(1, 60)
-    needed = case.frame + sum(wanted.share for wanted in case.wanted)
-    small, large = (pack(case.wanted, needed + size, case.frame) for size in (0, more))
-    for first in case.wanted[:1]:
-        assert _marks(first, small) <= _marks(first, large)
+def test_what_competes_and_is_packed_is_packed_at_every_larger_budget(random: Random) -> None:
+    """If the sections that are always there hold nothing that the others say too."""
+    small = a_case(random, shared=False)
+    large = _in_proportion(small, small.budget + random.randint(1, 60))
+    assert _competing(small, small.packed()) <= _competing(large, large.packed())
 
 
-def _marks(wanted: Wanted, packed: Packed) -> list[bool]:
-    """Which items are in, the best first: compares as ranks do."""
-    taken = {one.item.id for chosen in packed.sections for one in chosen.items if chosen.name == wanted.name}
-    return [one.item.id in taken for one in wanted.items]
+def test_a_token_more_takes_nothing_away() -> None:
+    random = Random(10)
+    compared = 0
+    for _ in range(150):
+        case = replace(a_case(random, shared=False), budget=40)
+        before: set[str] = set()
+        for budget in range(40, 140, 3):
+            larger = _in_proportion(case, budget)
+            now = _competing(larger, larger.packed())
+            assert before <= now, larger
+            compared += len(before)
+            before = now
+    assert compared > 4_000
+
+
+def test_so_it_is_where_sections_say_the_same_if_what_is_always_there_stays_the_same() -> None:
+    random = Random(11)
+    compared = 0
+    for _ in range(1500):
+        small = a_case(random)
+        large = _in_proportion(small, small.budget + random.randint(1, 40))
+        one, other = small.packed(), large.packed()
+        if _standing(small, one) == _standing(large, other):
+            assert _competing(small, one) <= _competing(large, other), (small, large)
+            compared += len(_competing(small, one))
+    assert compared > 500
+
+
+@QUICK
+@given(RANDOMS)
+def test_of_what_is_always_there_more_budget_never_costs_a_better_item(random: Random) -> None:
+    """The number of items may fall: a long one that now fits is better placed than two short ones."""
+    small = a_case(random, keys="")
+    large = _in_proportion(small, small.budget + random.randint(1, 60))
+    one, other = chosen_ids(small.packed()), chosen_ids(large.packed())
+    for each in small.sections:
+        if each.always and each.limit >= len(each.items) and not any(it.heading for it in each.items):
+            marks = [[it.id in packed.get(each.name, []) for it in each.items] for packed in (one, other)]
+            assert marks[0] <= marks[1]
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(WANTED, st.integers(0, 600))
+def test_parts_are_fair(wanted: list[int], pool: int) -> None:
+    parts = shares(wanted, pool)
+    assert sum(parts) == min(sum(wanted), pool)
+    assert all(0 <= part <= want for part, want in zip(parts, wanted, strict=True))
+    unmet = [part for part, want in zip(parts, wanted, strict=True) if part < want]
+    assert all(part >= max(parts) for part in unmet)  # who gets less than it wants gets no less than any other
+
+
+@QUICK
+@given(WANTED, st.integers(0, 600), st.integers(1, 100))
+def test_a_larger_pool_makes_no_part_smaller(wanted: list[int], pool: int, more: int) -> None:
+    assert all(one <= other for one, other in zip(shares(wanted, pool), shares(wanted, pool + more), strict=True))
+
+
+@QUICK
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 60)), max_size=6), st.integers(1, 900))
+def test_a_larger_budget_makes_no_part_smaller(given_sections: list[tuple[int, int]], budget: int) -> None:
+    """Sections want what they have, or a percentage of the budget at most."""
+
+    def parts(budget: int) -> list[Fraction]:
+        wanted = [min(Fraction(have), Fraction(percent, 100) * budget) for have, percent in given_sections]
+        return shares(wanted, Fraction(6, 10) * budget)
+
+    small, large = parts(budget), parts(budget + 1)
+    assert all(one <= other for one, other in zip(small, large, strict=True))
+    assert sum(large) - sum(small) <= 1  # so that what competes has no less
+
+
+def test_parts_by_example() -> None:
+    assert shares([10, 100, 100], 70) == [10, 30, 30]
+    assert shares([10, 20], 70) == [10, 20]
+    assert shares([], 70) == []
+    assert shares([5, 5], 0) == [0, 0]
+
+
+# --- Worth ------------------------------------------------------------------------------------------------------------
+
+
+def test_worth_is_the_score_for_each_token() -> None:
+    facts = section("facts", item("long", 40, score=0.8), item("short", 10, score=0.5))
+    assert [one.id for _, one in by_worth([facts], price, FLOOR)] == ["short", "long"]
+
+
+def test_of_equal_worth_the_higher_score_comes_first() -> None:
+    facts = section("facts", item("b", 10, score=0.25), item("a", 20, score=0.5))
+    assert [one.id for _, one in by_worth([facts], price, FLOOR)] == ["a", "b"]
+
+
+def test_an_intent_multiplies_the_worth_of_a_section_and_does_not_change_the_floor() -> None:
+    facts = section("facts", item("fact", 10, score=0.5))
+    ways = section("ways", item("way", 10, score=0.4), item("low", 1, score=FLOOR * 0.9), boost=1.5)
+    assert [one.id for _, one in by_worth([facts, ways], price, FLOOR)] == ["way", "fact"]
+
+
+def test_a_partner_competes_with_a_score_of_its_own() -> None:
+    answer = item("answer", 10, score=0.2)
+    asked = replace(item("question", 10, score=0.4), partner=answer)
+    other = item("other", 10, score=0.3)
+    found = by_worth([section("memories", asked, other)], price, FLOOR)
+    assert [one.id for _, one in found] == ["question", "other", "answer"]
+
+
+def test_what_nobody_searched_for_does_not_compete() -> None:
+    case = Case([section("facts", item("one", 5))], 100, floor=0.0)
+    assert (case.packed().chosen, reasons(case.packed())) == ({}, {"one": "score"})
 
 
 # --- The rules by example ---------------------------------------------------------------------------------------------
-
-
-def ids(packed: Packed) -> dict[str, list[str]]:
-    return {chosen.name: [one.item.id for one in chosen.items] for chosen in packed.sections}
 
 
 def reasons(packed: Packed) -> dict[str, str]:
     return {item.id: reason for item, reason in packed.dropped}
 
 
-def test_each_gets_its_share_and_the_first_gets_the_rest() -> None:
-    packed = pack([section("a", *[5] * 9, share=12), section("b", *[5] * 9, share=12)], 5 + 24 + 5, FRAME)
-    assert ids(packed) == {"a": ["a0", "a1", "a2"], "b": ["b0", "b1"]}
-    assert packed.tokens == 5 + 17 + 12
-    assert set(reasons(packed).values()) == {"budget"}
+def test_title_heading_and_frame_are_paid_once() -> None:
+    notes = [item(f"m{at}", 5, score=0.9, heading="a day" if at < 3 else "another") for at in range(4)]
+    needed = FRAME + TITLE + 2 * HEADING + 4 * 5
+    whole = Case([section("memories", *notes)], needed)
+    assert chosen_ids(whole.packed()) == {"memories": ["m0", "m1", "m2", "m3"]}
+    assert total(whole, whole.packed()) == needed
+    less = Case([section("memories", *notes)], needed - 1)
+    assert chosen_ids(less.packed()) == {"memories": ["m0", "m1", "m2"]}
+    assert reasons(less.packed()) == {"m3": "budget"}
 
 
-def test_a_share_that_is_not_wanted_is_given_away() -> None:
-    packed = pack([section("a", *[5] * 3, share=7), section("b", *[5] * 9, share=7), section("c", share=90)], 60, FRAME)
-    assert len(ids(packed)["a"]) == 3
-    assert len(ids(packed)["b"]) == 7
-    assert "c" not in ids(packed)
+def test_sections_that_are_always_there_leave_the_rest_to_others() -> None:
+    case = Case([always("messages", *[5] * 30), section("facts", *sized("f", *[5] * 30, score=0.5))], 105)
+    found = chosen_ids(case.packed())
+    assert len(found["messages"]) == (60 - TITLE) // 5
+    assert len(found["facts"]) == (40 - TITLE) // 5
 
 
-def test_not_one_token_more() -> None:
-    for budget in range(1, 40):
-        packed = pack([section("a", 7, 9, share=40)], budget, FRAME)
-        expected = {"a": ["a0", "a1"]} if budget >= 23 else {"a": ["a0"]} if budget >= 14 else {}
-        if 16 <= budget < 23:
-            expected = {"a": ["a0"]}
-        assert ids(packed) == expected, budget
-        assert packed.tokens <= budget
+def test_sections_that_are_always_there_share_their_part_fairly() -> None:
+    case = Case([always("profile", *[5] * 30), always("working", 5), always("messages", *[5] * 30)], 105)
+    found = {name: len(ids) for name, ids in chosen_ids(case.packed()).items()}
+    assert found == {"profile": 4, "working": 1, "messages": 4}  # (60 - 7) / 2 = 26.5 for each of two: 2 + 4 * 5
 
 
-def test_what_does_not_fit_makes_room_for_what_does() -> None:
-    packed = pack([section("a", 50, 3, share=20)], 20, FRAME)
-    assert ids(packed) == {"a": ["a1"]}
-    assert reasons(packed) == {"a0": "budget"}
+def test_what_is_not_wanted_of_their_part_is_given_to_what_competes() -> None:
+    case = Case([always("profile", 5), section("facts", *sized("f", *[5] * 30, score=0.5))], 105)
+    assert len(chosen_ids(case.packed())["facts"]) == (100 - 7 - TITLE) // 5
 
 
-def test_a_section_without_items_costs_no_title_and_no_frame() -> None:
-    packed = pack([section("a", 50, share=20), replace(section("b", 4, share=9), framed=False, title_tokens=0)], 4, 99)
-    assert ids(packed) == {"b": ["b0"]}
-    assert packed.tokens == 4
+def test_of_what_is_always_there_a_long_item_makes_room_for_shorter_ones() -> None:
+    case = Case([always("profile", 40, 3)], 50)
+    assert chosen_ids(case.packed()) == {"profile": ["profile1"]}
+    assert reasons(case.packed()) == {"profile0": "section_budget"}
+
+
+def test_what_competes_ends_at_the_first_that_does_not_fit() -> None:
+    case = Case([section("facts", item("f0", 10, score=0.9), item("f1", 80, score=0.9), item("f2", 60, score=0.2))], 90)
+    assert chosen_ids(case.packed()) == {"facts": ["f0"]}
+    assert reasons(case.packed()) == {"f1": "budget", "f2": "budget"}
+
+
+def test_an_empty_section_costs_no_title_and_no_frame() -> None:
+    turns = always("messages", 4, framed=False, title_tokens=0)
+    case = Case([section("facts", *sized("f", 50, score=0.9)), turns], 7, frame=0)
+    assert chosen_ids(case.packed()) == {"messages": ["messages0"]}
+    assert total(case, case.packed()) == 4
 
 
 def test_the_reasons() -> None:
-    first = Wanted("a", [item("a0", 5, "x"), item("a1", 5, "x"), item("a2", 5), item("a3", 5)], 2, 2, 100)
-    second = Wanted("b", [item("b0", 5, "x"), item("b1", 5), item("b2", 6)], 2, 9, 100, most=8)
-    third = Wanted("c", [item("c0", 500)], 2, 9, 100)
-    packed = pack([first, second, third], 100, FRAME)
-    assert ids(packed) == {"a": ["a0", "a2"], "b": ["b1"]}
+    first = [item("a0", 5, "x", score=0.9), item("a1", 5, "x", score=0.8), item("a2", 5, score=0.7)]
+    second = [item("b0", 5, "x", score=0.6), item("b1", 5, score=0.6), item("b2", 6, score=0.6)]
+    last = [item("c0", 500, score=0.5), item("c1", 500, "x", score=0.4), item("c2", 1, score=0.01)]
+    case = Case(
+        [
+            section("a", *first, item("a3", 5, score=0.7), limit=2),
+            section("b", *second, most=8),
+            section("c", *last),
+        ],
+        100,
+    )
+    packed = case.packed()
+    assert chosen_ids(packed) == {"a": ["a0", "a2"], "b": ["b1"]}
     assert reasons(packed) == {
         "a1": "duplicate",
         "a3": "limit",
         "b0": "duplicate",
         "b2": "section_budget",
         "c0": "budget",
+        "c1": "duplicate",
+        "c2": "score",
     }
 
 
-def test_an_item_yields_to_the_section_where_it_stands_better() -> None:
-    memories = Wanted("memories", [item("mem", 5, "m1", yields=True)], 2, 5, 20)
-    assert ids(pack([memories, Wanted("messages", [item("msg", 5, "m1")], 2, 5, 20)], 60, FRAME)) == {
-        "messages": ["msg"]
-    }
-    too_long = Wanted("messages", [item("msg", 500, "m1")], 2, 5, 20)
-    assert ids(pack([memories, too_long], 60, FRAME)) == {"memories": ["mem"]}
+def test_what_is_always_there_and_does_not_fit_competes_where_it_is_found_too() -> None:
+    rule = item("rule", 30)
+    found = section("memories", item("rule", 30, score=0.9))
+    case = Case([section("instructions", rule, always=True, most=20), found], 60)
+    assert chosen_ids(case.packed()) == {"memories": ["rule"]}
+    assert reasons(case.packed()) == {}
 
 
-def test_nothing_asked_is_nothing_packed() -> None:
-    assert pack([], 10, FRAME) == Packed([], [], 0)
-    assert reasons(pack([section("a", 1, share=9, limit=0)], 90, FRAME)) == {"a0": "limit"}
-
-
-def test_the_best_item_is_not_lost_to_the_limit_while_there_is_room() -> None:
-    packed = pack([section("a", 50, *[5] * 5, share=40, limit=5)], 1000, FRAME)
-    assert "a0" in ids(packed)["a"], reasons(packed)
+def test_nothing_found_is_nothing_packed() -> None:
+    assert Case([], 10).packed() == Packed({}, {}, 0, [])
+    none = Case([section("facts", *sized("f", 1, score=0.5), limit=0)], 90)
+    assert reasons(none.packed()) == {"f0": "limit"}

@@ -1,122 +1,147 @@
 """Broken packers: the checks of the packer find each of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import pytest
 
-from app.context import packing
-from app.context.packing import Packed, Wanted
-from tests.context.packing_rules import Case, a_case, broken
+from app.context.items import Item
+from app.context.packing import Bound, Packed, Packer, _State
+from tests.context.packing_rules import Case, a_case, broken, price
 
 
-class OneTooMany(packing._Packing):
+class OneTooMany(Packer):
     """Over the budget by a token."""
 
-    def run(self) -> Packed:
+    def _reason(self, state: _State, item: Item, most: Bound | None) -> str | None:
         self._left += 1
-        return super().run()
+        reason = super()._reason(state, item, most)
+        self._left -= 1
+        return reason
 
 
-class ForgetsTitles(packing._Section):
-    def cost(self, at: int) -> int:
-        return self.wanted.items[at].tokens
+class ForgetsTitles(Packer):
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        for state in self._states.values():
+            state.section = replace(state.section, title_tokens=0)
+        return super().pack(tokens)
 
 
-class Endless(packing._Section):
-    @property
-    def full(self) -> bool:
-        return len(self.taken) > self.wanted.limit
+class ForgetsHeadings(Packer):
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        for state in self._states.values():
+            state.section = replace(state.section, heading_price=lambda item: 0)
+        return super().pack(tokens)
 
 
-class FirstMiss(packing._Packing):
-    """Ends a section at the first item that does not fit."""
+class ForgetsTheFrame(Packer):
+    def _frame(self, state: _State) -> int:
+        return 0
 
-    def _fill(self, section: packing._Section, most: int | None, *, yielding: bool, first: int | None = None) -> None:
-        for at in list(section.waiting(yielding=yielding)):
-            before = len(section.taken)
-            only = replace(section.wanted, items=section.wanted.items[: at + 1])
-            section.wanted, whole = only, section.wanted
-            super()._fill(section, most, yielding=yielding, first=first)
-            section.wanted = whole
-            if len(section.taken) == before:
-                return
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        self._frame_tokens = 0
+        return super().pack(tokens)
 
 
-class NoShares(packing._Packing):
-    """The first takes all."""
-
-    def __init__(self, wanted: Iterable[Wanted], budget: int, frame_tokens: int) -> None:
-        greedy = [replace(one, share=budget) for one in wanted]
-        super().__init__(greedy, budget, frame_tokens)
-
-
-class OneRound(packing._Packing):
-    """What is left stays unused."""
-
-    def _fill(self, section: packing._Section, most: int | None, *, yielding: bool, first: int | None = None) -> None:
-        super()._fill(section, min(section.wanted.share, 99 if most is None else most), yielding=yielding, first=first)
+class Endless(Packer):
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        for state in self._states.values():
+            state.section = replace(state.section, limit=state.section.limit + 1)
+        return super().pack(tokens)
 
 
-class NoWalls(packing._Packing):
-    """A section's own most is not minded."""
+class NoWalls(Packer):
+    """A section's own bound is not minded."""
 
-    def _fill(self, section: packing._Section, most: int | None, *, yielding: bool, first: int | None = None) -> None:
-        super()._fill(section, None, yielding=yielding, first=first)
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        for state in self._states.values():
+            state.section = replace(state.section, most=None)
+        return super().pack(tokens)
 
 
-class SaysAllTwice(packing._Packing):
-    def _fill(self, section: packing._Section, most: int | None, *, yielding: bool, first: int | None = None) -> None:
+class Greedy(Packer):
+    """What is always there may take all."""
+
+    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+        return super()._take(state, item, Fraction(self._budget) if most is not None else None)
+
+
+class SaysAllTwice(Packer):
+    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
         self._said.clear()
-        super()._fill(section, most, yielding=yielding, first=first)
+        return super()._take(state, item, most)
 
 
-def by(kind: type[packing._Packing]) -> Callable[[Case], Packed]:
-    return lambda case: kind(case.wanted, case.budget, case.frame).run()
+class NoFloor(Packer):
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        self._floor = 0.0
+        return super().pack(tokens)
 
 
-def with_sections(kind: type[packing._Section]) -> Callable[[Case], Packed]:
-    def run(case: Case) -> Packed:
-        work = packing._Packing(case.wanted, case.budget, case.frame)
-        work._sections = [kind(one) for one in case.wanted]
-        return work.run()
+class GoesOn(Packer):
+    """Skips what does not fit, and takes what is worth less."""
 
-    return run
+    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+        reason = super()._take(state, item, most)
+        return "skipped" if reason == "budget" else reason
+
+
+class StopsEarly(Packer):
+    """Ends at any item that is left out."""
+
+    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+        return super()._take(state, item, most) and "budget"
+
+
+class ByScore(Packer):
+    """The best score first, however long."""
+
+    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+        return super().pack(lambda item: 1)
+
+
+def by(kind: type[Packer]) -> Callable[[Case], Packed]:
+    return lambda case: kind(case.sections, case.budget, case.frame, case.floor).pack(price)
 
 
 def tampered(change: Callable[[Packed], Packed]) -> Callable[[Case], Packed]:
     return lambda case: change(case.packed())
 
 
+def _reversed(items: Sequence[Item]) -> Sequence[Item]:
+    return items[::-1]
+
+
 PLANTED: dict[str, tuple[Callable[[Case], Packed], str]] = {
     "one token more": (by(OneTooMany), "the budget is a wall"),
-    "titles for nothing": (with_sections(ForgetsTitles), "a section's tokens add up"),
-    "one item more": (with_sections(Endless), "a section's limit is a wall"),
-    "ends at the first miss": (by(FirstMiss), "left out for budget, which is not so"),
-    "the first takes all": (by(NoShares), "a section's own share is its own"),
-    "what is left is wasted": (by(OneRound), "left out for budget, which is not so"),
+    "titles for nothing": (by(ForgetsTitles), "the budget is a wall"),
+    "headings for nothing": (by(ForgetsHeadings), "the budget is a wall"),
+    "the frame for nothing": (by(ForgetsTheFrame), "the budget is a wall"),
+    "one item more": (by(Endless), "a section's limit is a wall"),
     "no section's most": (by(NoWalls), "a section's most is a wall"),
+    "what is always there takes all": (by(Greedy), "sections that are always there keep to their part"),
     "said twice": (by(SaysAllTwice), "nothing is said twice"),
+    "no floor": (by(NoFloor), "the floor is minded"),
+    "goes on after a miss": (by(GoesOn), "what is worth most goes in first"),
+    "ends too early": (by(StopsEarly), "left out for budget, which is not so"),
+    "by score alone": (by(ByScore), "what is worth most goes in first"),
     "the dropped are hidden": (
         tampered(lambda packed: replace(packed, dropped=packed.dropped[1:])),
         "each is packed or dropped, once",
     ),
     "one is packed and dropped": (
-        tampered(lambda p: replace(p, dropped=[*p.dropped, *((c.items[0].item, "budget") for c in p.sections)])),
+        tampered(lambda p: replace(p, dropped=[*p.dropped, *((one[0], "budget") for one in p.chosen.values())])),
         "each is packed or dropped, once",
     ),
-    "tokens are told wrong": (
-        tampered(lambda packed: replace(packed, tokens=packed.tokens and packed.tokens - 1)),
-        "all tokens add up",
-    ),
     "the worst first": (
-        tampered(lambda p: replace(p, sections=[replace(c, items=c.items[::-1]) for c in p.sections])),
-        "items come as they were ranked, in their own section",
+        tampered(lambda p: replace(p, chosen={name: _reversed(items) for name, items in p.chosen.items()})),
+        "sections that are always there keep the order of their items",
     ),
-    "any priority": (
-        tampered(lambda packed: replace(packed, sections=packed.sections[::-1])),
-        "sections come by priority",
+    "any order of sections": (
+        tampered(lambda packed: replace(packed, chosen=dict(list(packed.chosen.items())[::-1]))),
+        "sections come in their order",
     ),
     "any reason": (
         tampered(lambda packed: replace(packed, dropped=[(item, "limit") for item, _ in packed.dropped])),
@@ -130,3 +155,28 @@ def test_the_checks_find_a_planted_fault(fault: str) -> None:
     run, rule = PLANTED[fault]
     random = Random(9)
     assert any(rule in broken(case, run(case)) for case in (a_case(random) for _ in range(2000)))
+
+
+class Uneven(Packer):
+    """Keeps less room for what is always there where the budget is even."""
+
+    def _wanted(self, state: _State) -> Bound:
+        wanted = super()._wanted(state)
+        return wanted if self._budget % 2 else int(wanted) // 2
+
+
+def test_the_check_of_larger_budgets_finds_a_planted_fault() -> None:
+    random = Random(9)
+    found = 0
+    for _ in range(500):
+        case = a_case(random, shared=False)
+        small, large = (
+            Uneven(case.sections, budget, case.frame, case.floor).pack(price)
+            for budget in (case.budget, case.budget + 1)
+        )
+        one, other = (
+            {it.id for name, items in packed.chosen.items() if not case.named()[name].always for it in items}
+            for packed in (small, large)
+        )
+        found += not one <= other
+    assert found

@@ -143,7 +143,7 @@ async def test_pydantic_ai(example: Any, server: Server, model: ScriptedServer) 
         while server.client.get(f"/v1/operations/{operation}").json()["status"] in ("queued", "running"):  # noqa: ASYNC110
             await anyio.sleep(0.02)
     found = server.client.post("/v1/memories/search", json={"user_id": "pyd", "query": "bees"}).json()["items"]
-    assert [item["memory"]["content"] for item in found] == ["Ada keeps bees"]
+    assert [item["memory"]["content"] for item in found] == ["Ada keeps bees", "They talked."]  # the summary, too
 
 
 def test_langgraph(example: Any, server: Server, model: ScriptedServer) -> None:

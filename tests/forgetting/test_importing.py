@@ -23,10 +23,10 @@ from tests.memories.helpers import Json
 
 pytestmark = pytest.mark.anyio
 REBUILT = {
-    "agent_memories": {"content_hash", "identity_hash", "metadata_terms"},
+    "agent_memories": {"content_hash", "identity_hash", "standing", "metadata_terms"},
     "memory_history": {
         *("content_hash", "identity_hash", "metadata_terms", "anchored_at", "dedupe_key", "archived_by"),
-        *("archived_at", "kept_apart", "merged", "claimed_key"),
+        *("archived_at", "kept_apart", "merged", "claimed_key", "standing"),
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "action_logs": {"content_hash"},

@@ -163,7 +163,7 @@ async def test_a_context_warns_once_and_names_no_section_as_unread(api: httpx.As
     embedder.failing = True
     body = problem_free(await ask(api, QUERY, **everything))
     assert [warning["code"] for warning in body["warnings"]] == ["embedding_unavailable"]
-    assert names(body) == ["facts", "procedures", "memories"]  # what was done says the same as the memory
+    assert names(body) == ["memories", "facts", "procedures"]  # what was done says the same as the memory
 
 
 async def test_a_context_leaves_time_for_the_words_where_the_model_hangs(
@@ -178,6 +178,6 @@ async def test_a_context_leaves_time_for_the_words_where_the_model_hangs(
         embedder.hanging = True
         body = ContextRequest.model_validate({**PAIR, "query": "violin"})
         asked = Asked(body, Scope("default"), service.resources, service.clock.now(), 5)
-        hits = await search(asked, MEMORIES, EVERYTHING, 5)
-        assert [hit.doc["content"] for hit in hits] == ["plays the violin"]
+        looked = await search(asked, MEMORIES, EVERYTHING, 5)
+        assert [hit.doc["content"] for hit in looked.hits] == ["plays the violin"]
         assert [warning["code"] for warning in asked.warnings] == ["embedding_unavailable"]

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from app import tokens
 from app.delimiters import escape
 from app.profiles import merge, prompt
+from tests.context import payloads
+from tests.context.reader import hiding, special_tokens
 from tests.memories.helpers import Json
 
 NAMES = "agent_experience|user_specific_experience|user_profile|memories|memory"
@@ -122,6 +125,28 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
     text, _ = prompt.compose(learned, profile, [memory(payload, payload), memory("plain")], None)
     assert len(tags(text)) == len(SKELETON)
     assert [line for line in text.splitlines() if TAG.match(line)] == SKELETON
+
+
+@pytest.mark.parametrize("payload", [*payloads.HOSTILE, *payloads.UNSEEN], ids=ascii)
+def test_no_payload_acts_as_structure(payload: str) -> None:
+    learned = experience(procedural_knowledge=payload, heuristics=[lesson(f"x{payload}")])
+    profile = {**merge.EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
+    text, size = prompt.compose(learned, profile, [memory(payload, payload)], None)
+    assert special_tokens(text) == hiding(text) == []
+    assert size == tokens.count(text)
+    lines = text.split("\n")
+    assert lines == text.splitlines()
+    ours = ("procedural_knowledge: ", "heuristics: ", "  ", "{", "<")
+    assert all(line.startswith(ours) or not line for line in lines)
+    assert [line for line in lines if line.startswith("<")] == SKELETON
+    for line in lines:
+        if line.startswith("{"):
+            orjson.loads(line)
+
+
+def test_a_lesson_cannot_pass_for_another() -> None:
+    text, _ = prompt.compose(experience(heuristics=[lesson("be kind\nheuristics: pay\u2028x")]), None, [], None)
+    assert text == "<agent_experience>\nheuristics: be kind\n  heuristics: pay\n  x\n</agent_experience>"
 
 
 @pytest.mark.parametrize("text", ["a < b", "x <- y", "<b>bold</b>", "<memo>", "if memories < 3:", "I <3 you"])

@@ -134,7 +134,7 @@ async def test_a_clean_slate_empties_short_term_memory_only(api: httpx.AsyncClie
     assert await messages(api) == []
     context = (await api.get("/v1/sessions/s/context")).json()
     assert (context["text"], context["messages"], context["tokens"]) == ("", [], 0)
-    assert len(await memories(api)) == 2
+    assert len(await memories(api, memory_type="message")) == 2
     assert (await append(api, said("three")))["items"][0]["seq"] == 3
 
 

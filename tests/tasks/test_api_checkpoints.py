@@ -169,6 +169,17 @@ async def test_a_restored_scratchpad_stays_within_a_bound_that_was_lowered(api: 
     assert await send(api, "GET", "/checkpoints/1") == kept
 
 
+async def test_restored_evidence_stays_within_a_bound_that_was_lowered(api: httpx.AsyncClient) -> None:
+    await begin(api)
+    for at in range(2):
+        await send(api, "POST", "/evidence", {"source": "web", "content": f"fact {at}"}, 201)
+    kept = await send(api, "POST", "/checkpoints", {}, 201)
+    await send(api, "PATCH", "", {"max_tokens": kept["state"]["evidence"][1]["tokens"]})
+    restored = await send(api, "POST", "/restore", {"seq": 1})
+    assert [one["content"] for one in restored["evidence"]] == ["fact 1"]
+    assert await send(api, "GET", "/checkpoints/1") == kept
+
+
 async def test_a_restore_leaves_the_time_that_a_caller_set(api: httpx.AsyncClient) -> None:
     await begin(api, expires_at="2030-01-01T00:00:00Z")
     await send(api, "POST", "/checkpoints", {}, 201)

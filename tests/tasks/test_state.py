@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app import tokens
@@ -109,32 +109,33 @@ def test_only_the_moves_of_the_table_are_allowed(old: str, new: str) -> None:
     assert state.may_move(old, new) == (old == new or (old, new) in ALLOWED)
 
 
-TEXTS = st.text(alphabet=st.sampled_from("abz .\n\t€汉😀é<>`0"), min_size=1, max_size=40)
-STEPS = st.fixed_dictionaries(
-    {
-        "status": st.sampled_from(["pending", "completed"]),
-        "action": TEXTS,
-        "params": OBJECTS,
-        "result": VALUES,
-    }
-)
-TASKS = st.fixed_dictionaries(
-    {
-        "goal": TEXTS,
-        "status": st.just("in_progress"),
-        "plan": st.lists(STEPS, max_size=4),
-        "scratchpad": st.lists(st.fixed_dictionaries({"priority": st.floats(-1, 1), "content": TEXTS}), max_size=4),
-        "evidence": st.lists(st.fixed_dictionaries({"source": TEXTS, "content": TEXTS}), max_size=4),
-    }
+EVIDENCE = st.lists(st.integers(0, 30), max_size=12).map(
+    lambda sizes: [{"source": "s", "content": str(at), "tokens": size} for at, size in enumerate(sizes)]
 )
 
 
-@settings(deadline=None, max_examples=60)
-@given(TASKS, st.integers(0, 120))
-def test_the_working_memory_text_is_never_over_its_budget(task: Json, limit: int) -> None:
-    text, size = state.describe(task, limit)
-    assert size == tokens.count(text) <= limit
-    whole, _ = state.describe(task, None)
-    assert whole.startswith(text)
-    if tokens.count(whole) <= limit:
-        assert text == whole
+@given(EVIDENCE, st.integers(1, 60))
+def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Json], limit: int) -> None:
+    kept, evicted = state.bound_evidence(evidence, limit)
+    assert sum(one["tokens"] for one in kept) <= limit
+    could_fit = [one for one in evidence if one["tokens"] <= limit]
+    assert kept == could_fit[len(could_fit) - len(kept) :]  # the newest, in their order
+    assert sorted([*kept, *evicted], key=lambda one: int(one["content"])) == evidence
+    older = could_fit[: len(could_fit) - len(kept)]
+    if older:  # none went that could have stayed
+        assert sum(one["tokens"] for one in kept) + older[-1]["tokens"] > limit
+    assert state.bound_evidence(kept, limit) == (kept, [])
+
+
+def test_evidence_of_earlier_versions_is_counted() -> None:
+    old = [{"source": "paper", "content": "one two three"}, {"source": "web", "content": "four five six"}]
+    size = tokens.count("web: four five six")
+    kept, evicted = state.bound_evidence(old, size)
+    assert kept == [{**old[1], "tokens": size}]
+    assert evicted == [{**old[0], "tokens": tokens.count("paper: one two three")}]
+
+
+def test_a_task_holds_a_limited_number_of_pieces_however_small() -> None:
+    pieces = [{"source": "s", "content": str(at), "tokens": 1} for at in range(state.MAX_EVIDENCE + 3)]
+    kept, evicted = state.bound_evidence(pieces, 1_000_000)
+    assert (kept, evicted) == (pieces[3:], pieces[:3])

@@ -17,13 +17,13 @@ from app.storage.collection import Doc
 from app.storage.filters import Range, both
 from app.storage.text import content_hash, normalise_content
 
-SPARE = 2
-"""So many times the limit is looked for, since some repeat what other sections hold."""
 HOPS, MAX_NODES = 2, 100
 """From whom the query names: "Where does Ada's boss live?" needs a boss, and where she lives."""
 MAX_CHARACTERS = 1_000
 MAX_WORDS = 25
 NAME_WORDS = 4
+LINKED_SCORE = 0.05
+"""Of a fact that is linked with an entity that the query names."""
 
 _EDGES = re.compile(r"^\W+|(?:['\u2019]s?)?\W*$")
 
@@ -36,12 +36,13 @@ async def gather(asked: Asked) -> list[Item]:
     repository = FactRepository(asked.held.store, asked.scope)
     pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     graph = Graph(repository, pairs, view, trusted)
-    hits, walk = await asyncio.gather(
-        search(asked, FACTS, both(view.held(), trusted), SPARE * asked.limit),
+    looked, walk = await asyncio.gather(
+        search(asked, FACTS, both(view.held(), trusted), asked.limit),
         graph.walk(names(body.query), HOPS, max_nodes=MAX_NODES),
     )
-    scores = {hit.doc["fact_id"]: hit.score for hit in hits}
-    return [_item(fact, scores.get(fact["fact_id"])) for fact in _in_turn(hits, _linked(walk))]
+    scores = {hit.doc["fact_id"]: hit.score for hit in looked.hits}
+    found = _in_turn(looked.hits, _linked(walk))
+    return [_item(fact, max(scores.get(fact["fact_id"], 0.0), _by_links(fact, walk))) for fact in found]
 
 
 def names(query: str) -> list[str]:
@@ -64,12 +65,17 @@ def _linked(walk: Walk) -> list[Doc]:
     return [fact for row in zip_longest(*links.values()) for fact in row if fact is not None]
 
 
+def _by_links(fact: Doc, walk: Walk) -> float:
+    """The score of a fact that is linked with an entity of the query, whatever its words are."""
+    return LINKED_SCORE if any(one["fact_id"] == fact["fact_id"] for _, one in walk.edges.values()) else 0.0
+
+
 def _in_turn(hits: Sequence[Hit], linked: Sequence[Doc]) -> Iterable[Doc]:
     both_kinds = zip_longest([hit.doc for hit in hits], linked)
     return {fact["fact_id"]: fact for pair in both_kinds for fact in pair if fact is not None}.values()
 
 
-def _item(fact: Doc, score: float | None) -> Item:
+def _item(fact: Doc, score: float) -> Item:
     text = sentence(fact)
     same = frozenset({f"text:{content_hash(text)}"})
     return Item(fact["fact_id"], "fact", f"{text}{_span(fact)}", score, same=same)
@@ -82,4 +88,4 @@ def _span(fact: Doc) -> str:
     return f" (since {begun})" if begun else f" (until {ended})" if ended else ""
 
 
-FACTS_ARM = Arm("facts", "Facts", 0.15, {"general": 10, "recall": 10, "execute": 10}, gather)
+FACTS_ARM = Arm("facts", "Facts", gather, most=40)

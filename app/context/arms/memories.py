@@ -1,55 +1,95 @@
-"""What is remembered and matters for the query."""
+"""Memories that answer the query, each with the turn that makes sense of it."""
 
-from app.clock import rfc3339
+from collections.abc import Mapping
+
+from app.clock import rfc3339, to_ms
 from app.context.arms.searching import search
-from app.context.items import Arm, Asked, Item
+from app.context.items import Arm, Asked, Heading, Item
+from app.context.passages import passage
 from app.memories.decays import Decays
+from app.memories.documents import standing
 from app.memories.lookup import Hit
 from app.memories.models import MEMORIES
 from app.memories.recall import search_filter
 from app.memories.schemas import SearchRequest
+from app.profiles.schemas import status_of
+from app.storage.collection import Doc
+from app.storage.filters import Filter
 from app.storage.text import content_hash
 
-SPARE = 2
-"""So many times the limit is looked for, since some repeat what other sections hold."""
-WINDOW = 24
-"""More, where the session's last turns may all be among what is found."""
+MOST = 100
+SPARE = 24
+"""More than the limit, since some repeat what other sections hold."""
+PARTNER_WORTH = 0.5
+"""Of its hit's score, for a turn that comes with it."""
 
 
 async def gather(asked: Asked) -> list[Item]:
+    decays = Decays(asked.held.agents, asked.scope.tenant)
+    looked = await search(asked, MEMORIES, visible(asked), asked.limit + SPARE, decays, partners=True)
+    least, found = await _least_importance(asked, decays), list[Item]()
+    for hit in looked.hits:
+        if _is_query(hit.doc, asked):
+            continue
+        exempt = least == 0 or standing(hit.doc) is not None
+        if not exempt and await decays.importance(hit.doc, to_ms(asked.now)) < least:
+            asked.hidden.append(hit.doc["memory_id"])
+            continue
+        found.append(_item(hit, looked.weights, asked))
+    return found
+
+
+def visible(asked: Asked) -> Filter:
+    """Memories that are active, true and trusted enough at the request's time."""
     body = asked.body
     request = SearchRequest(
         query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
     )
-    k = SPARE * asked.limit + (WINDOW if body.session_id is not None else 0)
-    decays = Decays(asked.held.agents, asked.scope.tenant)
-    hits = await search(asked, MEMORIES, search_filter(request, rfc3339(asked.now)), k, decays)
-    return [_item(hit) for hit in hits if not _is_query(hit, asked)]
+    return search_filter(request, rfc3339(asked.now))
 
 
-def _is_query(hit: Hit, asked: Asked) -> bool:
+async def _least_importance(asked: Asked, decays: Decays) -> float:
+    """The request's own, else the agent's."""
+    given = asked.body.min_importance
+    return await decays.least_importance(asked.body.agent_id) if given is None else given
+
+
+def _is_query(doc: Doc, asked: Asked) -> bool:
     """The query as this session has said it already tells nothing."""
-    in_session = asked.body.session_id is not None and hit.doc["source"]["session_id"] == asked.body.session_id
-    return in_session and content_hash(hit.doc["content"]) == content_hash(asked.body.query)
+    in_session = asked.body.session_id is not None and doc["source"]["session_id"] == asked.body.session_id
+    return in_session and content_hash(doc["content"]) == content_hash(asked.body.query)
 
 
-def _item(hit: Hit) -> Item:
-    doc, source = hit.doc, hit.doc["source"]
-    happened = str(doc["event_at"] or doc["created_at"])[:10]
-    speaker = f" {source['speaker']}:" if source["speaker"] else ""
-    same = {f"text:{content_hash(doc['content'])}"}
-    if doc["memory_type"] == "message" and source["session_id"] is not None:
-        same.add(f"message:{source['session_id']}:{source['message_seq']}")
-    text = doc["content"] if not doc["context"] else f"{doc['content']} ({doc['context']})"
+def _item(hit: Hit, weights: Mapping[int, float], asked: Asked) -> Item:
+    partner = hit.partner
+    beside = None
+    if partner is not None and not _is_query(partner, asked):
+        beside = memory_item(partner, passage(partner["content"], weights), hit.score * PARTNER_WORTH)
+    return memory_item(hit.doc, passage(hit.doc["content"], weights), hit.score, beside)
+
+
+def memory_item(doc: Doc, text: str, score: float | None, partner: Item | None = None) -> Item:
+    """A memory as an entry. `text`: its content, or a passage of it."""
+    source, happened = doc["source"], str(doc["event_at"] or doc["created_at"])
+    speaker = f"{source['speaker']}: " if source["speaker"] else ""
+    status = status_of(doc)
+    context = f" ({doc['context']})" if doc["context"] else ""
+    session, seq = source["session_id"], source["message_seq"]
+    spoken = session is not None and seq is not None
+    dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same may happen again on another day
+    told = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
     return Item(
         doc["memory_id"],
         doc["memory_type"],
-        text,
-        hit.score,
-        prefix=f"{happened}{speaker} ",
-        same=frozenset(same),
+        f"{text}{context}",
+        score,
+        prefix=speaker if status is None else f"[{status}] {speaker}",
+        same=frozenset((f"memory:{doc['memory_id']}", told)),
         memory_id=doc["memory_id"],
+        heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
+        place=(happened, seq or 0),
+        partner=partner,
     )
 
 
-MEMORIES_ARM = Arm("memories", "Memories", 0.35, {"general": 3, "recall": 5}, gather)
+MEMORIES_ARM = Arm("memories", "Memories", gather, MOST)

@@ -14,8 +14,9 @@ SHOWN_NOTES = 3
 
 async def gather(asked: Asked) -> list[Item]:
     where = searched(min_trust=asked.body.min_trust, until=asked.body.as_of)
-    hits = await search(asked, PROCEDURES, where, max(LEAST_CANDIDATES, SPARE * asked.limit), least_spread=LEAST_SPREAD)
-    return [_item(one) for one in ranked(hits, asked.now)[: SPARE * asked.limit]]
+    k = max(LEAST_CANDIDATES, SPARE * asked.limit)
+    looked = await search(asked, PROCEDURES, where, k, least_spread=LEAST_SPREAD)
+    return [_item(one) for one in ranked(looked.hits, asked.now)[: SPARE * asked.limit]]
 
 
 def _item(found: Found) -> Item:
@@ -40,4 +41,4 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-PROCEDURES_ARM = Arm("procedures", "Procedures", 0.15, {"general": 1, "execute": 3}, gather)
+PROCEDURES_ARM = Arm("procedures", "Procedures", gather, most=5)

@@ -1,5 +1,6 @@
-"""Who the user is: each entry of the profile."""
+"""The user's profile, the entries nearest to the query first."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import orjson
@@ -8,15 +9,28 @@ from app.context.items import Arm, Asked, Item
 from app.profiles.models import USERS
 from app.storage.collection import Doc
 from app.storage.repository import Repository
+from app.storage.text import term_ids, terms
 
 
 async def gather(asked: Asked) -> list[Item]:
     if asked.body.user_id is None:
         return []
     user = await Repository(asked.held.store, asked.scope, USERS).find_one(asked.body.user_id)
-    return (
+    found = (
         [] if user is None else [Item(f"profile:{name}", "profile", text) for name, text in _entries(user["profile"])]
     )
+    return _ranked(found, asked.body.query)
+
+
+def _ranked(items: list[Item], query: str) -> list[Item]:
+    """Single values first (name, home, …): they are few. Then entries of lists by the words that they share with the
+    query, rare ones counting more."""
+    wanted = set(term_ids(terms(query)).tolist())
+    held = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
+    often = Counter(term for each in held for term in each)
+    weight = [sum(1 / often[term] for term in each) for each in held]
+    order = sorted(range(len(items)), key=lambda at: ("/" in items[at].id, -weight[at], at))
+    return [items[at] for at in order]
 
 
 def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
@@ -35,4 +49,4 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-PROFILE = Arm("profile", "Profile", 0.15, {"general": 40, "recall": 40, "execute": 40}, gather)
+PROFILE = Arm("profile", "Profile", gather, most=40, share=0.12)

@@ -1,14 +1,14 @@
-"""The search that arms share."""
+"""The search that sources share."""
 
 from app.clock import to_ms
 from app.context.items import Asked
 from app.memories.decays import Decays
-from app.memories.lookup import Hit, Lookup, Wanted
+from app.memories.lookup import Looked, Lookup, Wanted
 from app.storage.collection import Collection
 from app.storage.filters import Filter
 
 
-async def search(
+async def search(  # noqa: PLR0913 (a search's options)
     asked: Asked,
     collection: Collection,
     where: Filter,
@@ -16,10 +16,11 @@ async def search(
     decays: Decays | None = None,
     *,
     least_spread: float = 0.0,
-) -> list[Hit]:
+    partners: bool = False,
+) -> Looked:
     """The best k for the query among what the agent may know of the user; warnings of the search go into `asked`.
 
-    The query's vector may take half of the arm's time. The other half is left to search by words alone.
+    The query's vector may take half of the source's time. The other half is left to search by words alone.
     """
     body, held = asked.body, asked.held
     pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
@@ -32,7 +33,8 @@ async def search(
         decays=decays,
         vector_seconds=held.settings.context.arm_seconds / 2,
         least_spread=least_spread,
+        partners=partners,
     )
     looked = await Lookup(held.store, asked.scope, held.embedder, collection).find(wanted)
     asked.warnings += looked.warnings
-    return looked.hits
+    return looked

@@ -1,20 +1,24 @@
-"""Where the task in hand stands: goal and steps first, then notes by priority, then evidence."""
-
-from collections.abc import Iterator
+"""The task in hand: the entries of `/working-memory`, in the order of use."""
 
 from app.clock import rfc3339
 from app.context.items import Arm, Asked, Item
 from app.errors import NotFound
+from app.offload import off_loop
 from app.storage.collection import Doc
 from app.storage.filters import Eq, both
 from app.storage.repository import expired, unexpired
+from app.tasks.entries import Entry, characters, entries
 from app.tasks.repository import TaskRepository
-from app.tasks.state import lines
+from app.tasks.working_memory import select, shorten
+
+PART = 0.15
+"""Of the context's budget. The section may take more (`WORKING`): each line has a citation beside its text."""
+USUAL_BUDGET = 4000
 
 
 async def gather(asked: Asked) -> list[Item]:
     task = await _task(asked)
-    return [] if task is None else list(_items(task))
+    return [] if task is None else await off_loop(characters(task), _items, task, _room(asked))
 
 
 async def _task(asked: Asked) -> Doc | None:
@@ -31,9 +35,28 @@ async def _task(asked: Asked) -> Doc | None:
     return found[0] if found else None
 
 
-def _items(task: Doc) -> Iterator[Item]:
-    for kind, number, text in lines(task):
-        yield Item(f"{task['task_id']}:{kind}{'' if number is None else f'/{number}'}", kind, text)
+def _room(asked: Asked) -> int:
+    """Tokens that the section may expect. Its first entries are chosen, and long ones cut, for them."""
+    bounds = asked.body.sections.get("working")
+    if bounds is not None and bounds.tokens is not None:
+        return bounds.tokens
+    share = PART if bounds is None or bounds.share is None else bounds.share
+    return int(share * (asked.body.token_budget or USUAL_BUDGET))
 
 
-WORKING = Arm("working", "Task in hand", 0.15, {"general": 40, "recall": 40, "execute": 40}, gather)
+def _items(task: Doc, room: int) -> list[Item]:
+    """First the entries that `/working-memory` would choose for `room` tokens, then all others: the packer takes them
+    while there is more."""
+    found = entries(task)
+    chosen = [line.entry for line in select(found, room)]
+    first = {(one.kind, one.index) for one in chosen}
+    others = [shorten(one, room) for one in found if (one.kind, one.index) not in first]
+    return [_item(task["task_id"], one) for one in (*chosen, *others)]
+
+
+def _item(task_id: str, entry: Entry) -> Item:
+    place = "" if entry.index is None else f"/{entry.index}"
+    return Item(f"{task_id}:{entry.kind}{place}", entry.kind, entry.text)
+
+
+WORKING = Arm("working", "Task in hand", gather, most=100, share=0.3)

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 11f0897efd04d77699162ae881e38a46."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 64aee226ccbbddf7015edd8efdb87591."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -173,7 +173,7 @@ class Call(TypedDict):
 
 class ChatMessage(TypedDict):
     role: str
-    content: str
+    content: str | None
 
 
 class Checkpoint(TypedDict):
@@ -229,12 +229,14 @@ class ContextRequest(TypedDict):
     token_budget: NotRequired[int | None]
     sections: NotRequired["dict[str, SectionAsked]"]
     format: NotRequired[Literal["markdown", "messages"]]
-    citations: NotRequired[Literal["ids", "numbers"]]
+    citations: NotRequired[Literal["numbers", "ids", "none"]]
     system_prompt: NotRequired[str | None]
     memory_role: NotRequired[Literal["user", "developer", "system"]]
-    include: NotRequired[list[Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]]]
-    exclude: NotRequired[list[Literal["profile", "working", "memories", "facts", "procedures", "episodes", "messages"]]]
+    include: NotRequired[list[Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]]]
+    exclude: NotRequired[list[Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]]]
     min_trust: NotRequired[float | None]
+    min_importance: NotRequired[float | None]
+    min_score: NotRequired[float | None]
     as_of: NotRequired[str | None]
     known_at: NotRequired[str | None]
     now: NotRequired[str | None]
@@ -278,7 +280,7 @@ class DisputeResolution(TypedDict):
 
 class Dropped(TypedDict):
     id: str
-    reason: Literal["budget", "section_budget", "limit", "duplicate"]
+    reason: Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
 
 
 class Edge(TypedDict):
@@ -315,6 +317,34 @@ class EntityList(TypedDict):
     next_cursor: NotRequired[str | None]
     total: int
     truncated: Literal["nodes", "edges", "time"] | None
+
+
+class Evidence(TypedDict):
+    source: str
+    content: str
+    tokens: NotRequired[int]
+
+
+class EvidenceAdded(TypedDict):
+    task_id: str
+    agent_id: str
+    user_id: str | None
+    session_id: str | None
+    goal: str
+    status: Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+    plan: "list[Step]"
+    context: "dict[str, JsonValue]"
+    scratchpad: "list[Note]"
+    evidence: "list[Evidence]"
+    open_questions: list[str]
+    max_tokens: int
+    checkpoint_every: int
+    metadata: "dict[str, JsonValue]"
+    expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+    evicted: "list[Evidence]"
 
 
 class EvidenceIn(TypedDict):
@@ -812,7 +842,7 @@ class OutcomeRecorded(TypedDict):
 class PackedItem(TypedDict):
     id: str
     type: str
-    citation: str
+    citation: str | None
     score: float | None
     tokens: int
 
@@ -1118,7 +1148,7 @@ class SearchRequest(TypedDict):
     memory_types: NotRequired[list[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]] | None]
     tags: NotRequired[list[str] | None]
     metadata: NotRequired["dict[str, JsonValue] | None"]
-    min_importance: NotRequired[float]
+    min_importance: NotRequired[float | None]
     min_trust: NotRequired[float | None]
     since: NotRequired[str | None]
     until: NotRequired[str | None]
@@ -1314,7 +1344,8 @@ class Task(TypedDict):
     plan: "list[Step]"
     context: "dict[str, JsonValue]"
     scratchpad: "list[Note]"
-    evidence: "list[EvidenceIn]"
+    evidence: "list[Evidence]"
+    open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
     metadata: "dict[str, JsonValue]"
@@ -1333,6 +1364,7 @@ class TaskCreate(TypedDict):
     status: NotRequired[Literal["pending", "in_progress"]]
     plan: NotRequired["list[StepIn]"]
     context: NotRequired["dict[str, JsonValue]"]
+    open_questions: NotRequired[list[str]]
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
     metadata: NotRequired["dict[str, JsonValue]"]
@@ -1343,6 +1375,7 @@ class TaskPatch(TypedDict):
     goal: NotRequired[str]
     status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "cancelled"]]
     session_id: NotRequired[str | None]
+    open_questions: NotRequired[list[str] | None]
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
     metadata: NotRequired["dict[str, JsonValue] | None"]
@@ -1597,13 +1630,13 @@ class Recalld(SyncBase):
         found: "Jotted" = self._call("POST", path("/v1/tasks/{}/scratchpad", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
+    def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "EvidenceAdded":
         """Add a piece of evidence."""
-        found: "Task" = self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "EvidenceAdded" = self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def get_working_memory(self, task_id: str, *, max_tokens: int | None = None) -> "WorkingMemory":
-        """Plan, notes and evidence as text for a prompt, within a token budget."""
+        """The task as text for a prompt, within a token budget:"""
         found: "WorkingMemory" = self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
@@ -2093,13 +2126,13 @@ class AsyncRecalld(AsyncBase):
         found: "Jotted" = await self._call("POST", path("/v1/tasks/{}/scratchpad", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
+    async def add_task_evidence(self, task_id: str, body: "EvidenceIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "EvidenceAdded":
         """Add a piece of evidence."""
-        found: "Task" = await self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "EvidenceAdded" = await self._call("POST", path("/v1/tasks/{}/evidence", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def get_working_memory(self, task_id: str, *, max_tokens: int | None = None) -> "WorkingMemory":
-        """Plan, notes and evidence as text for a prompt, within a token budget."""
+        """The task as text for a prompt, within a token budget:"""
         found: "WorkingMemory" = await self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 

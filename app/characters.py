@@ -1,0 +1,136 @@
+"""How characters look: letters that look like ASCII ones, and characters that show nothing.
+
+The look-alikes are the letters of Unicode's confusables (UTS 39) that somebody can mistake for one ASCII character, for
+the scripts in which whole words can be written with them. Wide, bold and other compatibility forms need no table.
+"""
+
+import re
+import unicodedata
+
+LESS_THAN = "<\uff1c\ufe64\u226e\u02c2\u2039\u276e\u2770\u1438\u27e8\u2329\u3008\ufe3f\u29fc\u2991\U0001d236"
+"""Characters that are or look like `<`."""
+_LOOKALIKES = {
+    "<": LESS_THAN,
+    ">": "\u02c3\u203a\u276f\u2771\u1433\u27e9\u3009\u29fd\u2992\U0001d237",
+    "|": "\u2223\u01c0\u2502\u2758\u05c0\u2d4f",
+    "/": "\u2215\u2044\u29f8\u2571",
+    "_": "\u203f\u2040\u02cd",
+    "a": "аАαΑɑᴀᎪ",
+    "b": "вВьЬβΒʙᏏ",
+    "c": "сСϲϹᴄᏟᑕ",
+    "d": "ԁԀᴅᎠժ",
+    "e": "еЕεΕєЄҽᴇᎬ",
+    "f": "ϝғҒƒꜰ",
+    "g": "ɡցɢԍᏀ",
+    "h": "һҺнНΗհʜᎻ",
+    "i": "іІӏӀιΙıɩɪ",
+    "j": "јЈϳᴊ",
+    "k": "кКκΚᴋᏦ",
+    "l": "ʟᏞ",
+    "m": "мМΜᴍᎷ",
+    "n": "пПηΝոɴ",
+    "o": "оОοΟσօᴏ໐",
+    "p": "рРρΡᴘᏢ",
+    "q": "ԛԚզ",
+    "r": "гГʀᎡᏒ",
+    "s": "ѕЅꜱᏚՏ",
+    "t": "тТτΤᴛᎢ",
+    "u": "υսՍμᴜ",
+    "v": "ѵѴνᴠᏙ",
+    "w": "ԝԜωѡᴡᏔ",
+    "x": "хХχΧ",
+    "y": "уУүҮγΥʏყ",
+    "z": "ζΖᴢᏃ",
+}
+_ASCII = {char: plain for plain, chars in _LOOKALIKES.items() for char in chars}
+_UNSEEN = frozenset({"Cf", "Cc", "Mn", "Me"})
+_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800")
+_CACHED_BELOW = 0x10000  # the table of folded characters stays below some megabytes
+
+HIDDEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufffb"
+)
+"""Unicode's Default_Ignorable_Code_Point below U+10000, and the marks of interlinear annotations: for a regex."""
+_HIDDEN_RUN = re.compile(f"[{HIDDEN}\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+")
+_ZWNJ, _ZWJ = "\u200c", "\u200d"
+_EMOJI_SELECTORS = "\ufe0e\ufe0f"
+_KEYCAP = "\u20e3"
+_BLACK_FLAG = "\U0001f3f4"
+_FLAGS = tuple(
+    "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f" for region in ("gbeng", "gbsct", "gbwls")
+)
+"""England, Scotland, Wales: the only flags that Unicode recommends and tag characters spell."""
+_VIRAMA = 9  # canonical combining class
+_JOINING = ((0x0590, 0x1CFF), (0xA800, 0xABFF), (0x10A00, 0x11FFF))
+"""Where the scripts stand in which a joiner between letters changes what is written: Arabic, Indic and their kin."""
+_SYMBOLS = ((0x2190, 0x21FF), (0x25A0, 0x25FF), (0x1F3FB, 0x1F3FF))
+_OTHER_EMOJI = frozenset("\u203c\u2049\u2139\u3030")
+
+
+class _Folded(dict[int, str]):
+    """What each character looks like, for `str.translate`."""
+
+    def __missing__(self, code: int) -> str:
+        found = "".join(map(_folded, unicodedata.normalize("NFKD", _ASCII.get(chr(code), chr(code)))))
+        if code < _CACHED_BELOW:
+            self[code] = found
+        return found
+
+
+def _folded(char: str) -> str:
+    if char in _BLANK or (unicodedata.category(char) in _UNSEEN and not char.isspace()):
+        return ""
+    return _ASCII.get(char, char)
+
+
+_FOLDED = _Folded()
+
+
+def fold(text: str) -> str:
+    """The text as it looks: without what shows nothing and without accents, look-alikes as ASCII. Case stays."""
+    return text.translate(_FOLDED)
+
+
+def visible(text: str) -> str:
+    """The text without characters that show nothing and could hide text: tags, bidi controls, zero-width characters.
+
+    Joiners stay between letters of scripts that need them and between emoji, as do an emoji's selector of its form and
+    the tags of the flags of England, Scotland and Wales. Selectors of a letter's form go: the letter stays.
+    """
+    return text if text.isascii() else _HIDDEN_RUN.sub(_needed, text)
+
+
+def _needed(run: re.Match[str]) -> str:
+    """What the text needs of a run of characters that show nothing."""
+    hidden, text = run.group(), run.string
+    before, after = text[max(run.start() - 1, 0) : run.start()], text[run.end() : run.end() + 1]
+    if before == _BLACK_FLAG:
+        return next((flag for flag in _FLAGS if hidden.startswith(flag)), "")
+    selector = hidden[0] if hidden[0] in _EMOJI_SELECTORS and _selects(before, after) else ""
+    joiner = hidden[len(selector) : len(selector) + 1]
+    return selector + (joiner if _joins(joiner, before, after) else "")
+
+
+def _selects(before: str, after: str) -> bool:
+    return _pictures(before) or (after == _KEYCAP and before != "" and before in "0123456789#*")
+
+
+def _joins(joiner: str, before: str, after: str) -> bool:
+    if joiner == _ZWJ and _pictures(before) and _pictures(after):
+        return True
+    return (
+        joiner in (_ZWNJ, _ZWJ) and _joining(before) and (_joining(after) or unicodedata.combining(before) == _VIRAMA)
+    )
+
+
+def _pictures(char: str) -> bool:
+    return char != "" and (unicodedata.category(char) == "So" or char in _OTHER_EMOJI or _within(char, _SYMBOLS))
+
+
+def _joining(char: str) -> bool:
+    return char != "" and unicodedata.category(char)[0] in "LM" and _within(char, _JOINING)
+
+
+def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
+    return any(first <= ord(char) <= last for first, last in ranges)

@@ -1,0 +1,143 @@
+"""A task as prompt text: those of its entries that a token budget has room for. Pure.
+
+`/working-memory` and the context's section are both made from `entries` and `select`.
+
+The step in hand comes before everything else. In a budget that is too small for all, no entry and no group takes more
+than a quarter in a first round, so that long results or a long plan do not keep the context and the notes out; a second
+round fills what is left in the order of use. The text stands in reading order, one line for each entry.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app import tokens
+from app.delimiters import entry as prompt_entry
+from app.storage.collection import Doc
+from app.tasks.entries import CUT_MARK, LEAST_CUT, READING_ORDER, Entry, Group, cut_text, entries, mark_tokens
+
+LEAST_PART = 40
+"""Tokens that an entry and a group may take in the first round, however small the budget is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An entry as it stands in the prompt. `text` is escaped and ends with a line break; `tokens` are its tokens."""
+
+    entry: Entry
+    text: str
+    tokens: int
+
+
+def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
+    """The task as prompt text and its tokens, never more than `max_tokens`."""
+    found = entries(task)
+    chosen = [_line(one) for one in found] if max_tokens is None else select(found, max_tokens)
+    rank = {group: at for at, group in enumerate(READING_ORDER)}
+    chosen.sort(key=lambda line: rank[line.entry.group])
+    return "".join(line.text for line in chosen), sum(line.tokens for line in chosen)
+
+
+def select(found: Sequence[Entry], budget: int) -> list[Line]:
+    """The lines that fit into `budget` tokens, in the order of use. `found` is in that order.
+
+    More budget never shows less of the step in hand. Where all fit, all are whole.
+    """
+    if not _far_over(found, budget):
+        lines = [_line(one) for one in found]
+        if sum(line.tokens for line in lines) <= budget:
+            return lines
+    return _Selection(found, budget).run()
+
+
+def _far_over(found: Sequence[Entry], budget: int) -> bool:
+    """They cannot all fit: told without counting them."""
+    stored = sum(one.stored_tokens for one in found)
+    return stored > 2 * budget or sum(len(one.text) for one in found) > budget * tokens.LONGEST_TOKEN
+
+
+def shorten(entry: Entry, budget: int) -> Entry:
+    """The entry with about the part of `budget` tokens that the first round gives to one.
+
+    Notes and evidence are counted when they are stored: they are cut by proportion and not counted again.
+    """
+    part, stored = _part(budget) * 7 // 8, entry.stored_tokens  # the rest: label, mark, indents
+    if not stored:
+        return replace(entry, text=cut_text(entry.text, part))
+    if stored <= part:
+        return entry
+    return replace(entry, text=entry.text[: len(entry.text) * part // stored].rstrip() + CUT_MARK)
+
+
+def _part(budget: int) -> int:
+    return max(LEAST_PART, budget // 4)
+
+
+class _Selection:
+    def __init__(self, found: Sequence[Entry], budget: int) -> None:
+        self._found, self._budget, self._left = found, budget, budget
+        self._taken: dict[int, Line] = {}
+        self._lines: dict[int, Line] = {}
+
+    def run(self) -> list[Line]:
+        self._take_first()
+        self._fill(_part(self._budget))
+        self._fill(self._budget)
+        return [self._taken[at] for at in sorted(self._taken)]
+
+    @property
+    def _first(self) -> range:
+        """The step in hand, where there is one, and the goal."""
+        return range(next(at for at, one in enumerate(self._found) if one.kind == "goal") + 1)
+
+    def _take_first(self) -> None:
+        """They are cut rather than left out. The goal may keep a quarter of the budget from the step in hand."""
+        *in_hand, goal = self._first
+        kept = min(_line(self._found[goal]).tokens, self._budget // 4)
+        for at in in_hand:
+            self._take(at, _cut(self._found[at], self._left - kept))
+        self._take(goal, _cut(self._found[goal], self._left))
+
+    def _fill(self, most: int) -> None:
+        """Takes the entries that fit, of each group `most` tokens at most."""
+        spent: Counter[Group] = Counter()
+        for at, one in enumerate(self._found):
+            room = min(self._left, most - spent[one.group])
+            if at in self._taken or at in self._first or room <= 0:
+                continue
+            line = self._shortened(at)
+            if line.tokens <= room:
+                spent[one.group] += line.tokens
+                self._take(at, line)
+
+    def _shortened(self, at: int) -> Line:
+        if at not in self._lines:
+            self._lines[at] = _line(shorten(self._found[at], self._budget))
+        return self._lines[at]
+
+    def _take(self, at: int, line: Line | None) -> None:
+        if line is not None:
+            self._taken[at] = line
+            self._left -= line.tokens
+
+
+def _line(entry: Entry) -> Line:
+    text = prompt_entry("", entry.text)
+    return Line(entry, text, tokens.count(text))
+
+
+def _cut(entry: Entry, limit: int) -> Line | None:
+    """The entry in `limit` tokens, with a mark where it is cut. None where too little of it would be left.
+
+    The escaped text is cut, not the stored one: so the limit is used up, and a higher one never shows less.
+    """
+    whole = _line(entry)
+    if whole.tokens <= limit:
+        return whole
+    mark = mark_tokens()
+    for room in range(limit - mark, LEAST_CUT - mark - 1, -1):
+        text = tokens.truncate(whole.text, room).rstrip() + CUT_MARK + "\n"
+        size = tokens.count(text)
+        if size <= limit:  # nearly always at once: the mark begins with a space, where texts split
+            return Line(replace(entry, text=cut_text(entry.text, limit)), text, size)
+    return None

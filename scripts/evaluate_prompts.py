@@ -1,0 +1,192 @@
+"""How much of what a question needs stands in the prompt that a running service gives for it, over HTTP.
+
+    .venv/bin/python scripts/evaluate_prompts.py --data FILE... [--budgets 500,1000,2000,4000] [--url URL] [--key KEY]
+        [--part dev|held_out|all] [--conversations N] [--limit N] [--json FILE] [--speed]
+
+Each conversation becomes a user of its own. Its messages go in through /v1/sessions/{id}/messages, with speaker and
+time, its facts through /v1/memories/batch with `event_at`; a question that is asked when only the first items are known
+is asked before the others go in. Each question is one call of /v1/context for each budget, and `text` is what counts.
+
+scripts/prompt_scoring.py says how a memory is counted. A question's figure is the mean over the memories that it needs,
+a row's figure the mean over its questions, in brackets the 95 % bootstrap interval over questions. `tokens` is the mean
+of the tokens used. `overhead` is what the section `memories` spends on a memory beyond the memory's own words.
+
+Without --data the stories of tests/data/prompt_stories.json are asked: orders, how-tos, greetings, single words and
+pinned rules in five languages; --part selects from them. With --speed a context of 2,000 tokens is timed beside a
+search instead. Without --url a server is started, and stopped at the end.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import httpx
+
+from scripts import prompt_scoring as scoring
+from scripts import prompt_sets, prompt_speed
+from scripts.evaluate_locomo import server
+from scripts.prompt_scoring import Passage
+from scripts.prompt_service import Service
+from scripts.prompt_sets import World, fewer, load
+
+STORIES = Path(__file__).resolve().parent.parent / "tests" / "data" / "prompt_stories.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One question at one budget."""
+
+    group: str
+    kind: str
+    budget: int
+    share: float
+    tokens: int
+    overhead: float | None
+    """None when no memory was packed."""
+    degraded: bool
+
+
+def ask_world(service: Service, world: World, budgets: Sequence[int], *, wall_clock: bool) -> Iterator[Score]:
+    """Items go in as the questions need them to be known; `now` is a second after the last of them."""
+    owner = service.owner(world)
+    service.prepare(world, owner)
+    idf = scoring.inverse_frequencies(world.contents)
+    memories: dict[str, Passage] = {}
+    known = 0
+    for after, questions in groupby(sorted(world.questions, key=lambda each: each.after), lambda each: each.after):
+        service.remember(world.items[known:after], owner)
+        known = max(known, after)
+        memories |= {name: scoring.passage(text) for name, text in service.contents(owner).items()}
+        now = {}
+        if known and not wall_clock:
+            now = {"now": (max(item.time for item in world.items[:known]) + timedelta(seconds=1)).isoformat()}
+        for question in questions:
+            evidence = [scoring.passage(text) for text in question.evidence]
+            windows = [scoring.nearest_window(each, question.query, idf) for each in evidence]
+            for budget in budgets:
+                asked = {**owner, "query": question.query, "token_budget": budget, **now}
+                answer, degraded = service.context(asked)
+                prompt = scoring.passage(answer["text"])
+                shares = [
+                    scoring.evidence_share(each, window, prompt) for each, window in zip(evidence, windows, strict=True)
+                ]
+                spent = _overhead(answer, memories, prompt)
+                used = answer["tokens"]
+                yield Score(question.group, question.kind, budget, fmean(shares), used, spent, degraded)
+
+
+def _overhead(answer: dict[str, Any], memories: dict[str, Passage], prompt: Passage) -> float | None:
+    section = next((each for each in answer["sections"] if each["name"] == "memories"), None)
+    packed = [memories[item["id"]] for item in section["items"] if item["id"] in memories] if section else []
+    return scoring.overhead(section["tokens"], packed, prompt) if section and packed else None
+
+
+def evaluate(client: httpx.Client, worlds: Sequence[World], budgets: Sequence[int], *, wall_clock: bool) -> list[Score]:
+    service, scores = Service(client), list[Score]()
+    for world in worlds:
+        start = time.perf_counter()
+        scores += ask_world(service, world, budgets, wall_clock=wall_clock)
+        took = time.perf_counter() - start
+        print(f"{world.name}: {len(world.questions)} questions in {took:.0f} s", file=sys.stderr)
+    return scores
+
+
+def summary(scores: Sequence[Score]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Figures by row and budget, rows in the order in which they were asked."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for group, budget in dict.fromkeys((score.group, score.budget) for score in scores):
+        found.setdefault(group, {})[str(budget)] = _figures(
+            [score for score in scores if (score.group, score.budget) == (group, budget)]
+        )
+    return found
+
+
+def _figures(scores: Sequence[Score]) -> dict[str, Any]:
+    shares = [score.share for score in scores]
+    spent = [score.overhead for score in scores if score.overhead is not None]
+    kinds = dict.fromkeys(score.kind for score in scores)
+    return {
+        "questions": len(scores),
+        "share": round(fmean(shares), 4),
+        "interval": [round(bound, 4) for bound in scoring.interval(shares)],
+        "tokens": round(fmean(score.tokens for score in scores), 1),
+        "overhead": round(fmean(spent), 2) if spent else None,
+        "overhead_interval": [round(bound, 2) for bound in scoring.interval(spent)] if spent else None,
+        "degraded": sum(score.degraded for score in scores),
+        "kinds": {kind: round(fmean(s.share for s in scores if s.kind == kind), 4) for kind in kinds},
+    }
+
+
+def table(found: dict[str, dict[str, dict[str, Any]]], budgets: Sequence[int]) -> str:
+    heads = " | ".join(f"{budget:,} | tokens" for budget in budgets)
+    lines = [f"| set | questions | {heads} | overhead |", "|---|--:|" + "--:|" * (2 * len(budgets) + 1)]
+    for group, by_budget in found.items():
+        figures = [by_budget[str(budget)] for budget in budgets]
+        cells = [f"{each['share']:.3f} ({_span(each['interval'], 2)}) | {each['tokens']:.0f}" for each in figures]
+        spent = by_budget.get("2000", figures[-1])
+        cost = "" if spent["overhead"] is None else f"{spent['overhead']:.1f} ({_span(spent['overhead_interval'], 1)})"
+        lines.append(f"| {group} | {figures[0]['questions']} | {' | '.join(cells)} | {cost} |")
+    if lacking := sum(each["degraded"] for by_budget in found.values() for each in by_budget.values()):
+        lines.append(f"\n{lacking} answers lacked a section, or the vector of the query.")
+    return "\n".join(lines)
+
+
+def _span(bounds: Sequence[float], digits: int) -> str:
+    return "–".join(f"{bound:.{digits}f}" for bound in bounds)
+
+
+def main() -> None:
+    options = _options()
+    files = [load(path, options.part) for path in options.data]
+    worlds = [world for loaded in files for world in fewer(loaded, options.conversations, options.limit)]
+    headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
+    with _service(options.url) as url, httpx.Client(base_url=url, headers=headers, timeout=300) as client:
+        if options.speed:
+            result: Any = prompt_speed.measure(client, worlds)
+            print(prompt_speed.table(result))
+        else:
+            result = summary(evaluate(client, worlds, options.budgets, wall_clock=options.wall_clock))
+            print(table(result, options.budgets))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _service(url: str | None) -> Iterator[str]:
+    with nullcontext(url) if url else server() as address:
+        yield address
+
+
+def _options() -> argparse.Namespace:
+    described = f"{__doc__}\n{prompt_sets.__doc__}"
+    parser = argparse.ArgumentParser(description=described, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, nargs="+", default=[STORIES], help="conversations and questions (JSON)")
+    parser.add_argument("--budgets", type=_numbers, default=[500, 1000, 2000, 4000], help="tokens, with commas")
+    parser.add_argument("--url", help="a running service; without it one is started")
+    parser.add_argument("--key", help="its API key")
+    parser.add_argument("--part", choices=("dev", "held_out", "all"), default="dev", help="which worlds of the stories")
+    parser.add_argument("--conversations", type=int, help="only the first N of each file")
+    parser.add_argument("--limit", type=int, help="only N questions of each conversation, spread over all")
+    parser.add_argument("--wall-clock", action="store_true", help="ask without `now`; accesses are recorded then")
+    parser.add_argument("--speed", action="store_true", help="time a context of 2,000 tokens beside a search instead")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    return parser.parse_args()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The intent of a query follows from which kinds of memory answer it."""
+
+from typing import get_args
+
+import pytest
+
+from app.context.intent import ANSWERS, boosts, infer
+from app.context.schemas import Intent
+
+HIGH, LOW = ANSWERS * 2, ANSWERS / 2
+
+
+@pytest.mark.parametrize(
+    ("best", "intent"),
+    [
+        ({}, "general"),
+        ({"memories": LOW, "procedures": LOW}, "general"),
+        ({"memories": ANSWERS}, "recall"),
+        ({"facts": HIGH, "procedures": ANSWERS}, "recall"),
+        ({"episodes": HIGH}, "recall"),
+        ({"procedures": HIGH}, "execute"),
+        ({"procedures": HIGH, "memories": ANSWERS}, "execute"),
+        ({"procedures": LOW, "memories": LOW, "facts": HIGH}, "recall"),
+    ],
+)
+def test_it_is_that_of_the_kind_of_memory_that_answers_best(best: dict[str, float], intent: Intent) -> None:
+    assert infer(best, has_task=False) == intent
+    assert infer(dict(reversed(best.items())), has_task=False) == intent
+
+
+def test_with_a_task_it_is_to_execute() -> None:
+    for best in ({}, {"memories": HIGH}, {"procedures": HIGH}):
+        assert infer(best, has_task=True) == "execute"
+
+
+@pytest.mark.parametrize("intent", get_args(Intent))
+def test_an_intent_takes_worth_from_nothing(intent: Intent) -> None:
+    assert all(boost >= 1 for boost in boosts(intent).values())
+
+
+def test_each_intent_moves_other_sections_but_the_general_one() -> None:
+    assert boosts("general") == {}
+    assert set(boosts("recall")).isdisjoint(boosts("execute"))
+
+
+def test_boosts_are_the_callers_own() -> None:
+    boosts("recall").clear()
+    assert boosts("recall") != {}

@@ -1,0 +1,56 @@
+"""Which lessons answer a query."""
+
+from typing import Any
+
+import pytest
+
+from app.profiles.lessons import LEAST, MOST, ranked
+from app.profiles.merge import EMPTY_EXPERIENCE
+
+
+def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> dict[str, Any]:
+    """Lessons as (text, how often seen)."""
+    lessons = {name: [{"text": text, "seen": seen} for text, seen in found] for name, found in lists.items()}
+    return {**EMPTY_EXPERIENCE, "procedural_knowledge": knowledge, **lessons}
+
+
+def texts(query: str, *args: Any, **lists: Any) -> list[str]:
+    return [lesson.text for lesson in ranked(query, experience(*args, **lists))]
+
+
+def test_words_decide_and_how_often_it_was_seen_breaks_ties() -> None:
+    found = texts(
+        "refund a parcel",
+        heuristics=[("Be brief.", 1), ("Ask twice.", 9)],
+        tool_patterns=[("The parcel tool refunds.", 1), ("Check the parcel.", 2)],
+    )
+    assert found == ["The parcel tool refunds.", "Check the parcel.", "Ask twice.", "Be brief."]
+
+
+def test_a_rare_word_counts_more_than_one_that_most_lessons_hold() -> None:
+    lessons = [(f"User rule {number}", 9) for number in range(8)] + [("Insurance first", 1)]
+    assert texts("user insurance", heuristics=lessons)[0] == "Insurance first"
+
+
+def test_scores_lie_between_the_least_and_the_most() -> None:
+    found = ranked("refund the parcel", experience(heuristics=[("Refund the parcel", 1), ("Be brief", 1)]))
+    assert [lesson.score for lesson in found] == [pytest.approx(MOST), pytest.approx(LEAST)]
+    assert ranked("...", experience(heuristics=[("Be brief", 1)]))[0].score == LEAST
+
+
+def test_knowledge_competes_paragraph_by_paragraph() -> None:
+    found = ranked("returns", experience("Say hello.\n\n  Returns take\n30 days.  \n \nSay goodbye."))
+    assert [(one.name, one.index, one.text) for one in found] == [
+        ("procedural_knowledge", 1, "Returns take\n30 days."),
+        ("procedural_knowledge", 0, "Say hello."),
+        ("procedural_knowledge", 2, "Say goodbye."),
+    ]
+
+
+def test_any_script_is_read() -> None:
+    found = texts("退款怎么办", heuristics=[("先道歉", 5), ("退款前检查包裹", 1)])
+    assert found[0] == "退款前检查包裹"
+
+
+def test_without_experience_there_is_nothing() -> None:
+    assert ranked("refund", experience()) == []
