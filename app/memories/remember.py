@@ -96,7 +96,8 @@ class Remember:
         old = await self._known(item)
         if old is not None and body.key is not None and _guarded(old, body):
             revised = old | _revision(body, old, self._now)
-            item.old, item.guard = (old, None) if _equality(revised) == _equality(old) else (None, old)
+            same = identity_hash(revised) == identity_hash(old) and revised["memory_type"] == old["memory_type"]
+            item.old, item.guard = (old, None) if same else (None, old)
         else:
             item.old = old
         return item
@@ -257,7 +258,8 @@ def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
 
 
 def _equality(doc: Doc) -> tuple[Any, ...]:
-    return doc["agent_id"], doc["user_id"], doc["memory_type"], identity_hash(doc)
+    """Of a memory that this request makes: its hash was computed with it."""
+    return doc["agent_id"], doc["user_id"], doc["memory_type"], doc["identity_hash"]
 
 
 def _check_names(bodies: Sequence[MemoryCreate], at: str) -> None:

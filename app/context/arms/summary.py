@@ -1,6 +1,7 @@
 """What the session's last turns no longer show; at a session's start, what the last sessions came to."""
 
 from app.clock import rfc3339
+from app.context.arms.messages import MESSAGES_ARM
 from app.context.items import Arm, Asked, Item
 from app.errors import NotFound
 from app.memories.repository import MemoryRepository
@@ -11,8 +12,6 @@ from app.storage.filters import Eq, Not, both
 from app.storage.repository import expired, unexpired
 from app.storage.text import content_hash
 
-WINDOW = 10
-"""Turns that the section of the last turns shows where the request does not bound it."""
 START = 3
 """Before its third message a session has just begun."""
 CONSIDERED = 20
@@ -56,7 +55,7 @@ def _turns(asked: Asked) -> int:
     if "messages" in asked.body.exclude:
         return 0
     bounds = asked.body.sections.get("messages")
-    return WINDOW if bounds is None or bounds.limit is None else bounds.limit
+    return MESSAGES_ARM.most if bounds is None or bounds.limit is None else bounds.limit
 
 
 async def _last_times(asked: Asked, sessions: SessionRepository) -> list[Item]:
