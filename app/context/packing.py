@@ -144,9 +144,13 @@ class Packer:
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _dropped(self) -> Iterator[tuple[Item, str]]:
+        """Each once: an item of its own before the same turn as another's partner."""
+        seen = set(self._ids)
         for state in self._states.values():
-            for item in state.section.items:
-                if item.id not in self._ids:
+            partners = (item.partner for item in state.section.items if item.partner is not None)
+            for item in (*state.section.items, *partners):
+                if item.id not in seen:
+                    seen.add(item.id)
                     yield item, state.reasons.get(item.id) or self._untried(item)
 
     def _untried(self, item: Item) -> str:

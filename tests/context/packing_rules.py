@@ -139,7 +139,7 @@ def _known(section: Section) -> dict[str, Item]:
 def _once(case: Case, packed: Packed) -> Iterator[str]:
     taken = Counter(one for ids in chosen_ids(packed).values() for one in ids)
     dropped = Counter(one.id for one, _ in packed.dropped)
-    given = {one.id for section in case.sections for one in section.items}
+    given = {one for section in case.sections for one in _known(section)}
     if max((taken + dropped).values(), default=0) > 1 or not given <= (taken + dropped).keys():
         yield "each is packed or dropped, once"
     if not dropped.keys() <= given:
