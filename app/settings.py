@@ -1,5 +1,6 @@
 """Every setting, described once: the CLI's help and the docs are made from this. Read from `RECALLD_…` or `.env`."""
 
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
@@ -52,6 +53,21 @@ class EmbeddingSettings(_Group):
         10, gt=0, le=60, description="How long that server may take for a batch, retries included."
     )
     batch_texts: int = Field(128, ge=1, le=2048, description="Most texts in one request to that server.")
+
+
+class RerankSettings(_Group):
+    seconds: float = Field(
+        0.3, gt=0, le=60, description="How long a search waits for the reranker; then the first order stands."
+    )
+    hits: int = Field(50, ge=2, le=100, description="How many of a search's first hits are reranked.")
+    model: str = Field(
+        "",
+        max_length=200,
+        description="Model to ask a `/rerank` endpoint for, as Jina and Cohere want it; empty: the endpoint is one of "
+        "Text Embeddings Inference.",
+    )
+    api_key: SecretStr = Field(SecretStr(""), description="Key for that endpoint; empty: none is sent.")
+    threads: int = Field(1, ge=1, le=64, description="Threads of a reranker in a folder.")
 
 
 class LLMSettings(_Group):
@@ -148,8 +164,14 @@ class Settings(BaseSettings):
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
     drain_seconds: int = Field(20, ge=1, le=24, description="How long in-flight requests may take after SIGTERM.")
     drain_delay_seconds: float = Field(0.5, ge=0, le=5, description="How long to be not ready before closing the door.")
+    reranker: str = Field(
+        "",
+        description="Second stage of hybrid searches: the folder of an ONNX cross-encoder, or the http(s) address of a "
+        "`/rerank` endpoint; empty: none.",
+    )
     limits: LimitSettings = LimitSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
+    rerank: RerankSettings = RerankSettings()
     llm: LLMSettings = LLMSettings()
     jobs: JobSettings = JobSettings()
     trust: TrustSettings = TrustSettings()
@@ -163,6 +185,13 @@ class Settings(BaseSettings):
         if 0 < len(key.get_secret_value()) < 32:
             raise ValueError("It must have at least 32 characters")
         return key
+
+    @field_validator("reranker")
+    @classmethod
+    def _without_password(cls, reranker: str) -> str:
+        if reranker.startswith(("http://", "https://")) and not re.fullmatch(r"https?://[^\s@]+", reranker):
+            raise ValueError("An address holds neither spaces nor a password: the key is RECALLD_RERANK_API_KEY")
+        return reranker
 
     @property
     def loopback(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypedDict
 from app.clock import Clock
 from app.embedding.embedder import Embedder
 from app.llm.llm import LLM
+from app.retrieval.reranking import SecondStage
 from app.settings import Settings
 from app.storage.collection import Collection, Store
 
@@ -70,6 +71,8 @@ class Resources:
     jobs: JobRunner
     keyless: KeylessAccess
     llm: LLM | None = None
+    second_stage: SecondStage | None = None
+    """Reranks the first hits of callers' hybrid searches. Background work goes without."""
     collections: Sequence[Collection] = ()
     """All that is stored, for what concerns every feature: erasing and exporting a user."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

@@ -60,6 +60,8 @@ from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.models import AGENTS, USERS
 from app.profiles.settings import StoredAgentSettings
+from app.retrieval.reranker_factory import open_reranker, second_stage
+from app.retrieval.reranking import Reranker, RerankerInvalid, SecondStage
 from app.sessions.models import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.state import Resources, State
@@ -120,6 +122,8 @@ class Openers(Protocol):
 
     async def embedder(self, settings: Settings) -> Embedder: ...
 
+    async def reranker(self, settings: Settings) -> Reranker | None: ...
+
     def llm(self, settings: Settings) -> LLM | None: ...
 
     def clock(self) -> Clock: ...
@@ -141,6 +145,12 @@ class RealParts:
             observe_batch=_observe_batch,
             options=Options.of(chosen),
         )
+
+    async def reranker(self, settings: Settings) -> Reranker | None:
+        try:
+            return await open_reranker(settings)
+        except RerankerInvalid as fault:
+            raise StartRefused(str(fault)) from fault
 
     def llm(self, settings: Settings) -> LLM | None:
         return open_llm(settings.llm, _observe_llm)
@@ -220,6 +230,11 @@ async def _warm() -> None:
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
     embedder = await openers.embedder(settings)
     stack.push_async_callback(embedder.close)
+    reranker = await openers.reranker(settings)
+    stage: SecondStage | None = None
+    if reranker is not None:
+        stage = second_stage(reranker, settings)
+        stack.push_async_callback(stage.close)
     clock = openers.clock()
     store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
     llm = openers.llm(settings)
@@ -236,7 +251,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     if settings.jobs.enabled:
         await stack.enter_async_context(_running("jobs", runner.run))
     limiter = RateLimiter(settings.limits.requests_per_second)
-    return Resources(settings, store, embedder, clock, accesses, limiter, agents, runner, keyless, llm, COLLECTIONS)
+    needed = settings, store, embedder, clock, accesses, limiter, agents, runner, keyless
+    return Resources(*needed, llm=llm, second_stage=stage, collections=COLLECTIONS)
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:

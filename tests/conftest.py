@@ -26,6 +26,7 @@ from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
 from app.embedding.opening import load_model
 from app.main import create_app
+from app.retrieval.reranking import Reranker
 from app.settings import ContextSettings, MongodbSettings, Settings
 from app.state import Resources
 from app.storage.collection import Store
@@ -91,11 +92,13 @@ class RememberingModel:
 
 
 class TestParts(RealParts):
-    """Real parts but for the clock; `wrap` may put something around the embedder, `wrap_store` around the store."""
+    """Real parts but for the clock; `wrap` may put something around the embedder, `wrap_store` around the store.
+    `own_reranker` takes the place of the settings' one."""
 
     __test__ = False
     wrap: Callable[[Embedder], Embedder] = staticmethod(lambda embedder: embedder)
     wrap_store: Callable[[Store], Store] = staticmethod(lambda store: store)
+    own_reranker: Reranker | None = None
 
     def __init__(self, model: OnnxModel, clock: TurnedClock) -> None:
         self._model, self._clock = RememberingModel(model), clock
@@ -105,6 +108,9 @@ class TestParts(RealParts):
 
     async def embedder(self, settings: Settings) -> Embedder:
         return self.wrap(BatchingEmbedder(BatchQueue(self._model)))
+
+    async def reranker(self, settings: Settings) -> Reranker | None:
+        return self.own_reranker or await super().reranker(settings)
 
     def clock(self) -> TurnedClock:
         return self._clock

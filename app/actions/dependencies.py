@@ -15,7 +15,7 @@ from app.storage.repository import Repository
 async def action_service(request: Request) -> ActionService:
     held, caller = calling(request)
     actions = Repository(held.store, caller.scope, ACTIONS)
-    lookup = Lookup(held.store, caller.scope, held.embedder, ACTIONS)
+    lookup = Lookup(held.store, caller.scope, held.embedder, ACTIONS, held.second_stage)
     return ActionService(actions, Embeddings(held.embedder), lookup, held.clock, learns=held.llm is not None)
 
 

@@ -1,19 +1,53 @@
 """`recalld doctor`."""
 
+import asyncio
+import time
 from dataclasses import asdict
 
 import typer
 
 from app.cli.output import AsJson, as_json, table
 from app.cli.running import on_store
+from app.retrieval.reranker_factory import open_reranker
+from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
+from app.settings import Settings
+from app.storage.collection import Finding
+
+PROBE_SECONDS = 10.0
+"""A reranker's first answer may take longer than searches wait for one."""
 
 
 def doctor(as_json_: AsJson = False) -> None:
-    """Check the store: the database, every document, and that search agrees with them. Exit code 1 for a fault."""
-    findings = on_store(lambda store: store.check(deep=True), existing=True)
+    """Check the store: the database, every document, and that search agrees with them; and ask the reranker, where one
+    is set, for two harmless words. Exit code 1 for a fault."""
+    findings = [
+        *on_store(lambda store: store.check(deep=True), existing=True),
+        *asyncio.run(_reranker(Settings())),
+    ]
     if as_json_:
         as_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]})
     else:
         table(("check", "", "detail"), [(f.name, "ok" if f.ok else "FAULT", f.detail) for f in findings])
     if not all(f.ok for f in findings):
         raise typer.Exit(1)
+
+
+async def _reranker(settings: Settings) -> list[Finding]:
+    """None where none is set."""
+    try:
+        reranker = await open_reranker(settings)
+    except RerankerInvalid as fault:
+        return [Finding("reranker", ok=False, detail=str(fault))]
+    if reranker is None:
+        return []
+    stage = SecondStage(reranker, seconds=PROBE_SECONDS, hits=2)
+    started = time.perf_counter()
+    try:
+        await stage.scores("word", ["word", "another word"])
+    except RerankingFailed as fault:
+        return [Finding("reranker", ok=False, detail=f"{stage.name}: {fault}")]
+    finally:
+        await stage.close()
+    took, waits = (time.perf_counter() - started) * 1000, settings.rerank.seconds * 1000
+    detail = f"{stage.name}: {took:.0f} ms for two words; searches wait {waits:g} ms"
+    return [Finding("reranker", ok=True, detail=detail)]

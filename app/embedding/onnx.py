@@ -39,10 +39,7 @@ class OnnxModel:
         self._pad = int((tokenizer.padding or {}).get("pad_id", 0))
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()  # done here, to the longest of the batch
-        try:
-            self._session = ort.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise EmbeddingUnavailable(f"{name}: ONNX Runtime cannot load the model: {error}") from error
+        self._session = read_session(name, graph, threads)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self.dim = int(self.encode(["dimension"]).shape[1])
 
@@ -87,17 +84,30 @@ def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> O
 
     The name ends in the hash of the weights: other weights in the same folder are another model.
     """
+    graph, digest, tokenizer = read_folder(folder)
+    full_name = f"{name or folder.resolve().name}:onnx-{digest[:8]}"
+    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, pooling=_pooling(folder))
+
+
+def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
+    """The graph's path, its sha256 and the tokenizer of any ONNX model in a folder. Raises `EmbeddingUnavailable`."""
     graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
     if graph is None or not (folder / "tokenizer.json").is_file():
         raise EmbeddingUnavailable(f"{folder} must hold tokenizer.json and model.onnx or onnx/model.onnx")
     with graph.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return graph, digest, Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises Exception itself
         raise EmbeddingUnavailable(f"{folder}/tokenizer.json cannot be read: {error}") from error
-    full_name = f"{name or folder.resolve().name}:onnx-{digest[:8]}"
-    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, pooling=_pooling(folder))
+
+
+def read_session(name: str, graph: bytes | str, threads: int) -> Any:
+    """ONNX Runtime's session of a graph, its bytes or its path. Raises `EmbeddingUnavailable`."""
+    try:
+        return ort.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise EmbeddingUnavailable(f"{name}: ONNX Runtime cannot load the model: {error}") from error
 
 
 def _options(threads: int) -> Any:

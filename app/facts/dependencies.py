@@ -19,7 +19,7 @@ async def fact_service(request: Request) -> FactService:
 def facts_of(request: Request) -> FactService:
     """Called by the endpoint that asserts: resolving a dependency takes as long as the rules do."""
     held, caller = calling(request)
-    lookup = Lookup(held.store, caller.scope, held.embedder, FACTS)
+    lookup = Lookup(held.store, caller.scope, held.embedder, FACTS, held.second_stage)
     return FactService(FactRepository(held.store, caller.scope), Embeddings(held.embedder), lookup, held.clock)
 
 

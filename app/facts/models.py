@@ -9,6 +9,13 @@ import orjson
 from app.storage.collection import Collection, Searched
 from app.storage.text import normalise_content
 
+
+def sentence(fact: Mapping[str, Any]) -> str:
+    """A fact as it is read, embedded and indexed: `Ada lives in Boston`."""
+    predicate = " ".join(str(fact["predicate"]).replace("_", " ").split())
+    return f"{fact['subject']} {predicate} {fact['object']}"
+
+
 FACTS = Collection(
     name="facts",
     id_field="fact_id",
@@ -47,6 +54,7 @@ FACTS = Collection(
         anchor=("known_from",),
         importance="confidence",
         pinned="known_from",
+        text=sentence,
     ),
     internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
 )
@@ -77,9 +85,3 @@ def key_of(text: str) -> str:
 
 def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
     return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
-
-
-def sentence(fact: Mapping[str, Any]) -> str:
-    """A fact as it is read, embedded and indexed: `Ada lives in Boston`."""
-    predicate = " ".join(str(fact["predicate"]).replace("_", " ").split())
-    return f"{fact['subject']} {predicate} {fact['object']}"

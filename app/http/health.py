@@ -44,6 +44,8 @@ async def readyz(held: InResources) -> Response:
     if not held.embedder.ready:
         raise EmbeddingUnavailable()
     checks = {finding.name: finding.detail for finding in findings}
+    if held.second_stage is not None:  # never a reason not to be ready: the first order stands without it
+        checks["reranker"] = held.second_stage.state
     body = {"status": "ready", "store": held.store.name, "model": held.embedder.name, "checks": checks}
     return Response(orjson.dumps(body), media_type="application/json")
 

@@ -23,7 +23,7 @@ async def memory_service(request: Request) -> MemoryService:
 def recall_of(request: Request) -> Recall:
     """Called by the search endpoint itself: resolving a dependency takes as long as the search."""
     held, caller = calling(request)
-    lookup = Lookup(held.store, caller.scope, held.embedder, MEMORIES)
+    lookup = Lookup(held.store, caller.scope, held.embedder, MEMORIES, held.second_stage)
     return Recall(lookup, caller.scope, Decays(held.agents, caller.scope.tenant), held.accesses, held.clock)
 
 

@@ -17,6 +17,7 @@ from app.memories.query import QueryText, analyse
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
 from app.memories.strength import DEFAULT_DECAY
 from app.metrics.parts import SEARCH_SECONDS
+from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
 from app.storage.collection import Collection, Doc, Store
 from app.storage.derived import Derived
 from app.storage.filters import Filter
@@ -31,6 +32,9 @@ BY_WORDS_ALONE: Doc = {
     "detail": "The embedding model does not answer. This search went by words alone, not by meaning.",
 }
 """The warning of an answer whose search was to be hybrid and had no vector of the query."""
+
+FIRST_ORDER_STANDS = "reranker_unavailable"
+"""Code of the warning of an answer that was to be reranked and was not."""
 
 Mask = Callable[[Columns, Floats], Bools]
 """Of the columns, and of the importance that each document has at the moment."""
@@ -53,6 +57,8 @@ class Wanted:
     """The mask reads cosines, so the vector is needed whatever the mode."""
     vector_seconds: float | None = None
     """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
+    rerank_seconds: float | None = None
+    """A hybrid search waits at most this long for the second stage. None: as long as the settings say."""
     least_spread: float = 0.0
     """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
     partners: bool = False
@@ -82,9 +88,33 @@ class Looked:
         return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
 
 
+@dataclass(slots=True)
+class _Chosen:
+    """Indices of the hits to be, best first."""
+
+    order: list[int]
+    scores: list[int]
+    """For each place the index whose score it has. The second stage changes the order and leaves the scores at their
+    places, so that they stay probabilities that fall from hit to hit."""
+    reranked: Mapping[int, float] = field(default_factory=dict)
+    """The reranker's own score, by index."""
+    seconds: float | None = None
+    """Of the second stage; None where there was none."""
+    warnings: list[Doc] = field(default_factory=list)
+
+
 class Lookup:
-    def __init__(self, store: Store, scope: Scope, embedder: Embedder, collection: Collection) -> None:
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        embedder: Embedder,
+        collection: Collection,
+        second_stage: SecondStage | None = None,
+    ) -> None:
+        """`second_stage` reranks the first hits of hybrid searches."""
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
+        self._second_stage = second_stage
 
     async def find(self, wanted: Wanted) -> Looked:
         """Hits best first, and where the time went.
@@ -96,6 +126,7 @@ class Lookup:
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
         hits: list[Hit] = []
         weights: Mapping[int, float] = {}
+        reranking: float | None = None
         mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
@@ -104,10 +135,14 @@ class Lookup:
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]
             embedded = time.perf_counter()
-            hits, weights = await self._hits(wanted, mode, query, vector, facts)
+            hits, weights, chosen = await self._hits(wanted, mode, query, vector, facts)
+            reranking, warnings = chosen.seconds, [*warnings, *chosen.warnings]
         ended = time.perf_counter()
-        SEARCH_SECONDS.observe(ended - embedded)
-        took = {"embed": embedded - started, "search": ended - embedded, "total": ended - started}
+        searching = ended - embedded - (reranking or 0)
+        SEARCH_SECONDS.observe(searching)
+        took = {"embed": embedded - started, "search": searching, "total": ended - started}
+        if reranking is not None:
+            took["rerank"] = reranking
         return Looked(hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}, mode, warnings, weights)
 
     async def _vector(self, wanted: Wanted, query: QueryText) -> Vectors | None:
@@ -124,19 +159,23 @@ class Lookup:
 
     async def _hits(
         self, wanted: Wanted, mode: Mode, query: QueryText, vector: Vectors | None, facts: ScopeFacts
-    ) -> tuple[list[Hit], Mapping[int, float]]:
+    ) -> tuple[list[Hit], Mapping[int, float], _Chosen]:
         tenant = self._scope.tenant
         asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
         columns = await self._store.search(self._collection, asked)
         decay = DEFAULT_DECAY if wanted.decays is None else await wanted.decays.of_all(facts.agents, columns)
         if wanted.mask is not None:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
-        first = 8 * wanted.k
+        stage = self._second_stage if mode == "hybrid" else None
+        k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
+        first = 8 * k
         ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, first=first, least_spread=wanted.least_spread)
-        best = top(ranked, columns, wanted.k)
-        if len(best) < wanted.k and len(ranked.order) >= first:  # too many of equal content
+        best = top(ranked, columns, k)
+        if len(best) < k and len(ranked.order) >= first:  # too many of equal content
             ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
-            best = top(ranked, columns, wanted.k)
+            best = top(ranked, columns, k)
+        chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
+        best = chosen.order[: wanted.k]
         beside = _partners(columns, best) if wanted.partners else {}
         rows = [*best, *beside.values()]
         found = await self._store.fetch(self._collection, tenant, columns.rows.take(rows)) if rows else []
@@ -146,15 +185,46 @@ class Lookup:
             for index, one in zip(beside, found[len(best) :], strict=True)
             if one is not None and sees(one.doc)
         }
-        scores = as_short(ranked.score.take(best))
+        scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
         hits = [
             Hit(
-                one.doc, one.derived, score, _parts(ranked, index) if wanted.explain else _NO_PARTS, partners.get(index)
+                one.doc,
+                one.derived,
+                score,
+                _parts(ranked, index, chosen.reranked) if wanted.explain else _NO_PARTS,
+                partners.get(index),
             )
             for index, score, one in zip(best, scores, found[: len(best)], strict=True)
             if one is not None and sees(one.doc)
         ]
-        return hits, _weights(columns, query) if wanted.partners else {}
+        return hits, _weights(columns, query) if wanted.partners else {}, chosen
+
+    async def _reranked(self, stage: SecondStage, wanted: Wanted, columns: Columns, best: list[int]) -> _Chosen:
+        """`best` with its first part in the reranker's order. The reranker gets only texts that the caller may see."""
+        started = time.perf_counter()
+        candidates, rest = best[: stage.depth(wanted.k)], best[stage.depth(wanted.k) :]
+        found = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(candidates))
+        seen = [
+            (index, self._collection.spec.text(one.doc))
+            for index, one in zip(candidates, found, strict=True)
+            if one is not None and self._scope.sees(one.doc)
+        ]
+        if len(seen) < 2:
+            return _Chosen(best, best)
+        placed = [index for index, _ in seen]
+        try:
+            scores = await stage.scores(wanted.query, [text for _, text in seen], wanted.rerank_seconds)
+        except RerankingFailed as fault:
+            detail = f"{fault} The hits are in the order of the first stage."
+            warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}
+            return _Chosen(best, best, seconds=time.perf_counter() - started, warnings=[warning])
+        order = [placed[place] for place in best_first(scores)]
+        return _Chosen(
+            [*order, *rest],
+            [*placed, *rest],
+            dict(zip(placed, scores, strict=True)),
+            time.perf_counter() - started,
+        )
 
 
 def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:
@@ -174,9 +244,11 @@ def _weights(columns: Columns, query: QueryText) -> dict[int, float]:
     return dict(zip(query.terms.tolist(), idf.tolist(), strict=True))
 
 
-def _parts(ranked: Ranked, index: int) -> dict[str, float]:
-    names = ranked.parts
-    return dict(zip(names, as_short(np.array([values[index] for values in names.values()], np.float32)), strict=True))
+def _parts(ranked: Ranked, index: int, reranked: Mapping[int, float]) -> dict[str, float]:
+    names: dict[str, float] = {name: values[index] for name, values in ranked.parts.items()}
+    if index in reranked:
+        names["rerank"] = reranked[index]
+    return dict(zip(names, as_short(np.array(list(names.values()), np.float32)), strict=True))
 
 
 def as_short(values: Floats) -> list[float]:

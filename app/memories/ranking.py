@@ -6,7 +6,7 @@ has none of these, so it has weights of its own, fitted on turns of which nothin
 estimate the same thing, the log-odds of being evidence, so that the two kinds can stand in one list.
 Formulas, evaluation and what was dropped: docs/retrieval.md.
 
-A cross-encoder has its place after `rank`: it would reorder the first 60 to 100 of `Ranked.order` by their texts.
+A reranker (`retrieval/reranking.py`) may reorder the first of what `top` gives by their texts.
 """
 
 from dataclasses import dataclass

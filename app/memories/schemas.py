@@ -238,13 +238,17 @@ class Found(Schema):
 class TookMs(Schema):
     embed: float
     search: float
+    rerank: float | None = Field(None, description="Of the second stage; absent where there was none.")
     total: float
 
 
 class SearchWarning(Schema):
     """What an answer goes without."""
 
-    code: str = Field(description="`embedding_unavailable`: the search went by words alone.")
+    code: str = Field(
+        description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
+        "the order of the first stage."
+    )
     detail: str
 
 

@@ -10,6 +10,12 @@ EMBEDDING_BATCH = Histogram(
 )
 EMBEDDING_QUEUE = Gauge("recalld_embedding_queue_texts", "Texts that wait for the model, or are in it")
 SEARCH_SECONDS = Histogram("recalld_search_seconds", "Time of a search without its embedding", buckets=_FAST)
+RERANK_SECONDS = Histogram(
+    "recalld_rerank_seconds",
+    "Time of the second stage of a search, waiting included, by outcome",
+    ["outcome"],
+    buckets=_FAST,
+)
 COMMIT_SECONDS = Histogram("recalld_store_commit_seconds", "Time of one group commit", buckets=_FAST)
 COMMIT_WRITES = Histogram(
     "recalld_store_commit_writes", "Writes in one group", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)

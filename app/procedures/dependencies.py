@@ -15,7 +15,7 @@ from app.procedures.service import ProcedureService
 async def procedure_service(request: Request) -> ProcedureService:
     held, caller = calling(request)
     procedures = ProcedureRepository(held.store, caller.scope)
-    lookup = Lookup(held.store, caller.scope, held.embedder, PROCEDURES)
+    lookup = Lookup(held.store, caller.scope, held.embedder, PROCEDURES, held.second_stage)
     return ProcedureService(procedures, Embeddings(held.embedder), lookup, held.clock)
 
 

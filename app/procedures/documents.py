@@ -7,7 +7,7 @@ from app.ids import new_id
 from app.memories.documents import SOURCE
 from app.memories.embeddings import Passage
 from app.memories.pending import Embeddable
-from app.procedures.models import PROCEDURES
+from app.procedures.models import PROCEDURES, situation
 from app.procedures.ranking import KEPT_OUTCOMES, smoothed
 from app.procedures.schemas import MAX_NOTES
 from app.schemas import same
@@ -77,8 +77,7 @@ def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], l
 
 
 def passage(doc: Doc) -> Passage:
-    """What is found by: when to use it, not how it is done."""
-    return Passage("\n".join([doc["name"], doc["trigger"], *doc["preconditions"]]))
+    return Passage(situation(doc))
 
 
 def needs_new_entry(changed: Doc) -> bool:

@@ -1,10 +1,19 @@
 """Procedures as they are stored: how an agent does things, and how often that worked."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Eq
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
 """Fields that never leave the service."""
+
+
+def situation(procedure: Mapping[str, Any]) -> str:
+    """What a procedure is found by: when to use it, not how it is done."""
+    return "\n".join([procedure["name"], procedure["trigger"], *procedure["preconditions"]])
+
 
 PROCEDURES = Collection(
     name="procedures",
@@ -25,6 +34,7 @@ PROCEDURES = Collection(
         ranges=("success_rate", "trust", "created_at"),
         time=("created_at",),
         anchor=("created_at",),
+        text=situation,
     ),
     internal=INTERNAL,
 )

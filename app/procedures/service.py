@@ -100,7 +100,7 @@ class ProcedureService:
             return asked[-1].hits
 
         found = await best(find, body.top_k, now)
-        took = {name: round(sum(one.took_ms[name] for one in asked), 3) for name in asked[-1].took_ms}
+        took = {name: round(sum(one.took_ms.get(name, 0) for one in asked), 3) for name in asked[-1].took_ms}
         return {"items": [_item(one, explain=body.explain) for one in found], **asked[-1].how(), "took_ms": took}
 
     def _now(self) -> str:

@@ -5,8 +5,9 @@ Documents are plain JSON objects, the same in every engine: they carry `tenant_i
 Writes are data: a service computes a list of changes and `Store.commit` makes all of them or none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -55,6 +56,8 @@ class Searched:
     session: str = "source.session_id"
     ordinal: str = "source.message_seq"
     speaker: str = "source.speaker"
+    text: Callable[[Mapping[str, Any]], str] = itemgetter("content")
+    """What a reranker reads of a document: the text that was embedded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 import apsw
 
 from tests.cli.conftest import Run
+from tests.embedding.scripted import free_port
+from tests.retrieval.fakes import model_folder
 from tests.server import serving
 
 
@@ -56,3 +58,27 @@ def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:
         ended = run(*asked)
         assert (ended.returncode, "There is no store in" in ended.stderr) == (1, True), ended.stderr
     assert not (data / "recalld.db").exists()
+
+
+def test_a_reranker_that_is_set_is_asked(run: Run, tmp_path: Path) -> None:
+    assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
+    assert "reranker" not in run("doctor").stdout
+
+    folder = model_folder(tmp_path / "overlap", "overlap")
+    report = json.loads(run("doctor", "--json", RECALLD_RERANKER=str(folder)).stdout)
+    (finding,) = [one for one in report["findings"] if one["name"] == "reranker"]
+    assert finding["ok"] is True
+    assert finding["detail"].startswith("overlap:onnx-")
+    assert finding["detail"].endswith("searches wait 300 ms")
+
+    for reranker, reason in ((str(tmp_path / "nothing"), "must hold tokenizer.json"), (nobody(), "cannot be reached")):
+        faulty = run("doctor", "--json", RECALLD_RERANKER=reranker)
+        assert faulty.returncode == 1
+        (finding,) = [one for one in json.loads(faulty.stdout)["findings"] if not one["ok"]]
+        assert finding["name"] == "reranker"
+        assert reason in finding["detail"]
+
+
+def nobody() -> str:
+    """An address at which nobody listens."""
+    return f"http://127.0.0.1:{free_port()}/rerank"

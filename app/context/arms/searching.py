@@ -20,7 +20,8 @@ async def search(  # noqa: PLR0913 (a search's options)
 ) -> Looked:
     """The best k for the query among what the agent may know of the user; warnings of the search go into `asked`.
 
-    The query's vector may take half of the source's time. The other half is left to search by words alone.
+    The query's vector may take half of the source's time, and the second stage a quarter, so that a slow one costs
+    quality and not the source.
     """
     body, held = asked.body, asked.held
     pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
@@ -32,9 +33,10 @@ async def search(  # noqa: PLR0913 (a search's options)
         k,
         decays=decays,
         vector_seconds=held.settings.context.arm_seconds / 2,
+        rerank_seconds=held.settings.context.arm_seconds / 4,
         least_spread=least_spread,
         partners=partners,
     )
-    looked = await Lookup(held.store, asked.scope, held.embedder, collection).find(wanted)
+    looked = await Lookup(held.store, asked.scope, held.embedder, collection, held.second_stage).find(wanted)
     asked.warnings += looked.warnings
     return looked

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 64aee226ccbbddf7015edd8efdb87591."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 69f7d8834c76676a237fff7c236058d6."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1385,6 +1385,7 @@ class TaskPatch(TypedDict):
 class TookMs(TypedDict):
     embed: float
     search: float
+    rerank: NotRequired[float | None]
     total: float
 
 

@@ -1,0 +1,122 @@
+"""A `/rerank` endpoint, as Jina, Cohere, vLLM and llama.cpp have it, or as Text Embeddings Inference (TEI) has it.
+
+With a model's name: `{model, query, documents, top_n}` → `{results: [{index, relevance_score}]}`. Cohere refuses fields
+that it does not know, so nothing else is sent. Without one: `{query, texts, truncate}` → `[{index, score}]`, TEI's own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import httpx2
+from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
+
+from app.offload import off_loop
+from app.retrieval.reranking import RerankerInvalid, RerankingFailed
+
+ANSWER_BYTES = 2 << 20
+"""Jina sends the texts back, too: 100 texts of 2,000 characters have room, even escaped."""
+TEI_TEXTS = 32
+"""TEI refuses requests of more texts, unless it was started with another `--max-client-batch-size`."""
+LARGEST_SCORE = 1e30
+
+
+class _Result(BaseModel):
+    index: Annotated[int, Field(strict=True, ge=0)]
+    score: Annotated[
+        float,
+        Field(
+            strict=True,
+            allow_inf_nan=False,
+            ge=-LARGEST_SCORE,
+            le=LARGEST_SCORE,
+            validation_alias=AliasChoices("relevance_score", "score"),
+        ),
+    ]
+
+
+class _Answer(BaseModel):
+    results: list[_Result]
+
+
+_ANSWER: TypeAdapter[_Answer | list[_Result]] = TypeAdapter(_Answer | list[_Result])
+
+
+class HttpReranker:
+    """Nothing of what a server says is passed on, since it may quote the key or somebody's text."""
+
+    at_once = 8
+
+    def __init__(self, url: str, model: str, api_key: str) -> None:
+        """The server is not asked until there is something to rerank. Raises RerankerInvalid."""
+        self._url, self._model = url, model
+        # Uncompressed: a small answer cannot grow large. Redirects would take key and texts to another server.
+        headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
+        try:
+            host = httpx2.URL(url).host
+            self._client = httpx2.AsyncClient(
+                headers=headers,
+                timeout=None,  # the second stage has a deadline for all of it
+                limits=httpx2.Limits(max_connections=2 * self.at_once),
+                follow_redirects=False,
+            )
+        except (httpx2.InvalidURL, UnicodeEncodeError) as fault:
+            raise RerankerInvalid(f"its address or key cannot be sent ({type(fault).__name__})") from None
+        if not host:
+            raise RerankerInvalid("its address names no host")
+        self.name = f"{host} ({model})" if model else host
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        if self._model:
+            body = {"model": self._model, "query": query, "documents": list(texts), "top_n": len(texts)}
+            return await self._scores(body, len(texts))
+        parts = [texts[start : start + TEI_TEXTS] for start in range(0, len(texts), TEI_TEXTS)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._scores({"query": query, "texts": list(part), "truncate": True}, len(part)))
+                    for part in parts
+                ]
+        except* RerankingFailed as faults:
+            raise _first(faults) from None
+        return [score for task in tasks for score in task.result()]
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _scores(self, body: dict[str, Any], count: int) -> list[float]:
+        try:
+            answer = await self._read(body)
+        except httpx2.HTTPError as fault:
+            raise RerankingFailed(f"The reranker cannot be reached, or broke off ({type(fault).__name__}).") from None
+        return await off_loop(len(answer), _scores_of, answer, count)
+
+    async def _read(self, body: dict[str, Any]) -> bytes:
+        """In pieces, so that no answer fills the memory."""
+        read = bytearray()
+        async with self._client.stream("POST", self._url, json=body) as response:
+            if response.status_code != httpx2.codes.OK:
+                raise RerankingFailed(f"The reranker answered {response.status_code}.")
+            async for piece in response.aiter_raw():
+                read += piece
+                if len(read) > ANSWER_BYTES:
+                    raise RerankingFailed(f"The reranker gave an answer of more than {ANSWER_BYTES} bytes.")
+        return bytes(read)
+
+
+def _scores_of(answer: bytes, count: int) -> list[float]:
+    """The score of each text, in the order of the texts."""
+    try:
+        parsed = _ANSWER.validate_json(answer)
+    except ValidationError:
+        raise RerankingFailed("The reranker gave an answer that is not one of /rerank.") from None
+    results = parsed.results if isinstance(parsed, _Answer) else parsed
+    scores = {result.index: result.score for result in results}
+    if len(results) != count or scores.keys() != set(range(count)):
+        raise RerankingFailed(f"The reranker gave {len(results)} scores for {count} texts, or misnumbered them.")
+    return [scores[index] for index in range(count)]
+
+
+def _first(faults: BaseExceptionGroup[RerankingFailed]) -> BaseException:
+    fault = faults.exceptions[0]
+    return _first(fault) if isinstance(fault, BaseExceptionGroup) else fault

@@ -1,0 +1,178 @@
+"""The second stage of a hybrid search: a reranker reads the query beside each of the first hits and orders them anew.
+
+A reranker is optional. Whatever goes wrong with it, a search keeps the order of the first stage and says so.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
+
+from app.embedding.model import clipped
+from app.metrics.parts import RERANK_SECONDS
+
+log = logging.getLogger(__name__)
+
+MAX_CHARS = 2_000
+"""Of the query and of each text. A reranker's model reads 512 tokens of both together, as a rule."""
+MAX_HITS = 100
+"""Most texts of one call, which is the most that a search answers."""
+MAX_WAITING = 32
+"""Most calls that wait for their turn."""
+FAILURES_BEFORE_PAUSE = 3
+MAX_PAUSE_SECONDS = 30.0
+
+
+class RerankingFailed(Exception):
+    """There are no scores. The message is a sentence for callers: it holds no text of theirs and no key."""
+
+    outcome: ClassVar[str] = "failed"
+
+
+class RerankingLate(RerankingFailed):
+    """The deadline passed first."""
+
+    outcome = "late"
+
+
+class RerankingSkipped(RerankingFailed):
+    """The reranker was not asked."""
+
+    outcome = "skipped"
+
+
+class RerankerInvalid(Exception):
+    """The reranker of the settings cannot be used. The message says why."""
+
+
+class Reranker(Protocol):
+    @property
+    def name(self) -> str:
+        """For people; it holds no secret."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """How many calls it works on at the same time."""
+        ...
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """One number for each text: the greater, the better it answers. Stops soon after it was cancelled.
+
+        Raises RerankingFailed.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class SecondStage:
+    """A reranker with a deadline, a bounded waiting line, and a pause after repeated failures.
+
+    The pause keeps searches from waiting one deadline each for a server that is down: after three failures in a row
+    nobody asks for one second, then two, four … 30, until one call succeeds.
+    """
+
+    def __init__(
+        self, reranker: Reranker, *, seconds: float, hits: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`seconds`: the most that a search waits, its turn included. `hits`: how many hits are reranked."""
+        self._reranker, self._seconds, self._hits, self._monotonic = reranker, seconds, hits, monotonic
+        self._turns = asyncio.Semaphore(reranker.at_once)
+        self._waiting = 0
+        self._failures = 0  # in a row
+        self._pause_ends = 0.0
+
+    @property
+    def name(self) -> str:
+        return self._reranker.name
+
+    @property
+    def state(self) -> str:
+        """For /readyz: the reranker's name, and whether it is left alone."""
+        return f"{self.name} (paused after {self._failures} failures)" if self._paused else self.name
+
+    def depth(self, k: int) -> int:
+        """How many hits of a search for `k` are reranked."""
+        return min(max(self._hits, k), MAX_HITS)
+
+    async def scores(self, query: str, texts: Sequence[str], seconds: float | None = None) -> list[float]:
+        """One finite number for each text, the greater the better. `seconds`: less than the setting's, at most.
+
+        Raises RerankingFailed.
+        """
+        started = time.perf_counter()
+        outcome = "failed"
+        try:
+            scores = await self._scores(query, texts, self._seconds if seconds is None else min(seconds, self._seconds))
+            outcome = "reranked"
+        except RerankingFailed as fault:
+            outcome = fault.outcome
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            RERANK_SECONDS.labels(outcome).observe(time.perf_counter() - started)
+        return scores
+
+    async def close(self) -> None:
+        await self._reranker.close()
+
+    @property
+    def _paused(self) -> bool:
+        return self._monotonic() < self._pause_ends
+
+    async def _scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
+        if self._paused:
+            raise RerankingSkipped("The reranker failed several times and is left alone for a while.")
+        if self._turns.locked() and self._waiting >= MAX_WAITING:
+            raise RerankingSkipped("Too many searches wait for the reranker.")
+        try:
+            async with asyncio.timeout(seconds):
+                scores = await self._in_turn(query, texts)
+        except TimeoutError:
+            self._failed("late")
+            raise RerankingLate(f"The reranker did not answer within {seconds:g} s.") from None
+        except RerankingFailed as fault:
+            self._failed(str(fault))
+            raise
+        self._succeeded()
+        return scores
+
+    async def _in_turn(self, query: str, texts: Sequence[str]) -> list[float]:
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            scores = await self._reranker.score(clipped(query, MAX_CHARS), [clipped(text, MAX_CHARS) for text in texts])
+        finally:
+            self._turns.release()
+        if len(scores) != len(texts):
+            raise RerankingFailed(f"The reranker gave {len(scores)} scores for {len(texts)} texts.")
+        if not all(map(math.isfinite, scores)):
+            raise RerankingFailed("The reranker gave a score that is not finite.")
+        return scores
+
+    def _failed(self, reason: str) -> None:
+        if self._paused:  # asked before the pause began
+            return
+        self._failures += 1
+        if self._failures == 1:  # the rest of a row of failures would fill the log
+            log.warning("a search was not reranked", extra={"reason": reason})
+        if (beyond := self._failures - FAILURES_BEFORE_PAUSE) >= 0:
+            self._pause_ends = self._monotonic() + min(2.0 ** min(beyond, 10), MAX_PAUSE_SECONDS)
+
+    def _succeeded(self) -> None:
+        if self._failures:
+            log.info("searches are reranked again", extra={"failures": self._failures})
+        self._failures, self._pause_ends = 0, 0.0
+
+
+def best_first(scores: Sequence[float]) -> list[int]:
+    """Indices by score, descending; equal scores keep their order."""
+    return sorted(range(len(scores)), key=lambda index: -scores[index])
