@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -32,3 +33,16 @@ def to_ms(moment: datetime | str) -> int:
     """Milliseconds since 1970."""
     at = parse_rfc3339(moment) if isinstance(moment, str) else moment
     return (at - _EPOCH) // _MILLISECOND
+
+
+def from_ms(milliseconds: int) -> str:
+    """As `rfc3339`."""
+    return rfc3339(_EPOCH + milliseconds * _MILLISECOND)
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Raises ValueError for what is no IANA time zone."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("must be a time zone's name, such as Europe/Berlin") from None

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from app.clock import rfc3339
+from app.clock import rfc3339, zone_named
 from app.errors import invalid
 from app.ids import IDENTIFIER
 
@@ -50,6 +50,11 @@ def _in_utc(text: str) -> str:
         return rfc3339(datetime.fromisoformat(text.upper()))
     except OverflowError:
         raise ValueError("must lie between the years 1 and 9999 in UTC") from None
+
+
+def _zone_name(name: str) -> str:
+    zone_named(name)
+    return name
 
 
 class NotNull:
@@ -89,6 +94,15 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339 with a zone in; the same moment in UTC with milliseconds out."""
+TimeZone = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64),
+    AfterValidator(_zone_name),
+    Field(
+        description="IANA name: the zone that days begin in, for times in the query. Default: UTC.",
+        examples=["Europe/Berlin"],
+    ),
+]
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$", examples=["user-456"])]
 WHOLE = BeforeValidator(_whole)
 """For integers, strict and with their bounds before it: 50.0 is one, as JSON Schema has it, "50" and true are none."""

@@ -40,7 +40,10 @@ class EmbeddingSettings(_Group):
     batch_tokens: int = Field(2048, ge=64, description="Most tokens in one batch, padding included.")
     query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
     text_chars: int = Field(
-        8192, ge=1, description="Characters of a text that `sentence-transformers:` and `openai:` models are given."
+        8192,
+        ge=1,
+        description="Characters that `sentence-transformers:` and `openai:` models are given at once: a longer text is "
+        "embedded in up to 8 parts.",
     )
     base_url: str = Field(
         "https://api.openai.com/v1",
@@ -130,10 +133,10 @@ class MongodbSettings(_Group):
 class ContextSettings(_Group):
     arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
     min_score: float = Field(
-        0.0005, ge=0, le=1, description="Least score of what competes for a place in a context, unless a request says."
+        0.001, ge=0, le=1, description="Least score of what competes for a place in a context, unless a request says."
     )
     unsure_below: float = Field(
-        0.01, ge=0, le=1, description="A context whose best score is lower says that nothing surely answers the query."
+        0.2, ge=0, le=1, description="A context whose best score is lower says that nothing surely answers the query."
     )
 
 

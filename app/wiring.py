@@ -52,9 +52,10 @@ from app.jobs.runner import Done, Handler, Run, Runner
 from app.jobs.schedule import Schedules, periods
 from app.llm.llm import LLM, open_llm
 from app.memories.access import AccessRecorder
-from app.memories.models import HISTORY, MEMORIES, MOVES, PENDING
+from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
 from app.memories.pending import MEMORY, Embeddable, PendingEmbeddings
 from app.memories.reembed import Reembed
+from app.memories.reindex import Reindex
 from app.metrics import parts
 from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
@@ -80,8 +81,10 @@ COLLECTIONS: tuple[Collection, ...] = (
     MESSAGES,
     MEMORIES,
     HISTORY,
+    FEEDBACK,
     PENDING,
     MOVES,
+    INDEXING,
     TASKS,
     CHECKPOINTS,
     ACTIONS,
@@ -104,6 +107,7 @@ EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
 """All that is found by meaning."""
 
 CAUGHT_UP_AT_ONCE = 256
+REINDEXED_AT_ONCE = 2_000
 WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -267,12 +271,14 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
     pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
     reembed = Reembed(store, embedder, EMBEDDABLE)
+    reindex = Reindex(store, embedder, EMBEDDABLE, clock)
 
     async def embed_pending(run: Run) -> Done:
         if run.payload.get("dry_run"):
             return Done({"pending": await store.count(PENDING, SYSTEM)})
         embedded = await pending.embed_all()
-        return Done({"embedded": embedded + await reembed.catch_up(CAUGHT_UP_AT_ONCE)})
+        embedded += await reembed.catch_up(CAUGHT_UP_AT_ONCE)
+        return Done({"embedded": embedded, "reindexed": await reindex.catch_up(REINDEXED_AT_ONCE)})
 
     async def undo(run: Run) -> Done:
         return await undoing[run.payload["kind"]](run)

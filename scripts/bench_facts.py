@@ -79,6 +79,9 @@ class Still:
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         return np.tile(ONE, (len(texts), 1))
 
+    async def windows(self, texts: Sequence[str]) -> list[list[str]]:
+        return [[text] for text in texts]
+
     async def close(self) -> None:
         pass
 

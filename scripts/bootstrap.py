@@ -39,6 +39,7 @@ def install(root: Path, wanted: str) -> None:
             run(uv, "venv", "--quiet", "--python", sys.executable, venv)
         else:
             run(sys.executable, "-m", "venv", venv)
+            run(python, "-m", "pip", "uninstall", "-qq", "--yes", "setuptools")  # 9 MB that nothing here uses
         (venv / ".abi").write_text(f"{sys.implementation.cache_tag}\n")
     locked = ("--quiet", "--require-hashes", "--no-deps", "-r", locks / f"{wanted}.txt")
     if uv:

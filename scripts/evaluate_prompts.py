@@ -21,10 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
-from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,11 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import httpx
 
 from scripts import prompt_scoring as scoring
-from scripts import prompt_sets, prompt_speed
-from scripts.evaluate_locomo import server
+from scripts import prompt_speed
+from scripts.evaluation import sets
+from scripts.evaluation.measures import interval
+from scripts.evaluation.server import connection
+from scripts.evaluation.service import Service
+from scripts.evaluation.sets import World, answerable, fewer, load
 from scripts.prompt_scoring import Passage
-from scripts.prompt_service import Service
-from scripts.prompt_sets import World, fewer, load
 
 STORIES = Path(__file__).resolve().parent.parent / "tests" / "data" / "prompt_stories.json"
 
@@ -58,20 +57,13 @@ class Score:
 
 
 def ask_world(service: Service, world: World, budgets: Sequence[int], *, wall_clock: bool) -> Iterator[Score]:
-    """Items go in as the questions need them to be known; `now` is a second after the last of them."""
     owner = service.owner(world)
-    service.prepare(world, owner)
     idf = scoring.inverse_frequencies(world.contents)
     memories: dict[str, Passage] = {}
-    known = 0
-    for after, questions in groupby(sorted(world.questions, key=lambda each: each.after), lambda each: each.after):
-        service.remember(world.items[known:after], owner)
-        known = max(known, after)
-        memories |= {name: scoring.passage(text) for name, text in service.contents(owner).items()}
-        now = {}
-        if known and not wall_clock:
-            now = {"now": (max(item.time for item in world.items[:known]) + timedelta(seconds=1)).isoformat()}
-        for question in questions:
+    for step in service.steps(world, owner):
+        memories |= {name: scoring.passage(text) for name, text in step.contents.items()}
+        now = {} if wall_clock else step.now
+        for question in step.questions:
             evidence = [scoring.passage(text) for text in question.evidence]
             windows = [scoring.nearest_window(each, question.query, idf) for each in evidence]
             for budget in budgets:
@@ -119,10 +111,10 @@ def _figures(scores: Sequence[Score]) -> dict[str, Any]:
     return {
         "questions": len(scores),
         "share": round(fmean(shares), 4),
-        "interval": [round(bound, 4) for bound in scoring.interval(shares)],
+        "interval": [round(bound, 4) for bound in interval(shares)],
         "tokens": round(fmean(score.tokens for score in scores), 1),
         "overhead": round(fmean(spent), 2) if spent else None,
-        "overhead_interval": [round(bound, 2) for bound in scoring.interval(spent)] if spent else None,
+        "overhead_interval": [round(bound, 2) for bound in interval(spent)] if spent else None,
         "degraded": sum(score.degraded for score in scores),
         "kinds": {kind: round(fmean(s.share for s in scores if s.kind == kind), 4) for kind in kinds},
     }
@@ -148,10 +140,9 @@ def _span(bounds: Sequence[float], digits: int) -> str:
 
 def main() -> None:
     options = _options()
-    files = [load(path, options.part) for path in options.data]
+    files = [[answerable(world) for world in load(path, options.part)] for path in options.data]
     worlds = [world for loaded in files for world in fewer(loaded, options.conversations, options.limit)]
-    headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
-    with _service(options.url) as url, httpx.Client(base_url=url, headers=headers, timeout=300) as client:
+    with connection(options.url, options.key) as client:
         if options.speed:
             result: Any = prompt_speed.measure(client, worlds)
             print(prompt_speed.table(result))
@@ -162,14 +153,8 @@ def main() -> None:
         options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-@contextmanager
-def _service(url: str | None) -> Iterator[str]:
-    with nullcontext(url) if url else server() as address:
-        yield address
-
-
 def _options() -> argparse.Namespace:
-    described = f"{__doc__}\n{prompt_sets.__doc__}"
+    described = f"{__doc__}\n{sets.__doc__}"
     parser = argparse.ArgumentParser(description=described, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, nargs="+", default=[STORIES], help="conversations and questions (JSON)")
     parser.add_argument("--budgets", type=_numbers, default=[500, 1000, 2000, 4000], help="tokens, with commas")

@@ -1,21 +1,26 @@
-"""Fits the weights of app/memories/ranking.py, and judges them on conversations that they were not fitted on.
+"""Fits the weights of app/memories/ranking.py and the calibration of its score, and judges both on what was left out.
 
-    .venv/bin/python scripts/fit_ranking.py --data FILE [--vectors CACHE.npz]     (wants scikit-learn)
+    .venv/bin/python scripts/fit_ranking.py --fit FILE... [--judge FILE...] [--vectors CACHE.npz] [--folds 5]
     .venv/bin/python scripts/fit_ranking.py --time
 
-Columns, query analysis and features are the service's own code; only the fitting is here. Prints, for each recipe,
-recall@5/10/20, hit@10, session hit@5 and MRR leaving one conversation out, the blend's gain over recipe B with its
-interval, then the weights to paste.
+Columns, query analysis and features are the service's own code; only the fitting is here. `--fit` takes the sets to
+fit on, `--judge` sets that are only judged; scripts/evaluation/sets.py describes the files. Each set of conversations
+is fitted in three forms: as it is, with a part of its turns as plain memories, and as plain memories altogether. A
+conversation of a fitted set is judged by weights that were fitted without the fold that it is in.
+
+Ranking: conditional logit (McFadden 1974) by Newton's method; the evidence of a question shares its weight. Documents
+that no part of the ranking finds near stand for all others like them. Calibration: logistic regression of "the first
+hit is evidence", with questions that nothing answers.
 """
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -23,137 +28,291 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
-from app.memories.features import FEATURES, base_score, bm25, scaled_text
+from app.memories.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
+from app.memories.features import ASKED, base_score, bm25, scaled_text
 from app.memories.query import QueryText
-from app.memories.ranking import Blend, Mode, Weights, rank, top
+from app.memories.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, plain_memories, rank, top
+from app.retrieval.when import when
 from app.storage.search import Columns, Floats
-from scripts.evaluate_locomo import METRICS, Place, figures, load
-from scripts.locomo_cases import Case, Embedder, build_cases, links
+from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, name_id
+from scripts.evaluation.measures import auc, calibration_error
+from scripts.evaluation.sets import World, load
+from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
 
-POOL = 100
-"""Candidates of each question that are fitted on: the first of recipe A."""
-LOOSE_SHARE = 0.15
-"""Share of turns that are made plain facts in the mixed scopes."""
-TURN = 8
-PLAIN = 3
-"""How many of FEATURES, from the first on, are fitted for each kind of memory."""
-DRAWS = 10_000
+Array = NDArray[np.float64]
 
-Figures: TypeAlias = tuple[float, ...]
-
-
-def fit(cases: Sequence[Case], count: int) -> Blend:
-    """Weights for the first `count` features: fitted on standardised ones, the standardisation folded in."""
-    first = [np.argsort(-case.base, kind="stable")[:POOL] for case in cases]
-    values = np.concatenate([case.known[:count, at].T for case, at in zip(cases, first, strict=True)]).astype(float)
-    wanted = np.concatenate([case.is_evidence[at] for case, at in zip(cases, first, strict=True)])
-    mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-9
-    model = LogisticRegression(max_iter=1000).fit((values - mean) / spread, wanted)
-    weights = model.coef_[0] / spread
-    return Blend(*(round(float(each), 2) for each in (model.intercept_[0] - weights @ mean, *weights)))
-
-
-def fit_weights(cases: Sequence[Case], plain: Sequence[Case], without: int | None = None) -> Weights:
-    return Weights(
-        turn=fit([case for case in cases if case.fold != without], TURN),
-        plain=fit([case for case in plain if case.fold != without], PLAIN),
-    )
-
-
-def judge(case: Case, score: Floats, among: NDArray[np.bool_] | None = None) -> Figures | None:
-    """Figures of one question, for the evidence `among` these documents; None when there is none."""
-    turns = case.scope.conversation.turns
-    at = np.flatnonzero(case.is_evidence if among is None else case.is_evidence & among)
-    if not at.size:
-        return None
-    order: list[Place] = [turns[i].place for i in np.argsort(-score, kind="stable").tolist()]
-    return figures(order, frozenset(turns[i].place for i in at.tolist()))
-
-
-def blended(case: Case, weights: Weights) -> Floats:
-    return rank(case.columns, case.query, "hybrid", int(case.columns.time.max()), weights).score
-
-
-def _ranks(score: Floats) -> Floats:
-    ranks = np.empty(len(score), np.float32)
-    ranks[np.argsort(-score, kind="stable")] = np.arange(1, len(score) + 1)
-    return ranks
-
-
-def _rrf(case: Case) -> Floats:
-    score: Floats = np.reciprocal(60 + _ranks(case.columns.cosine)) + np.reciprocal(60 + _ranks(_own_text(case)))
-    return score
-
-
-def _own_text(case: Case) -> Floats:
-    alone = np.full(len(case.columns.rows), -1)
-    return bm25(replace(case.columns, previous=alone, following=alone))
-
-
-def _text_mode(case: Case) -> Floats:
-    return bm25(case.columns) * (case.columns.hits > 0).any(axis=0)
-
-
-def _weighted(case: Case) -> Floats:
-    text = _own_text(case)
-    score: Floats = (case.known[0] + text / max(float(text.max()), 1e-6)) / 2
-    return score
-
-
-B = "B: A + 0.1 for the named speaker"
-RECIPES: dict[str, Callable[[Case], Floats]] = {
-    "vector, raw query": lambda case: case.raw,
-    "vector, names stripped (mode vector)": lambda case: case.columns.cosine,
-    "BM25, own terms": _own_text,
-    "BM25, with neighbours' terms": lambda case: bm25(case.columns),
-    "the same, own hit required (mode text)": _text_mode,
-    "RRF (k 60)": _rrf,
-    "weighted 0.5 / 0.5": _weighted,
-    "A: weighted, with neighbours": lambda case: case.base,
-    B: lambda case: case.base + 0.1 * case.known[FEATURES.index("speaker")],
+LIKELY, NEAR, OTHERS = 80, 40, 40
+"""Documents of a question that are fitted on: the first by base score, the first by cosine, and a random part of the
+rest that stands for all of it."""
+RIDGE_RANKING, RIDGE_CALIBRATION = 10.0, 0.1
+"""Penalty on squared standardised weights."""
+QUESTIONS = 1000
+"""Each set weighs as much as so many questions, times its own weight."""
+ECHO, TIMED = "echo", "time"
+QUESTION_REPEATS = "question_repeats"
+FEATURES_OF = {
+    "person": (*FITTED, QUESTION_REPEATS),
+    "assistant": tuple(name for name in FITTED if name not in {"speaker", "repeats"}),
+    "plain": ("vector_scaled", "vector_rank", "coverage", "session"),
 }
+"""An assistant without a name is no speaker that a query names, and says so much that it repeats hardly anything.
+With `text_scaled` beside `coverage` and `session`, which hold the same, the weights of plain memories cancel out."""
 
 
-def report(name: str, found: Sequence[Figures | None]) -> None:
-    means = np.mean([each for each in found if each is not None], axis=0)
-    print(f"| {name} | " + " | ".join(f"{mean:.3f}" for mean in means) + " |")
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of a set and what it weighs in fitting the ranking and the calibration."""
+
+    name: str
+    worlds: Sequence[World]
+    ranking: float
+    calibration: float
 
 
-def report_gain(better: Sequence[Figures | None], base: Sequence[Figures | None]) -> None:
-    """Mean difference and its 95 % interval: percentiles of a paired bootstrap over questions."""
-    difference = np.array([np.subtract(a, b) for a, b in zip(better, base, strict=True) if a and b])
-    drawn = np.random.default_rng(0).integers(len(difference), size=(DRAWS, len(difference)))
-    low, high = np.percentile(difference[drawn].mean(axis=1), (2.5, 97.5), axis=0)
-    rows = zip(difference.mean(axis=0), low, high, strict=True)
-    print("| **C − B** | " + " | ".join(f"{mean:+.3f} ({a:+.3f} … {b:+.3f})" for mean, a, b in rows) + " |")
+def forms(worlds: Sequence[World]) -> Iterator[Form]:
+    name = worlds[0].questions[0].group
+    if name.startswith(ECHO):
+        asked = [world for world in worlds if world.questions[0].kind != "answers"]  # there the bot holds the answer
+        yield Form(name, asked, 0.15, 0.5)
+    elif name.startswith(TIMED):
+        yield Form(name, worlds, 0.3, 0.4)
+    elif any(item.session is not None for world in worlds for item in world.items):
+        yield Form(name, worlds, 1.3 if any(i.name for w in worlds for i in w.items) else 1.0, 1.0)
+        yield Form(f"{name}, in part plain", [mixed(world) for world in worlds], 0.3, 0.0)
+        yield Form(f"{name}, plain", [as_plain(world) for world in worlds], 0.4, 0.3)
+    else:
+        own = name == "plain facts"
+        yield Form(name, worlds, 1.0 if own else 0.5, 1.0 if own else 0.02)
+        if own:
+            yield Form("small scopes", [one for world in worlds for one in small(world)], 0.0, 0.5)
 
 
-def evaluate(data: Path, embed: Embedder) -> None:
-    conversations = load(data)
-    cases = build_cases(conversations, embed, 0.0)
-    plain = build_cases(conversations, embed, 1.0)
-    mixed = build_cases(conversations, embed, LOOSE_SHARE)
-    every = fit_weights(cases, plain)
-    held_out = [fit_weights(cases, plain, without=fold) for fold in range(len(conversations))]
+# --- Ranking ----------------------------------------------------------------------------------------------------------
 
-    def fitted(case: Case) -> Floats:
-        return blended(case, held_out[case.fold])
+TERMS = (
+    *((kind, name) for kind, names in FEATURES_OF.items() for name in names),
+    ("assistant", "base"),
+    ("plain", "base"),
+    *(("foreign", name) for name in ("vector_scaled", "text_scaled", "vector_rank")),
+    ("when", ""),
+)
 
-    print("| recipe | " + " | ".join(METRICS) + " |\n|---|" + "--:|" * len(METRICS))
-    for name, recipe in RECIPES.items():
-        report(name, [judge(case, recipe(case)) for case in cases])
-    by_blend = [judge(case, fitted(case)) for case in cases]
-    report("**C: fitted (mode hybrid)**", by_blend)
-    report_gain(by_blend, [judge(case, RECIPES[B](case)) for case in cases])
-    report("C, not held out", [judge(case, blended(case, every)) for case in cases])
-    report("every turn a plain fact, weighted", [judge(case, _weighted(case)) for case in plain])
-    report("every turn a plain fact, C", [judge(case, fitted(case)) for case in plain])
-    for name, recipe in (("weighted", _weighted), ("B", RECIPES[B]), ("C", fitted)):
-        report(f"mixed, its plain facts, {name}", [judge(case, recipe(case), case.scope.loose) for case in mixed])
-        report(f"mixed, its turns, {name}", [judge(case, recipe(case), ~case.scope.loose) for case in mixed])
-    print(f"\nturn={every.turn}\nplain={every.plain}")
+
+def design(case: Case, rows: NDArray[np.int64]) -> Floats:
+    """(rows, TERMS)"""
+    columns = case.columns
+    plain = plain_memories(columns)[rows]
+    assistant = (columns.flags & SAID_BY_ASSISTANT != 0) & (columns.speaker == name_id("assistant"))
+    assistant = assistant[rows] * (1 - plain)
+    kind = {"person": 1 - plain - assistant, "assistant": assistant, "plain": plain}
+    values = {name: case.known[at][rows] for at, name in enumerate(FITTED)}
+    values[QUESTION_REPEATS] = values["repeats"] * (columns.flags[rows] & IS_QUESTION != 0)
+    ones = np.ones(len(rows), np.float32)
+    made = []
+    for group, name in TERMS:
+        if group == "when":
+            made.append(ones * 0 if case.interval is None else when(columns.time[rows], case.interval))
+        elif group == "foreign":
+            made.append(values[name] * case.query.foreign)
+        else:
+            made.append(kind[group] * values.get(name, ones))
+    return np.stack(made, axis=1).astype(np.float32)
+
+
+def candidates(case: Case) -> tuple[NDArray[np.int64], Floats]:
+    """Documents to fit on, and how many each stands for."""
+    n = len(case.evidence)
+    if n <= LIKELY + OTHERS:
+        return np.arange(n), np.ones(n, np.float32)
+    first = np.argpartition(-case.base, LIKELY)[:LIKELY]
+    near = np.argpartition(-case.columns.cosine, NEAR)[:NEAR]
+    chosen = np.union1d(np.union1d(first, near), np.flatnonzero(case.evidence))
+    rest = np.setdiff1d(np.arange(n), chosen)
+    if len(rest) <= OTHERS:
+        return np.arange(n), np.ones(n, np.float32)
+    some = np.random.default_rng(0).choice(rest, OTHERS, replace=False)
+    stand_for = np.concatenate((np.ones(len(chosen)), np.full(OTHERS, len(rest) / OTHERS)))
+    return np.concatenate((chosen, some)), stand_for.astype(np.float32)
+
+
+class RankingData:
+    """Candidates of all questions that have an answer, one after the other."""
+
+    def __init__(self, cases: Sequence[Case], weights: Mapping[str, float]) -> None:
+        used = [c for c in cases if weights.get(c.group) and c.evidence.any() and not c.evidence.all()]
+        count = Counter(case.group for case in used)
+        picked = [candidates(case) for case in used]
+        values = np.concatenate([design(case, rows) for case, (rows, _) in zip(used, picked, strict=True)])
+        self._spread = values.std(axis=0) + 1e-6
+        self._values = (values / self._spread).astype(np.float64)
+        shares = [case.evidence[rows] / case.evidence[rows].sum() for case, (rows, _) in zip(used, picked, strict=True)]
+        self._target = np.concatenate(shares).astype(np.float32)
+        self._offset = np.log(np.concatenate([stand_for for _, stand_for in picked]))
+        self._sizes = np.array([len(rows) for rows, _ in picked])
+        self._weight = np.array([QUESTIONS * weights[c.group] / count[c.group] for c in used], np.float32)
+        self.fold = np.array([case.fold for case in used])
+
+    def fit(self, without: int | None = None) -> Array:
+        """Weights of TERMS."""
+        kept = self.fold != (-1 if without is None else without)
+        of_row = np.repeat(kept, self._sizes)
+        values, target, offset = self._values[of_row], self._target[of_row], self._offset[of_row]
+        sizes, weight = self._sizes[kept], self._weight[kept]
+        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        case = np.repeat(np.arange(len(sizes)), sizes)
+        found = np.zeros(values.shape[1])
+        for _ in range(50):
+            odds = values @ found + offset
+            odds -= np.maximum.reduceat(odds, starts)[case]
+            part = np.exp(odds)
+            part /= np.add.reduceat(part, starts)[case]
+            gradient = values.T @ (weight[case] * (part - target)) + RIDGE_RANKING * found
+            means = np.add.reduceat(values * part[:, np.newaxis], starts, axis=0)
+            curve = (values * (weight[case] * part)[:, np.newaxis]).T @ values
+            curve = curve - (means * weight[:, np.newaxis]).T @ means + RIDGE_RANKING * np.eye(len(found))
+            step = np.linalg.solve(curve.astype(np.float64), gradient.astype(np.float64))
+            size = float(np.abs(step).max())
+            found -= step * min(1.0, 2.0 / size)
+            if size < 1e-3:
+                break
+        return np.asarray(found / self._spread, np.float64)
+
+
+def weights_of(found: Array) -> Weights:
+    by_group: dict[str, dict[str, float]] = {}
+    for (group, name), value in zip(TERMS, found.tolist(), strict=True):
+        by_group.setdefault(group, {})[name] = round(value, 2)
+    by_group.pop("when")
+    foreign = Foreign(**by_group.pop("foreign"))
+    blends = {group: Blend(**values) for group, values in by_group.items()}
+    return Weights(blends["person"], blends["assistant"], blends["plain"], foreign, importance=0.0, recency=0.0)
+
+
+def odds_of(case: Case, weights: Weights) -> Floats:
+    known = case.known
+    odds = log_odds(case.columns, case.query, known[: len(ASKED)], known[len(ASKED) :], weights)
+    return odds if case.interval is None else odds + np.float32(weights.when) * when(case.columns.time, case.interval)
+
+
+# --- Calibration ------------------------------------------------------------------------------------------------------
+
+
+def shows(case: Case, odds: Floats) -> tuple[Array, Array, Array]:
+    """(rows, fields of `Terms` after `base`), which rows are evidence, and their weights: the first hit, the next ones,
+    and every fifth down to the sixtieth."""
+    order = np.argsort(-odds, kind="stable")
+    rows = np.concatenate((order[:10], order[10:60:5]))
+    weight = np.where(np.arange(len(rows)) == 0, 1.0, np.where(np.arange(len(rows)) < 10, 0.1, 0.5))
+    shares, _ = log_shares(case.columns, odds, plain_memories(case.columns))
+    share = shares[rows].astype(np.float64)
+    of_query = np.broadcast_to(describe(case.columns, case.query, case.known[: len(ASKED)]), (len(rows), 4))
+    values = np.column_stack((np.maximum(share, KNEE), np.minimum(share - KNEE, 0), of_query))
+    return values, case.evidence[rows].astype(np.float64), weight
+
+
+def fit_terms(pairs: Sequence[tuple[Case, Floats]], weights: Mapping[str, float]) -> Terms:
+    count = Counter(case.group for case, _ in pairs)
+    shown = [shows(case, odds) for case, odds in pairs]
+    values = np.concatenate([each for each, _, _ in shown])
+    right = np.concatenate([each for _, each, _ in shown])
+    of_case = (QUESTIONS * weights[case.group] / count[case.group] for case, _ in pairs)
+    weight = np.concatenate([each * whole for whole, (_, _, each) in zip(of_case, shown, strict=True)])
+    mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-6
+    scaled = np.hstack(((values - mean) / spread, np.ones((len(values), 1))))
+    found, ridge = np.zeros(scaled.shape[1]), np.diag([RIDGE_CALIBRATION] * values.shape[1] + [1e-6])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(scaled @ found, -30, 30)))
+        gradient = scaled.T @ (weight * (p - right)) + ridge @ found
+        curve = (scaled * (weight * p * (1 - p) + 1e-9)[:, np.newaxis]).T @ scaled + ridge
+        step = np.linalg.solve(curve, gradient)
+        found -= step
+        if float(np.abs(step).max()) < 1e-6:
+            break
+    each = found[:-1] / spread
+    return Terms(*(round(float(value), 3) for value in (found[-1] - each @ mean, *each)))
+
+
+def fit_calibration(
+    cases: Sequence[Case], odds: Sequence[Floats], weights: Mapping[str, float], without: int | None = None
+) -> Calibration:
+    used = [(c, o) for c, o in zip(cases, odds, strict=True) if weights.get(c.group) and c.fold != without and len(o)]
+    plain = [(c, o) for c, o in used if plain_memories(c.columns).all()]
+    turns = [(c, o) for c, o in used if not plain_memories(c.columns).any()]
+    return Calibration(fit_terms(turns, weights), fit_terms(plain, weights))
+
+
+def score_of(case: Case, odds: Floats, calibration: Calibration) -> Floats:
+    known = case.known[: len(ASKED)]
+    return probabilities(case.columns, case.query, odds, known, plain_memories(case.columns), calibration)
+
+
+# --- Report -----------------------------------------------------------------------------------------------------------
+
+DEPTHS = (1, 5, 10, 20)
+
+
+def figures(case: Case, score: Floats) -> list[float]:
+    """Recall at DEPTHS, and the reciprocal rank of the first evidence among the first 20."""
+    found = case.evidence[np.argsort(-score, kind="stable")]
+    ranks = np.flatnonzero(found)
+    reciprocal = 1 / (ranks[0] + 1) if ranks[0] < DEPTHS[-1] else 0.0
+    return [*(float(found[:depth].sum() / found.sum()) for depth in DEPTHS), float(reciprocal)]
+
+
+def report(name: str, cases: Sequence[Case], scores: Sequence[Floats]) -> None:
+    """One line of a table; the calibration is of first hits."""
+    pairs = [(case, score) for case, score in zip(cases, scores, strict=True) if len(score)]
+    means = np.mean([figures(case, score) for case, score in pairs if case.evidence.any()], axis=0)
+    best = np.array([score.max() for _, score in pairs], np.float64)
+    right = np.array([case.evidence[int(np.argmax(score))] for case, score in pairs])
+    answered = np.array([bool(case.question.evidence) for case, _ in pairs])
+    line = f"| {name} | {len(pairs)} | " + " | ".join(f"{mean:.3f}" for mean in means)
+    line += f" | {calibration_error(best, right):.3f} | {np.median(best[right]) if right.any() else 0:.2f}"
+    print(line + (f" | {auc(best[answered], best[~answered]):.3f} |" if not answered.all() else " | |"), flush=True)
+
+
+def evaluate(fitted: Sequence[Path], judged: Sequence[Path], cache: Path | None, folds: int) -> None:
+    embed = Embedder(cache)
+    made = [form for path in fitted for form in forms(load(path))]
+    ranking = {form.name: form.ranking for form in made}
+    calibration = {form.name: form.calibration for form in made}
+    cases = [case for form in made for case in build_cases(form.name, form.worlds, embed, folds)]
+    others = [case for path in judged for case in build_cases(*_judged(path), embed, folds)]
+    embed.save()
+    data = RankingData(cases, ranking)
+    found = data.fit()
+    weights = weights_of(found)
+    by_fold = [weights_of(data.fit(fold)) for fold in range(folds)]
+    odds = [odds_of(case, by_fold[case.fold]) for case in cases]
+    whole = fit_calibration(cases, odds, calibration)
+    left_out = [fit_calibration(cases, odds, calibration, fold) for fold in range(folds)]
+    print(
+        "| set | questions | " + " | ".join(f"recall@{d}" for d in DEPTHS) + " | MRR | ECE | right hits' score | AUC |"
+    )
+    print("|---|--:|" + "--:|" * (len(DEPTHS) + 4))
+    for name in ranking:
+        of_set = [
+            (case, score_of(case, o, left_out[case.fold]))
+            for case, o in zip(cases, odds, strict=True)
+            if case.group == name
+        ]
+        report(name, *map(list, zip(*of_set, strict=True)))
+    for name in dict.fromkeys(case.group for case in others):
+        mine = [case for case in others if case.group == name]
+        report(f"{name} (not fitted on)", mine, [score_of(case, odds_of(case, weights), whole) for case in mine])
+        report(f"{name}, vector", mine, [case.columns.cosine for case in mine])
+        report(f"{name}, text", mine, [bm25(case.columns) for case in mine])
+    print(f"\n`when` would be {found[TERMS.index(('when', ''))]:.1f}; weights and calibration to paste:\n")
+    print(f"{weights}\n{whole}")
+
+
+def _judged(path: Path) -> tuple[str, Sequence[World]]:
+    worlds = load(path)
+    return worlds[0].questions[0].group, worlds
+
+
+# --- Cost -------------------------------------------------------------------------------------------------------------
 
 
 def time_ranking() -> None:
@@ -226,16 +385,18 @@ def _synthetic(n: int) -> Columns:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="LoCoMo conversations (JSON)")
+    parser.add_argument("--fit", type=Path, nargs="+", help="sets to fit on")
+    parser.add_argument("--judge", type=Path, nargs="*", default=[], help="sets that are only judged")
     parser.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
+    parser.add_argument("--folds", type=int, default=5, help="a conversation's fold is left out when it is judged")
     parser.add_argument("--time", action="store_true", help="only measure what a ranking costs")
     options = parser.parse_args()
     if options.time:
         time_ranking()
-    elif options.data:
-        evaluate(options.data, Embedder(options.vectors))
+    elif options.fit:
+        evaluate(options.fit, options.judge, options.vectors, options.folds)
     else:
-        parser.error("--data or --time is needed")
+        parser.error("--fit or --time is needed")
 
 
 if __name__ == "__main__":

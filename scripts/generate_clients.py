@@ -83,10 +83,12 @@ def _shape(name: str, schema: Json) -> str:
     if "properties" not in schema:
         return f"{_class(name)}: TypeAlias = {_type(schema)}"
     required = set(schema.get("required", []))
-    fields = []
-    for field, of_field in schema["properties"].items():
-        kind = _type(of_field)
-        fields.append(f"    {field}: {kind if field in required else f'NotRequired[{kind}]'}")
+    kinds = {field: _type(of_field) for field, of_field in schema["properties"].items()}
+    kinds = {field: kind if field in required else f"NotRequired[{kind}]" for field, kind in kinds.items()}
+    if any(keyword.iskeyword(field) for field in kinds):  # a class cannot have it
+        entries = "".join(f'    "{field}": {kind},\n' for field, kind in kinds.items())
+        return f'{_class(name)} = TypedDict("{_class(name)}", {{\n{entries}}})'
+    fields = [f"    {field}: {kind}" for field, kind in kinds.items()]
     about = f'    """{_line(schema["description"])}"""\n\n' if "description" in schema else ""
     return f"class {_class(name)}(TypedDict):\n{about}" + "\n".join(fields)
 

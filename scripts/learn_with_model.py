@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
-from scripts.evaluate_locomo import server
+from scripts.evaluation.server import server
 
 Json = dict[str, Any]
 

@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-import numpy as np
-
 from app import tokens
 from app.storage.text import terms
 
@@ -32,7 +30,6 @@ WINDOW = 120
 """Tokens (o200k)."""
 RUN = 5
 """Words."""
-RESAMPLES = 2000
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)*")
@@ -136,14 +133,6 @@ def shown_tokens(memory: Passage, prompt: Passage) -> int:
 def overhead(section_tokens: int, memories: Sequence[Passage], prompt: Passage) -> float:
     """Tokens a memory that a section spends beyond the memories' own words."""
     return (section_tokens - sum(shown_tokens(memory, prompt) for memory in memories)) / len(memories)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % of the means of resamples; the same values give the same interval."""
-    known = np.asarray(values, np.float64)
-    drawn = np.random.default_rng(0).integers(0, len(known), (RESAMPLES, len(known)))
-    low, high = np.percentile(known[drawn].mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)
 
 
 def _windows(sizes: Sequence[int]) -> Iterable[tuple[int, int]]:

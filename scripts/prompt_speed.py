@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
 from itertools import islice
 from statistics import fmean, quantiles
 from typing import Any
@@ -13,8 +12,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from scripts.prompt_service import Service
-from scripts.prompt_sets import World
+from scripts.evaluation.service import Service, now_after
+from scripts.evaluation.sets import World
 
 MEMORIES = 1000
 QUERIES = 32
@@ -32,8 +31,8 @@ def measure(client: httpx.Client, worlds: Sequence[World]) -> dict[str, Any]:
     service = Service(client)
     owner = service.owner(world)
     service.remember(world.items, owner)
-    now = (max(item.time for item in world.items) + timedelta(seconds=1)).isoformat()
-    asked = [{**owner, "query": question.query, "now": now} for question in world.questions]
+    now = now_after(world.items)
+    asked = [{**owner, "query": question.query, **now} for question in world.questions]
     searches = [{**body, "top_k": TOP_K, "record_access": False} for body in asked]
     contexts = [{**body, "token_budget": BUDGET} for body in asked]
     caller = _Caller(client)

@@ -84,6 +84,9 @@ class RememberingModel:
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return self._model.lengths(texts)
 
+    def split(self, text: str) -> list[str]:
+        return self._model.split(text)
+
     def encode(self, texts: Sequence[str]) -> Vectors:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:

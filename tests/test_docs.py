@@ -1,14 +1,19 @@
 """The docs say what the code says: every error, every metric, every route of health."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
 from prometheus_client import REGISTRY
 
 from app import errors
 from app.errors import RecalldError
 from app.http import health
+from app.memories.calibration import DEFAULT_CALIBRATION, Terms
+from app.memories.features import FEATURES
+from app.memories.ranking import DEFAULT_WEIGHTS, Blend
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -49,6 +54,43 @@ def test_the_tree_in_errors_is_the_tree() -> None:
     drawn = re.findall(r"(\w+) (\d{3}) (\w+)", errors.__doc__ or "")
     ours = [kind for kind in tree(RecalldError) if kind.__module__ == errors.__name__ and kind is not RecalldError]
     assert [(kind.__name__, str(kind.status), kind.code) for kind in ours] == drawn
+
+
+def table(of: Mapping[str, object], rows: Sequence[str], *, turned: bool = False) -> str:
+    """The fields of these objects as Markdown: one column for each object, or one row."""
+    cells = {name: [_shown(getattr(one, name, 0.0)) for one in of.values()] for name in rows}
+    if turned:
+        lines = [["", *(f"`{name}`" for name in rows)]]
+        lines += [[label, *(cells[name][at] for name in rows)] for at, label in enumerate(of)]
+    else:
+        lines = [["", *of], *([f"`{name}`", *cells[name]] for name in rows)]
+    head, *rest = ["| " + " | ".join(line).strip() + " |" for line in lines]
+    made = [head, "|---|" + "--:|" * (len(lines[0]) - 1), *rest]
+    return "\n".join(re.sub(" {2,}", " ", line) for line in made)
+
+
+def _shown(value: float) -> str:
+    return f"{value:g}".replace("-", "\u2212") if value else ""
+
+
+@pytest.mark.parametrize("name", ["weights", "calibration"])
+def test_the_page_of_retrieval_has_the_numbers_that_the_code_has(name: str) -> None:
+    weights, calibration = DEFAULT_WEIGHTS, DEFAULT_CALIBRATION
+    kinds = {"person": weights.person, "assistant": weights.assistant, "plain": weights.plain}
+    places = {"turns": calibration.turn, "plain memories": calibration.plain}
+    expected = {
+        "weights": table({**kinds, "foreign": weights.foreign}, [field.name for field in fields(Blend)]),
+        "calibration": table(places, [field.name for field in fields(Terms)], turned=True),
+    }
+    page = (DOCS / "retrieval.md").read_text(encoding="utf-8")
+    found = page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->")[0]
+    assert found == expected[name], f"the table to paste:\n{expected[name]}"
+
+
+def test_the_page_of_retrieval_names_every_feature() -> None:
+    page = (DOCS / "retrieval.md").read_text(encoding="utf-8").split("## Features")[1].split("## Kinds of memory")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert listed == [*FEATURES, "when", "latest"]
 
 
 def test_the_operating_page_names_every_metric_and_route_of_health() -> None:

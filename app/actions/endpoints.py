@@ -1,12 +1,13 @@
 """Episodic memory over HTTP: what agents did, and what came of it."""
 
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from app.actions import schemas
 from app.actions.dependencies import Actions
+from app.clock import zone_named
 from app.errors import invalid
 from app.http.listing import InListing, answer
 from app.http.responses import BODY, problems
@@ -39,9 +40,9 @@ async def asked(  # noqa: PLR0913 (query parameters)
 
 async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
     try:
-        return ZoneInfo(tz)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise invalid("/query/tz", "must be a time zone's name, such as Europe/Berlin") from None
+        return zone_named(tz)
+    except ValueError as fault:
+        raise invalid("/query/tz", str(fault)) from None
 
 
 @router.post("", status_code=201, response_model=schemas.Action, responses=problems(409, 412, *BODY))

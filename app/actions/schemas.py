@@ -116,7 +116,9 @@ class ActionSearch(Owned):
 
 class FoundAction(Schema):
     action: Action
-    score: float
+    score: float = Field(
+        description="The probability, 0 to 1, that it helps to answer the query; BM25 where `mode_used` is `text`."
+    )
 
 
 class ActionSearchResult(HowSearched):

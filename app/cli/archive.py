@@ -23,7 +23,7 @@ from app.forgetting.models import ERASURE_NOTES
 from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.operations import ENDED
-from app.memories.models import MOVES, PENDING
+from app.memories.models import INDEXING, MOVES, PENDING
 from app.storage.collection import Collection, Doc
 from app.storage.packed import Packed
 from app.storage.transfer import MovableStore, Record, Total, digest, exported
@@ -33,7 +33,7 @@ Line: TypeAlias = dict[str, Any]
 
 FORMAT = 2
 """Since 2 tombstones are no part of the hash: their key is sealed anew where they come in."""
-LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, ERASURE_NOTES)}
+LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, INDEXING, ERASURE_NOTES)}
 """Keys open one deployment's doors; stored answers belong to keys, for a day; the rest is the service's own."""
 BY_NAME = {collection.name: collection for collection in COLLECTIONS if collection.name not in LEFT_OUT}
 

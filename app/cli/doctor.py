@@ -8,10 +8,11 @@ import typer
 
 from app.cli.output import AsJson, as_json, table
 from app.cli.running import on_store
+from app.memories import reindex
 from app.retrieval.reranker_factory import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
-from app.storage.collection import Finding
+from app.storage.collection import Finding, Store
 
 PROBE_SECONDS = 10.0
 """A reranker's first answer may take longer than searches wait for one."""
@@ -21,7 +22,7 @@ def doctor(as_json_: AsJson = False) -> None:
     """Check the store: the database, every document, and that search agrees with them; and ask the reranker, where one
     is set, for two harmless words. Exit code 1 for a fault."""
     findings = [
-        *on_store(lambda store: store.check(deep=True), existing=True),
+        *on_store(_checked, existing=True),
         *asyncio.run(_reranker(Settings())),
     ]
     if as_json_:
@@ -51,3 +52,7 @@ async def _reranker(settings: Settings) -> list[Finding]:
     took, waits = (time.perf_counter() - started) * 1000, settings.rerank.seconds * 1000
     detail = f"{stage.name}: {took:.0f} ms for two words; searches wait {waits:g} ms"
     return [Finding("reranker", ok=True, detail=detail)]
+
+
+async def _checked(store: Store) -> list[Finding]:
+    return [*await store.check(deep=True), await reindex.finding(store)]

@@ -24,11 +24,14 @@ from app.clock import SystemClock, rfc3339
 from app.errors import StoreUnavailable
 from app.forgetting.importing import BadLine, check_fields
 from app.ids import IDENTIFIER
+from app.memories import reindex
 from app.memories.pending import note
 from app.settings import Settings
 from app.storage.collection import Change, Collection, CommitConflict
+from app.storage.kept import is_long
 from app.storage.packed import FACET, TERM, Packed, head_dtype
 from app.storage.transfer import Counter, MovableStore, Record
+from app.storage.windows import holds_windows
 
 BATCH = 200
 SHOWN = 20
@@ -228,6 +231,7 @@ class _Import:
         if self._report.lines == 0:
             raise ArchiveRefused("The file is empty.")
         await self._store.load_counters(self._counters)
+        await reindex.forget(self._store)  # the rows are as the version that wrote the file made them
         for at in range(0, len(self._unembedded), BATCH):
             await self._store.commit(self._unembedded[at : at + BATCH])  # a second note does nothing
         if self._report.expected is None:
@@ -259,4 +263,6 @@ def _packed(collection: Collection, row: Any) -> Packed | None:
         raise BadLine("its search row is of another version")
     if len(terms) % TERM.itemsize or len(facets) % FACET.itemsize:
         raise BadLine("its search row is cut short")
+    if is_long(collection.searched, head) and not (vector and holds_windows(len(vector), vector[-1])):
+        raise BadLine("its search row has a vector that does not fit it")
     return Packed(head, vector, terms, facets)

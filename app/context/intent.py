@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from app.context.schemas import Intent
 
-ANSWERS = 0.02
-"""Least score of a section that answers a query."""
+ANSWERS = 0.2
+"""Least score of a section that answers a query: at least so probable."""
 _BOOSTS: Mapping[Intent, Mapping[str, float]] = {
     "general": {},
     "recall": {"memories": 1.25, "facts": 1.25},

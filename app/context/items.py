@@ -7,6 +7,7 @@ from typing import Any
 
 from app.context.schemas import ContextRequest, SectionName
 from app.errors import RecalldError
+from app.retrieval.time_expressions import TimeInterval
 from app.state import Resources
 from app.storage.collection import Doc
 from app.storage.filters import Absent, Eq, Filter, Or, both, matches
@@ -59,6 +60,8 @@ class Asked:
     held: Resources
     now: datetime
     limit: int
+    interval: TimeInterval | None = None
+    """The time that the query speaks of."""
     faults: list[RecalldError] = field(default_factory=list)
     """The parts that a source could not read."""
     warnings: list[Doc] = field(default_factory=list)

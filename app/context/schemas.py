@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.memories.schemas import SearchWarning
-from app.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, example
+from app.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
 
 Intent = Literal["general", "recall", "execute"]
 SectionName = Literal[
@@ -71,6 +71,7 @@ class ContextRequest(Schema):
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
     known_at: Timestamp | None = Field(None, description="Facts as they were known then; default: now.")
     now: Timestamp | None = None
+    timezone: TimeZone | None = None
 
 
 class ChatMessage(Schema):

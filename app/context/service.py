@@ -5,11 +5,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
 from app import tokens
-from app.clock import parse_rfc3339
+from app.clock import parse_rfc3339, zone_named
 from app.context import layout
 from app.context.intent import boosts, infer
 from app.context.items import Arm, Asked, Item
@@ -19,6 +20,7 @@ from app.context.schemas import ContextRequest, Intent
 from app.errors import NotFound, RecalldError, Unavailable
 from app.offload import off_loop
 from app.profiles.models import AGENTS
+from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.state import Resources
 from app.storage.collection import Doc
 from app.storage.scope import Scope
@@ -57,7 +59,9 @@ class ContextService:
         started = time.perf_counter()
         budget = body.token_budget or await self._budget(body.agent_id)
         arms = [arm for arm in self._arms if arm.section not in body.exclude and self._limit(arm, body)]
-        gathered = await asyncio.gather(*(self._gather(arm, body) for arm in arms))
+        now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
+        interval = await interval_of(body.query, now, UTC if body.timezone is None else zone_named(body.timezone))
+        gathered = await asyncio.gather(*(self._gather(arm, body, now, interval) for arm in arms))
         for one in gathered:
             if one.failed and isinstance(one.faults[0], NotFound):
                 raise one.faults[0]
@@ -96,10 +100,9 @@ class ContextService:
             return DEFAULT_BUDGET
         return max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
 
-    async def _gather(self, arm: Arm, body: ContextRequest) -> Gathered:
+    async def _gather(self, arm: Arm, body: ContextRequest, now: datetime, interval: TimeInterval | None) -> Gathered:
         started = time.perf_counter()
-        now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
-        result = Gathered(arm, Asked(body, self._scope, self._held, now, self._limit(arm, body)))
+        result = Gathered(arm, Asked(body, self._scope, self._held, now, self._limit(arm, body), interval))
         fault: RecalldError | None = None
         try:
             async with asyncio.timeout(self._held.settings.context.arm_seconds):

@@ -1,6 +1,7 @@
 """The embedder as the rest of the service sees it: query vectors cached and shared, the rest in one batch queue."""
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,6 +11,10 @@ import numpy as np
 from app.embedding.backlog import Request
 from app.embedding.batching import BatchQueue
 from app.embedding.model import Vectors
+from app.errors import EmbeddingUnavailable
+from app.offload import off_loop
+
+log = logging.getLogger(__name__)
 
 
 class Embedder(Protocol):
@@ -34,6 +39,11 @@ class Embedder(Protocol):
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed."""
+        ...
+
+    async def windows(self, texts: Sequence[str]) -> list[list[str]]:
+        """For each text the parts that the model reads whole, for `embed_texts`: one for most texts, at most
+        `windows.MAX_WINDOWS`."""
         ...
 
     async def close(self) -> None:
@@ -80,6 +90,14 @@ class BatchingEmbedder:
         if not texts:
             return np.empty((0, self.dim), np.float32)
         return await self._queue.submit(texts).future
+
+    async def windows(self, texts: Sequence[str]) -> list[list[str]]:
+        model = self._queue.model
+        try:
+            return await off_loop(sum(map(len, texts)), lambda: [model.split(text) for text in texts])
+        except Exception as error:
+            log.exception("a text could not be split into windows")
+            raise EmbeddingUnavailable(f"the text could not be tokenized: {error}") from error
 
     async def close(self) -> None:
         await asyncio.to_thread(self._queue.close)

@@ -10,6 +10,15 @@ from app.errors import EmbeddingUnavailable
 
 Vectors: TypeAlias = NDArray[np.float32]
 
+LATIN_ONLY = ("all-MiniLM-", "all-mpnet-")
+"""Beginnings of the names of models that were trained on English alone. Of other models nothing is known, so they are
+taken at their vectors."""
+
+
+def knows_all_scripts(name: str) -> bool:
+    """Whether a model's vectors are worth as much in other scripts as in Latin."""
+    return not name.rpartition("/")[2].startswith(LATIN_ONLY)
+
 
 class Model(Protocol):
     @property
@@ -24,6 +33,13 @@ class Model(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """(n, dim) float32, rows of unit length."""
+        ...
+
+    def split(self, text: str) -> list[str]:
+        """Parts that `encode` reads whole, at most `windows.MAX_WINDOWS`; the very text where it fits into one.
+
+        Called from any thread. An estimate does.
+        """
         ...
 
 

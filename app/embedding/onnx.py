@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from app.embedding.model import Vectors, clipped, unit
+from app.embedding.windows import MAX_WINDOWS, by_tokens, split
 from app.errors import EmbeddingUnavailable
 
-MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained on; the rest of a text does not count
-MAX_CHARS = 8192  # read by the tokenizer, so that a huge text costs no more than a long one
+MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained on; the rest of a window does not count
+MAX_CHARS = 8192  # of a window, so that one of huge words costs no more than any other
+SPLIT_CHARS = 32_768  # of a text that is split into windows
 
 DATA = Path(__file__).parent / "data"
 MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -37,6 +39,7 @@ class OnnxModel:
         self._pooling = pooling
         self._tokenizer = tokenizer
         self._pad = int((tokenizer.padding or {}).get("pad_id", 0))
+        self._room = MAX_TOKENS - tokenizer.num_special_tokens_to_add(False)
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()  # done here, to the longest of the batch
         self._session = read_session(name, graph, threads)
@@ -58,6 +61,25 @@ class OnnxModel:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
         output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
         return unit(self._pool(np.asarray(output, np.float32), mask))
+
+    def split(self, text: str) -> list[str]:
+        if len(text.encode("utf-8", "replace")) <= self._room:  # no token is shorter than a byte
+            return [text]
+        read = clipped(text, SPLIT_CHARS)
+        spans = self._spans(read)
+        if len(spans) <= self._room:
+            return [text]
+        return split(read, by_tokens(spans, self._room, len(read)))
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each token begins and ends, of as many as all windows hold: what truncation cuts off comes apart."""
+        first = self._tokenizer.encode(text)
+        return [
+            span
+            for part in [first, *first.overflowing[: MAX_WINDOWS - 1]]
+            for span, special in zip(part.offsets, part.special_tokens_mask, strict=True)
+            if not special
+        ]
 
     def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
         return self._tokenizer.encode_batch_fast([clipped(text, MAX_CHARS) for text in texts])

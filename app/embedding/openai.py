@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from app.embedding.model import Vectors, clipped, estimated_tokens, unit
 from app.embedding.options import Options
 from app.embedding.retrying import Fault, Retrying
+from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable
 from app.openai_compatible import headers, passes, reason, retry_after
 
@@ -61,6 +62,9 @@ class OpenAIModel:
         clean = [clipped(text, self._chars) or " " for text in texts]
         parts = [self._request(clean[start : start + size]) for start in range(0, len(clean), size)]
         return unit(np.concatenate(parts))
+
+    def split(self, text: str) -> list[str]:
+        return split(text, by_characters(self._chars))
 
     def _request(self, texts: list[str]) -> Vectors:
         answer = self._retrying.call(

@@ -11,7 +11,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from app.embedding.model import Vectors, clipped, estimated_tokens, unit
 from app.embedding.options import Options
+from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable
+
+TOKEN_CHARS = 4
+"""Characters that a token has in most texts. Of scripts with more tokens, the end of a window goes unread."""
 
 
 class SentenceTransformersModel:
@@ -22,6 +26,7 @@ class SentenceTransformersModel:
         self._chars = (options or Options()).text_chars
         self._model = _load(wanted)
         self._longest = self._model.max_seq_length or self._chars
+        self._window = min(self._longest * TOKEN_CHARS, self._chars)
         self.name = f"{_label(wanted)}:sentence-transformers-{_digest(self._model)[:8]}"
         probe = self.encode(["dimension"])
         if probe.ndim != 2 or not probe.any():
@@ -37,6 +42,9 @@ class SentenceTransformersModel:
             [clipped(text, self._chars) for text in texts], batch_size=max(1, len(texts)), show_progress_bar=False
         )
         return unit(np.asarray(vectors, np.float32))
+
+    def split(self, text: str) -> list[str]:
+        return split(text, by_characters(self._window))
 
 
 def _load(wanted: str) -> SentenceTransformer:

@@ -151,7 +151,10 @@ class FactSearch(Owned):
 
 class FoundFact(Schema):
     fact: Fact
-    score: float
+    score: float = Field(
+        description="`hybrid`: the probability, 0 to 1, that it helps to answer the query. `vector`: the cosine. "
+        "`text`: BM25."
+    )
 
 
 class FactSearchResult(HowSearched):

@@ -23,7 +23,7 @@ from app.forgetting.rebuilding import rebuild
 from app.jobs.models import OPERATIONS
 from app.jobs.operations import ENDED
 from app.memories.embeddings import Embeddings
-from app.memories.models import HISTORY, MEMORIES
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.pending import Embeddable, note
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.sessions import models as sessions
@@ -45,6 +45,7 @@ PARENTS: Mapping[str, tuple[Collection, str]] = {
     sessions.MESSAGES.name: (sessions.SESSIONS, "session_id"),
     tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
     HISTORY.name: (MEMORIES, "record_id"),
+    FEEDBACK.name: (MEMORIES, "memory_id"),
     PROCEDURE_HISTORY.name: (PROCEDURES, "record_id"),
 }
 """Records that belong to another one, and the field that names it."""

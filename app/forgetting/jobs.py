@@ -20,7 +20,7 @@ from app.jobs.undoing import undo_each
 from app.memories.decays import Decays
 from app.memories.documents import new_memory, passage, revision
 from app.memories.embeddings import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import FEEDBACK, MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.profiles.settings import StoredAgentSettings
 from app.sessions.models import SESSIONS
@@ -105,6 +105,7 @@ class ForgettingJobs:
             "sessions": await self._sweep(run, SESSIONS, past),
             "tasks": await self._sweep(run, TASKS, past),
             "idempotency_keys": await self._sweep(run, IDEMPOTENCY, past),
+            "feedback_notes": await self._sweep(run, FEEDBACK, past),
         }
         return Done(result)
 

@@ -41,6 +41,8 @@ class Outcome:
     headers: dict[str, str] = field(default_factory=dict)
     shown_once: str | None = None
     """A field of the body that is not stored with it: null when the answer comes again."""
+    users: frozenset[str] = frozenset()
+    """Users whom the answer is about, where neither its body nor its changes name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def users_of(outcome: Outcome) -> set[str]:
     found |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
     shown = [outcome.body, *_items(outcome.body)]
     found |= {one.get("user_id") for one in shown if isinstance(one, dict)}
-    return {user for user in found if isinstance(user, str)}
+    return {user for user in found if isinstance(user, str)} | outcome.users
 
 
 def _items(body: Any) -> Sequence[Any]:

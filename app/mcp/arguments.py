@@ -89,6 +89,12 @@ class UpdateTask(Schema):
     status: Status | None = Field(None, description="Of the task; ends it, except in_progress.")
 
 
+class MemoryFeedback(Schema):
+    helpful: list[Identifier] = Field([], description="memory_ids that helped.")
+    misleading: list[Identifier] = Field([], description="memory_ids that were wrong or misled.")
+    query: Text | None = Field(None, description="What you had asked for.")
+
+
 class Forget(Schema):
     memory_ids: Annotated[list[Identifier], Field(min_length=1, max_length=50)]
 

@@ -1,4 +1,4 @@
-"""The seven tools: each is one or a few calls of the REST API."""
+"""The eight tools: each is one or a few calls of the REST API."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -168,6 +168,24 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
         yield "status", "PATCH", "", {"status": body.status}
 
 
+async def memory_feedback(call: Call, body: args.MemoryFeedback) -> Json:
+    said = dict.fromkeys(body.helpful, True)
+    for number, memory_id in enumerate(body.misleading):
+        if said.get(memory_id):
+            raise Refused(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
+        said[memory_id] = False
+    query = {} if body.query is None else {"query": body.query}
+    items = [{"memory_id": memory_id, "helpful": helpful, **query} for memory_id, helpful in said.items()]
+    if not items:
+        raise Refused("Name memories that helped or misled, by the memory_ids that recall gave.")
+    given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]
+    answer: Json = {"counted": [one["memory_id"] for one in given if one["applied"]]}
+    for one in given:
+        if not one["applied"]:
+            answer.setdefault(one["reason"], []).append(one["memory_id"])
+    return answer
+
+
 async def forget(call: Call, body: args.Forget) -> Json:
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
@@ -248,6 +266,14 @@ TOOLS: dict[str, Tool[Any]] = {
             "something, end it. Answers the task's working memory; with task_id alone it only reads it.",
             args.UpdateTask,
             update_task,
+        ),
+        Tool(
+            "memory_feedback",
+            "Memory feedback",
+            "After answering: say which recalled memories helped and which misled, so that later searches rank better.",
+            args.MemoryFeedback,
+            memory_feedback,
+            idempotent=True,
         ),
         Tool(
             "forget",

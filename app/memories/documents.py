@@ -19,6 +19,7 @@ SOURCE: Mapping[str, Any] = {
     "session_id": None,
     "message_seq": None,
     "speaker": None,
+    "role": None,
     "action_ids": [],
     "memory_ids": [],
     "model": None,
@@ -62,6 +63,8 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
         "expires_at": fields.get("expires_at"),
         "last_accessed": None,
         "access_count": 0,
+        "helpful_count": 0,
+        "misleading_count": 0,
         "anchored_at": now,
         "content_hash": content_hash(fields["content"]),
         "embedding": None,
@@ -134,10 +137,11 @@ def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str)
 def passage(doc: Doc) -> Passage:
     """What is found by."""
     happened: str | None = doc["event_at"]
-    return Passage(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None)
+    return Passage(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
 
 
 def needs_new_entry(changed: Doc) -> bool:
+    """Other tags do not: they have new terms, and the vector stays (`MemoryRepository.revise`)."""
     return not changed.keys().isdisjoint(("content", "context", "event_at"))
 
 

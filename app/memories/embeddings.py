@@ -4,13 +4,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
+
+import numpy as np
 
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
 from app.offload import off_loop
 from app.storage.collection import Doc, SearchEntry
-from app.storage.text import index_text
+from app.storage.text import IndexedText, index_text
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +23,18 @@ HARMLESS = "word"
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text to be found: its words and those of its context and time are indexed, its meaning is embedded."""
+    """A text to be found: its words and those of its context, time and tags are indexed, its meaning is embedded.
+
+    A text that is longer than what the model reads at once has a vector for each of its windows.
+    """
 
     content: str
     context: str | None = None
     time: datetime | None = None
+    tags: tuple[str, ...] = ()
+
+    def indexed(self) -> IndexedText:
+        return index_text(self.content, self.context, self.time, self.tags)
 
 
 class Embeddings:
@@ -58,18 +68,26 @@ class Embeddings:
 
     def _entries(self, passages: Sequence[Passage], vectors: Sequence[Vectors | None]) -> list[SearchEntry]:
         return [
-            SearchEntry(index_text(passage.content, passage.context, passage.time), vector, self._embedder.name)
-            for passage, vector in zip(passages, vectors, strict=True)
+            SearchEntry(
+                passage.indexed(),
+                None if windows is None else windows[0],
+                self._embedder.name,
+                None if windows is None or len(windows) == 1 else windows[1:],
+            )
+            for passage, windows in zip(passages, vectors, strict=True)
         ]
 
     async def _vectors(self, passages: Sequence[Passage]) -> list[Vectors | None]:
+        """Of each passage (windows, dim); None where the embedder failed."""
         missing = list(dict.fromkeys(one.content for one in passages if one.content not in self._made))
         try:
-            vectors = await self._embedder.embed_texts(missing)
+            windows = await self._embedder.windows(missing)
+            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
         except EmbeddingUnavailable as fault:
             log.warning("embedding failed", extra={"error": fault.detail, "texts": len(missing)})
         else:
-            self._made.update(zip(missing, vectors, strict=True))
+            ends = list(accumulate(map(len, windows)))
+            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
         return [self._made.get(passage.content) for passage in passages]
 
     def info(self, entry: SearchEntry) -> Doc:

@@ -10,7 +10,7 @@ from app.http.route import StrictRoute
 from app.idempotency.dependencies import InPrecondition, InWrite
 from app.idempotency.precondition import etag
 from app.memories import schemas
-from app.memories.dependencies import Memories, recall_of
+from app.memories.dependencies import Feedback, Memories, recall_of
 from app.schemas import Identifier, Page, Timestamp
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
@@ -67,6 +67,16 @@ async def create_memories(
 ) -> Response:
     """Remember up to 500 things: all of them, or none."""
     return await write(lambda: memories.create_batch(body.items, if_match))
+
+
+@router.post("/feedback", response_model=schemas.FeedbackResult, responses=problems(409, 412, *BODY))
+async def give_memory_feedback(
+    body: schemas.FeedbackRequest, feedback: Feedback, write: InWrite, if_match: InPrecondition
+) -> Response:
+    """Say which memories helped to answer and which misled. One that helped gains 0.05 of importance and fades anew;
+    one that misled loses 0.1. Each counts once for a memory, API key and UTC day. Each item is applied on its own, and
+    its answer says why where it was not. The version of a memory stays."""
+    return await write(lambda: feedback.give(body.items, if_match))
 
 
 @router.get("", response_model=Page[schemas.Memory], responses=problems())

@@ -3,21 +3,24 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from app.embedding.embedder import Embedder
-from app.embedding.model import Vectors
+from app.embedding.model import Vectors, knows_all_scripts
 from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
+from app.memories.features import LEAST_SPREAD
 from app.memories.query import QueryText, analyse
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
 from app.memories.strength import DEFAULT_DECAY
 from app.metrics.parts import SEARCH_SECONDS
 from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
+from app.retrieval.time_expressions import TimeInterval
 from app.storage.collection import Collection, Doc, Store
 from app.storage.derived import Derived
 from app.storage.filters import Filter
@@ -55,12 +58,16 @@ class Wanted:
     explain: bool = False
     by_cosine: bool = False
     """The mask reads cosines, so the vector is needed whatever the mode."""
+    min_score: float = 0.0
+    """Least score of a hybrid search's hits. More than 0 needs the vector: without it a score is no probability."""
     vector_seconds: float | None = None
     """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
     rerank_seconds: float | None = None
     """A hybrid search waits at most this long for the second stage. None: as long as the settings say."""
-    least_spread: float = 0.0
+    least_spread: float = LEAST_SPREAD
     """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
+    interval: TimeInterval | None = None
+    """The time that the query speaks of."""
     partners: bool = False
     """Each hit comes with the turn that makes sense of it: the answer to a question, the question before an answer."""
 
@@ -119,8 +126,8 @@ class Lookup:
     async def find(self, wanted: Wanted) -> Looked:
         """Hits best first, and where the time went.
 
-        A hybrid search whose query cannot be embedded ranks by mode `text` and says so. With another mode, or a mask
-        that reads cosines, it raises EmbeddingUnavailable: no filter is relaxed.
+        A hybrid search whose query cannot be embedded ranks by mode `text` and says so. With another mode, a mask that
+        reads cosines, or `min_score`, it raises EmbeddingUnavailable: no filter is relaxed.
         """
         started = time.perf_counter()
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
@@ -131,6 +138,8 @@ class Lookup:
         embedded = time.perf_counter()
         if facts.count:
             query = analyse(wanted.query, facts.speakers)
+            if query.foreign and knows_all_scripts(self._embedder.name):
+                query = replace(query, foreign=0.0)
             vector = await self._vector(wanted, query)
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]
@@ -149,7 +158,7 @@ class Lookup:
         """None where the search goes without. Raises EmbeddingUnavailable where it cannot."""
         if wanted.mode == "text" and not wanted.by_cosine:
             return None
-        if wanted.mode != "hybrid" or wanted.by_cosine:
+        if wanted.mode != "hybrid" or wanted.by_cosine or wanted.min_score > 0:
             return await self._embedder.embed_query(query.stripped)
         try:
             async with asyncio.timeout(wanted.vector_seconds):
@@ -169,13 +178,25 @@ class Lookup:
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
         first = 8 * k
-        ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, first=first, least_spread=wanted.least_spread)
+        interval = None if wanted.interval is None else (wanted.interval.start, wanted.interval.end)
+        ranking = partial(
+            rank,
+            columns,
+            query,
+            mode,
+            wanted.now_ms,
+            decay=decay,
+            least_spread=wanted.least_spread,
+            interval=interval,
+        )
+        ranked = ranking(first=first)
         best = top(ranked, columns, k)
         if len(best) < k and len(ranked.order) >= first:  # too many of equal content
-            ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, least_spread=wanted.least_spread)
+            ranked = ranking()
             best = top(ranked, columns, k)
         chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
-        best = chosen.order[: wanted.k]
+        scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
+        best = chosen.order[: _at_least(scores, wanted.min_score)]
         beside = _partners(columns, best) if wanted.partners else {}
         rows = [*best, *beside.values()]
         found = await self._store.fetch(self._collection, tenant, columns.rows.take(rows)) if rows else []
@@ -185,7 +206,6 @@ class Lookup:
             for index, one in zip(beside, found[len(best) :], strict=True)
             if one is not None and sees(one.doc)
         }
-        scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
         hits = [
             Hit(
                 one.doc,
@@ -194,7 +214,7 @@ class Lookup:
                 _parts(ranked, index, chosen.reranked) if wanted.explain else _NO_PARTS,
                 partners.get(index),
             )
-            for index, score, one in zip(best, scores, found[: len(best)], strict=True)
+            for index, score, one in zip(best, scores[: len(best)], found[: len(best)], strict=True)
             if one is not None and sees(one.doc)
         ]
         return hits, _weights(columns, query) if wanted.partners else {}, chosen
@@ -225,6 +245,11 @@ class Lookup:
             dict(zip(placed, scores, strict=True)),
             time.perf_counter() - started,
         )
+
+
+def _at_least(scores: Sequence[float], least: float) -> int:
+    """How many of the falling `scores` are not less."""
+    return len(scores) if least <= 0 else sum(score >= least for score in scores)
 
 
 def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:

@@ -1,5 +1,6 @@
 """Long-term memory as it is stored."""
 
+from app.memories.flags import FIELDS, flags_of
 from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Absent, And, Eq, Not
 
@@ -63,6 +64,8 @@ MEMORIES = Collection(
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
         content=("identity_hash", "content_hash"),
+        flags=flags_of,
+        flag_fields=FIELDS,
     ),
     internal=INTERNAL,
 )
@@ -84,8 +87,23 @@ HISTORY = Collection(
 )
 """Each version of a memory as it left, stored by the change that replaced it."""
 
+FEEDBACK = Collection(
+    name="memory_feedback",
+    id_field="feedback_id",
+    fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "expires_at": "time"},
+    indexes=(("memory_id",), ("user_id",)),
+    everywhere=("expires_at",),
+    audited=False,
+)
+"""That an API key gave feedback on a memory on one UTC day: the id is made of these three. `effect` is the change that
+the feedback made to the importance. Notes are purged two days later; the counts stay with the memory."""
+
 PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={}, audited=False)
 """Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`."""
 
 MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, asked_always=True)
 """The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""
+
+INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, asked_always=True, audited=False)
+"""By which rules the entries of the search index were made, and where the walk is that rewrites them
+(`memories/reindex.py`); under the tenant `SYSTEM`."""

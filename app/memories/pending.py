@@ -10,7 +10,7 @@ from app.clock import Clock, SystemClock, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.ids import new_id
-from app.memories.documents import passage
+from app.memories.documents import passage, standing
 from app.memories.embeddings import Embeddings, Passage
 from app.memories.models import MEMORIES, PENDING
 from app.metrics.parts import PENDING as WAITING
@@ -43,9 +43,16 @@ class Embeddable:
     collection: Collection
     passage: Callable[[Doc], Passage]
     fields: Callable[[Doc], Doc]
+    repair: Callable[[Doc], Doc] = lambda doc: {}
+    """Fields that documents of earlier versions lack."""
 
 
-MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding})
+def _missing_of_memory(doc: Doc) -> Doc:
+    mark = standing(doc)
+    return {} if doc.get("standing") == mark else {"standing": mark}
+
+
+MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory)
 
 
 class PendingEmbeddings:

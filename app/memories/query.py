@@ -7,22 +7,27 @@ from functools import lru_cache
 
 import numpy as np
 
+from app.retrieval.time_expressions import asks_for_latest
 from app.storage.text import UNSPACED, TermIds, name_id, term_ids, terms
 
 ROLES = frozenset({"user", "assistant", "system", "developer", "tool", "ai", "bot", "agent", "human"})
 """A message without a name is spoken by its role; a query that says "user" names nobody."""
 
+LAST_LATIN = "\u024f"
 MAX_KEPT_CHARS = 1_000
 """Of a query whose analysis is kept, as its vector is."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """`stripped`: what to embed. `terms`: what to look for, distinct ids. `speaker`: the one speaker it names, or 0."""
+    """`stripped`: what to embed. `terms`: what to look for, distinct ids. `speaker`: the one speaker it names, or 0.
+    `foreign`: the share of its letters that are not Latin. `latest`: it asks for the present state of things."""
 
     stripped: str
     terms: TermIds
     speaker: int
+    foreign: float = 0.0
+    latest: bool = False
 
 
 def analyse(query: str, speakers: Sequence[str]) -> QueryText:
@@ -44,7 +49,15 @@ def _analyse(query: str, speakers: tuple[str, ...]) -> QueryText:
         stripped = query
     ids = np.array(sorted(set(term_ids(terms(query)).tolist())), np.uint32)
     ids.setflags(write=False)
-    return QueryText(stripped, ids, named.pop() if len(named) == 1 else 0)
+    speaker = named.pop() if len(named) == 1 else 0
+    return QueryText(stripped, ids, speaker, _foreign(query), asks_for_latest(query))
+
+
+def _foreign(query: str) -> float:
+    if query.isascii():
+        return 0.0
+    letters = [character for character in query if character.isalpha()]
+    return sum(character > LAST_LATIN for character in letters) / max(1, len(letters))
 
 
 @lru_cache(maxsize=1024)

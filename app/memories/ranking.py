@@ -1,77 +1,135 @@
 """Which memories answer a query, best first: a pure function of columns, query, time and a few fitted numbers.
 
-Cosine and BM25 are combined with what the conversation tells. A turn is helped by its neighbours (an answer makes
-sense of its question), by the best turn of its session and by being spoken by whom the query names; a plain memory
-has none of these, so it has weights of its own, fitted on turns of which nothing but the text was known. Both sets
-estimate the same thing, the log-odds of being evidence, so that the two kinds can stand in one list.
-Formulas, evaluation and what was dropped: docs/retrieval.md.
-
-A reranker (`retrieval/reranking.py`) may reorder the first of what `top` gives by their texts.
+Cosine and BM25 are combined with what the conversation tells: a turn is helped by its neighbours (an answer makes sense
+of its question), by the best turn of its session and by being spoken by whom the query names. There are three kinds of
+memory, each with weights of its own: what a person says, what the assistant says, and plain memories, which belong to
+no conversation. The weights are fitted so that, given a query, the sum of a document's weighted features is the log of
+its odds to be the answer (conditional logit, McFadden 1974), whatever the kind. `calibration.py` makes a probability of
+it. Formulas, evaluation and what was dropped: docs/retrieval.md.
 """
 
 from dataclasses import dataclass
 from operator import attrgetter
+from types import EllipsisType
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from app.memories.features import ASKED, FEATURES, asked, bm25, importance_at, standing
+from app.memories.calibration import COVERAGE, DEFAULT_CALIBRATION, Calibration, probabilities, questions
+from app.memories.features import ASKED, FEATURES, LEAST_SPREAD, asked, bm25, everything_or, importance_at, standing
 from app.memories.query import QueryText
 from app.memories.strength import DEFAULT_DECAY, Decay
+from app.retrieval.when import when
 from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SUMMARY, name_id
 
 __all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_at", "rank", "top"]
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
+_ASSISTANT = name_id("assistant")
+FEW = 700
+"""So many are sorted as fast by a plain stable sort."""
+SAME_QUESTION = 0.9
+"""Share of the query's words, by their idf, in a question that asks the same."""
+LATEST_AMONG = 3
+"""A query for the latest orders so many of the best by their time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Log-odds for each unit of the first `FEATURES`, in order. The standardisation used in fitting is folded in."""
+    """Log-odds for each unit of the fitted features, in the order of `FEATURES`, for one kind of memory.
 
-    intercept: float
-    vector_scaled: float
-    text_scaled: float
-    vector_rank: float
+    `base`: log-odds beside the other kinds. `question_repeats`: added to `repeats` where the text is a question.
+    """
+
+    base: float = 0.0
+    vector_scaled: float = 0.0
+    text_scaled: float = 0.0
+    vector_rank: float = 0.0
+    coverage: float = 0.0
+    repeats: float = 0.0
     speaker: float = 0.0
     session: float = 0.0
     neighbour: float = 0.0
     number: float = 0.0
     question: float = 0.0
+    length: float = 0.0
+    long_question: float = 0.0
+    question_repeats: float = 0.0
 
 
-_FITTED = attrgetter(*FEATURES[:8])
+FITTED = FEATURES[:12]
+_FITTED = attrgetter(*FITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Added to a blend's weights as far as a query's letters are of a script that the embedding model does not know."""
+
+    vector_scaled: float = 0.0
+    text_scaled: float = 0.0
+    vector_rank: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """`turn`: memories with a session and a speaker. `plain`: all others. The two priors are set by hand, and small."""
+    """`person`: what a user or a named speaker says in a session. `assistant`: what an assistant without a name says
+    there. `plain`: all other memories.
 
-    turn: Blend
+    Set by hand are the small priors `importance` and `recency`; `when`, for a memory inside the time that the query
+    speaks of; `latest`, for the newest of the best where the query asks for the present state; `summary`, since what a
+    summary holds is found in its messages as well; and `echo`, for a question of a conversation that holds nearly all
+    of the query's words: it asks the same, and answers nothing."""
+
+    person: Blend
+    assistant: Blend
     plain: Blend
+    foreign: Foreign
     importance: float = 0.5
     recency: float = 0.2
+    when: float = 8.0
+    latest: float = 0.7
+    summary: float = -1.5
+    echo: float = -4.0
 
 
 # Fitted by scripts/fit_ranking.py
 DEFAULT_WEIGHTS = Weights(
-    turn=Blend(
-        intercept=-11.19,
-        vector_scaled=0.7,
-        text_scaled=4.18,
-        vector_rank=18.49,
-        number=0.87,
-        question=-0.92,
-        speaker=1.85,
-        session=2.87,
-        neighbour=2.46,
+    person=Blend(
+        vector_scaled=1.67,
+        text_scaled=0.19,
+        vector_rank=15.49,
+        coverage=3.14,
+        repeats=-1.69,
+        speaker=2.54,
+        session=2.93,
+        neighbour=3.73,
+        number=0.68,
+        question=-1.59,
+        length=-1.83,
+        long_question=1.35,
+        question_repeats=1.38,
     ),
-    plain=Blend(intercept=-7.84, vector_scaled=2.08, text_scaled=6.26, vector_rank=21.56),
+    assistant=Blend(
+        base=-3.08,
+        vector_scaled=5.75,
+        text_scaled=3.37,
+        vector_rank=-12.83,
+        coverage=-1.3,
+        session=1.87,
+        neighbour=1.64,
+        number=1.94,
+        question=1.7,
+        length=-1.75,
+        long_question=-1.73,
+    ),
+    plain=Blend(base=0.11, vector_scaled=6.35, vector_rank=-10.94, coverage=4.18, session=1.85),
+    foreign=Foreign(vector_scaled=-6.1, text_scaled=4.05, vector_rank=5.92),
 )
-"""A number makes a chatty turn likely to inform, a question makes it unlikely; a plain fact informs anyway."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: it is made at each search
 class Ranked:
     """`order`: indices of what is found, best first. `score` and each of `parts` have one entry for each document."""
 
@@ -100,30 +158,43 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     decay: Decay = DEFAULT_DECAY,
     *,
     first: int | None = None,
-    least_spread: float = 0.0,
+    least_spread: float = LEAST_SPREAD,
+    interval: tuple[int, int] | None = None,
+    calibration: Calibration = DEFAULT_CALIBRATION,
 ) -> Ranked:
-    """Rank what matched, or at least the `first` of it; `least_spread` as in `features`. Equal scores: the newer
-    first, then by engine handle.
+    """Rank what matched, or at least the `first` of it. Equal scores: the newer first, then by engine handle.
 
-    Scores: `vector` the cosine (what has no vector is left out), `text` BM25 (what has none of the terms is left
-    out), `hybrid` 0..1, like a probability (nothing is left out).
+    `least_spread`: as in `features`. `interval`: the milliseconds that the query speaks of. Scores: `vector` the cosine
+    (what has no vector is left out), `text` BM25 (what has none of the terms is left out), `hybrid` the probability
+    that the document helps to answer the query (nothing is left out).
     """
     if mode == "vector":
-        found = columns.matched & columns.has_vector
+        found = everything_or(columns.matched & columns.has_vector)
         return Ranked(_sorted(columns, columns.cosine, found, first), columns.cosine, {"vector": columns.cosine})
     text = bm25(columns)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
     known, lasting = asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)
-    odds = _log_odds(columns, known, lasting, weights)
-    score: Floats = np.reciprocal(1 + np.exp(-odds))
-    order = _sorted(columns, odds, columns.matched, first)
-    return Ranked(order, score, {"vector": columns.cosine, "text": text}, known, lasting)
+    odds = log_odds(columns, query, known, lasting, weights)
+    odds += np.float32(weights.echo) * _echoes(columns, known)
+    parts = {"vector": columns.cosine, "text": text}
+    if interval is not None:
+        parts["when"] = when(columns.time, interval)
+        odds += np.float32(weights.when) * parts["when"]
+    if query.latest:
+        parts["latest"] = _latest(columns, odds)
+        odds += np.float32(weights.latest) * parts["latest"]
+    among = everything_or(columns.matched)
+    score = probabilities(columns, query, odds, known, _on_plain(columns), calibration, among)
+    return Ranked(_sorted(columns, odds, among, first), score, parts, known, lasting)
 
 
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
     """Indices of the first k of distinct contents: of equal contents the best placed stays."""
+    best = ranked.order[:k]
+    if len(set(columns.content.take(best).tolist())) == k:  # as a rule
+        return list(best.tolist())
     chosen: dict[int, int] = {}
     for start in range(0, len(ranked.order), 2 * k):
         piece = ranked.order[start : start + 2 * k]
@@ -134,37 +205,92 @@ def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
     return list(chosen.values())
 
 
-def _log_odds(columns: Columns, known: Floats, lasting: Floats, weights: Weights) -> Floats:
-    sources = columns.session, columns.speaker, weights
-    each, rest, intercept = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
+def plain_memories(columns: Columns) -> Floats:
+    """1 for each document that belongs to no conversation, else 0."""
+    plain: Floats = ((columns.session < 0) | (columns.speaker == 0)).astype(np.float32)
+    return plain
+
+
+def _on_plain(columns: Columns) -> Floats | float:
+    """`plain_memories`, or one number where all are alike."""
+
+    def find() -> Floats | float:
+        plain = plain_memories(columns)
+        return plain if len(np.unique(plain)) != 1 else float(plain[0])
+
+    return columns.derived.get("plain", (columns.session, columns.speaker), find)
+
+
+def log_odds(columns: Columns, query: QueryText, known: Floats, lasting: Floats, weights: Weights) -> Floats:
+    """(n,) of each document, beside the others of this query."""
+    sources = columns.session, columns.speaker, columns.flags, weights
+    each, rest, base = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
-    odds += columns.derived.get(
-        "lasting", (lasting, rest, intercept), lambda: np.add.reduce(lasting * rest, axis=0) + intercept
-    )
+    odds += columns.derived.get("lasting", (lasting, rest, base), lambda: np.add.reduce(lasting * rest, axis=0) + base)
+    if query.foreign:
+        foreign = weights.foreign
+        more = np.array([foreign.vector_scaled, foreign.text_scaled, foreign.vector_rank], np.float32) * query.foreign
+        odds += np.add.reduce(known[: len(more)] * more[:, np.newaxis], axis=0)
     return odds
 
 
 def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
     """(ASKED, n or 1), (STANDING, n or 1) and (n or 1,): one column where all documents are of one kind."""
-    plain = (columns.session < 0) | (columns.speaker == 0)
-    kinds = [weights.plain] if plain.all() else [weights.turn] if not plain.any() else [weights.turn, weights.plain]
+    plain = plain_memories(columns) > 0
+    assistant = ~plain & (columns.flags & SAID_BY_ASSISTANT != 0) & (columns.speaker == _ASSISTANT)
+    kinds = weights.person, weights.assistant, weights.plain
+    which = np.where(plain, 2, np.where(assistant, 1, 0))
     each = np.array([[*_FITTED(kind), weights.importance, weights.recency] for kind in kinds], np.float32).T
-    intercept = np.array([kind.intercept for kind in kinds], np.float32)
-    if len(kinds) == 2:
-        which = plain.astype(np.int64)
-        each, intercept = np.ascontiguousarray(each[:, which]), intercept[which]
-    return each[: len(ASKED)], each[len(ASKED) :], intercept
+    base = np.array([kind.base for kind in kinds], np.float32)
+    summaries = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
+    if plain.all():
+        return each[: len(ASKED), 2:], each[len(ASKED) :, 2:], base[2:] + summaries
+    each, base = np.ascontiguousarray(each[:, which]), base[which] + summaries
+    repeats = np.array([kind.question_repeats for kind in kinds], np.float32)[which]
+    each[ASKED.index("repeats")] += repeats * (columns.flags & IS_QUESTION != 0)
+    return each[: len(ASKED)], each[len(ASKED) :], base
 
 
-def _sorted(columns: Columns, score: Floats, found: Bools, first: int | None) -> Ints:
+def _echoes(columns: Columns, known: Floats) -> Bools:
+    """Questions of a conversation that hold nearly all of the query's words."""
+    echoes: Bools = questions(columns) & (known[COVERAGE] >= SAME_QUESTION)
+    return echoes
+
+
+def _latest(columns: Columns, odds: Floats) -> Floats:
+    """1 for the newest of the best documents, halved with each step back; 0 for all others."""
+    found: Floats = np.zeros(len(odds), np.float32)
+    best = _sorted(columns, odds, columns.matched, LATEST_AMONG)[:LATEST_AMONG]
+    times = np.unique(columns.time[best])
+    found[best] = np.exp2(times.searchsorted(columns.time[best]) - (len(times) - 1.0))
+    return found
+
+
+def _sorted(columns: Columns, score: Floats, found: Bools | EllipsisType, first: int | None) -> Ints:
     """Indices of `found` by score, then time, both descending, then engine handle."""
     if first is not None and len(score) > 4 * first:
-        order = np.flatnonzero(found)
+        order = np.arange(len(score)) if found is ... else np.flatnonzero(found)
         if len(order) > 4 * first:
             values = score[order]
             order = order[values >= np.partition(values, -first)[-first]]
         return order[np.lexsort((columns.rows[order], -columns.time[order], -score[order]))]
     rows, time = columns.rows, columns.time
     newest = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
-    order = newest[found[newest]]  # poor matches are equal by the dozen: a stable sort leaves these as they are
-    return order[(-score[order]).argsort(kind="stable")]
+    order = newest if found is ... else newest[found[newest]]
+    return _by_score(order, score) if len(order) > FEW else order[(-score[order]).argsort(kind="stable")]
+
+
+def _by_score(order: Ints, score: Floats) -> Ints:
+    """`order` by score, descending; equal scores stay as they are.
+
+    One sort of whole numbers, of which the upper half is the score's bits and the lower half the place: several times
+    as fast as a stable sort of floats.
+    """
+    bits = (0 - score[order]).view(np.int32)  # 0 - -0.0 is 0.0, as is 0 - 0.0
+    rising = bits ^ (bits >> 31 & 0x7FFFFFFF)  # of a negative number the bits after the sign rise as it falls
+    keys = rising.astype(np.int64)
+    keys <<= 32
+    keys |= np.arange(len(order))
+    keys.sort()
+    keys &= 0xFFFFFFFF
+    return order[keys]

@@ -1,12 +1,13 @@
 """Search of memories: what a request filters by, and what it is answered."""
 
 from collections.abc import Iterator
+from datetime import UTC
 from functools import lru_cache, partial
 
 import numpy as np
 import orjson
 
-from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms, zone_named
 from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
 from app.memories.lookup import Lookup, Wanted
@@ -14,7 +15,9 @@ from app.memories.repository import true_at
 from app.memories.schemas import SearchRequest
 from app.memories.shown import Shown
 from app.memories.strength import fading_one_by_one
+from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.state import AccessLog
+from app.storage.collection import Doc
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range
 from app.storage.repository import unexpired
 from app.storage.scope import Scope
@@ -33,6 +36,8 @@ class Recall:
         least = body.min_importance
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
+        zone = UTC if body.timezone is None else zone_named(body.timezone)
+        interval = await interval_of(body.query, now, zone)
         looked = await self._lookup.find(
             Wanted(
                 query=body.query,
@@ -45,6 +50,8 @@ class Recall:
                 decays=self._decays,
                 explain=body.explain,
                 by_cosine=body.min_similarity is not None,
+                min_score=body.min_score or 0.0,
+                interval=interval,
             )
         )
         if body.record_access and looked.hits:
@@ -60,8 +67,15 @@ class Recall:
             pieces += b'{"memory":', one.head, strength, b'},"score":', score, parts, b"},"
         if shown:
             pieces[-1] = b"}"
-        pieces += b"],", orjson.dumps(looked.how())[1:]
+        understood = {"understood": _understood(interval)} if body.explain else {}
+        pieces += b"],", orjson.dumps(looked.how() | understood)[1:]
         return b"".join(pieces)
+
+
+def _understood(interval: TimeInterval | None) -> Doc:
+    if interval is None:
+        return {"time": None}
+    return {"time": {"from": from_ms(interval.start), "until": from_ms(interval.end), "words": interval.words}}
 
 
 def _written(numbers: list[float]) -> list[bytes]:

@@ -1,12 +1,13 @@
 """Queries over memories, their history and their pending embeddings."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from app.ids import new_id
-from app.memories.documents import identity_hash
-from app.memories.models import HISTORY, MEMORIES
+from app.memories.documents import identity_hash, passage
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.pending import note
 from app.storage.collection import Change, Collection, DeleteWhere, Doc, Insert, SearchEntry, Store
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
@@ -101,9 +102,17 @@ class MemoryRepository(VersionedRepository):
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
+    def remove(self, docs: Sequence[Doc]) -> list[Change]:
+        """Memories, at the versions that were read, with their history and the notes of feedback on them."""
+        ids = tuple(doc["memory_id"] for doc in docs)
+        return [*super().remove(docs), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
+
     def revise(self, doc: Doc, changed: Doc, now: str, entry: SearchEntry | None = None) -> list[Change]:
         """Replaces fields; the version that goes is kept as history."""
-        return [self.update(doc, changed, now=now, entry=entry), self._past(doc, now)]
+        update = self.update(doc, changed, now=now, entry=entry)
+        if entry is None and "tags" in changed:
+            update = replace(update, text=passage(doc | changed).indexed())
+        return [update, self._past(doc, now)]
 
     def retire(self, doc: Doc, by: str, now: str, *, merged: bool = False) -> list[Change]:
         """`merged`: `by` says the same, so that the memory does not come back when `by` is deleted."""

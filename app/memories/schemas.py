@@ -3,7 +3,8 @@
 from math import floor
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, model_validator
+from pydantic_core.core_schema import CoreSchema
 
 from app.memories.models import INTERNAL, MAX_TAGS
 from app.schemas import (
@@ -18,6 +19,7 @@ from app.schemas import (
     Schema,
     Share,
     Timestamp,
+    TimeZone,
     TopK,
     example,
 )
@@ -120,7 +122,8 @@ class Source(Schema):
     origin: Literal["api", "message", "extraction", "consolidation", "import"]
     session_id: str | None = None
     message_seq: int | None = None
-    speaker: str | None = None
+    speaker: str | None = Field(None, description="Name of the speaker; their role where the message had no name.")
+    role: str | None = Field(None, description="Of the message that it was made from: `user` or `assistant`.")
     action_ids: list[str] = []
     memory_ids: list[str] = []
     model: str | None = None
@@ -161,6 +164,8 @@ class Memory(Schema):
     expires_at: str | None
     last_accessed: str | None
     access_count: Count
+    helpful_count: Count = Field(description="How often feedback said that it helped.")
+    misleading_count: Count = Field(description="How often feedback said that it misled.")
     embedding: EmbeddingInfo
     version: int
     created_at: str
@@ -202,6 +207,44 @@ class DisputeResolution(Schema):
     )
 
 
+class FeedbackItem(Schema):
+    memory_id: Identifier
+    helpful: Flag = Field(description="True: it helped to answer. False: it misled.")
+    query: Text | None = Field(
+        None, description="The query that it was found by. Kept for two days with a memory of a user, else not at all."
+    )
+
+
+class FeedbackRequest(Schema):
+    model_config = example(
+        {"items": [{"memory_id": "mem_01a2003d395076f9a13acea58faaf745", "helpful": True, "query": "Where do I live?"}]}
+    )
+
+    items: Annotated[list[FeedbackItem], Field(min_length=1, max_length=100)] = Field(
+        description="Each memory at most once."
+    )
+
+
+class FeedbackApplied(Schema):
+    memory_id: str
+    applied: bool = Field(description="False: nothing was changed, and `reason` says why.")
+    reason: Literal["already_today", "not_found", "forbidden"] | None = Field(
+        description="`already_today`: this API key said the same of this memory on this UTC day. `not_found`: there is "
+        "no such memory that the key may see. `forbidden`: the key may read it, but not change it."
+    )
+    replaced: bool = Field(
+        description="It takes the place of the opposite feedback of the same key and day, which is undone."
+    )
+    importance: float | None = Field(description="Of the memory after this; null where `reason` hides it.")
+    base_importance: float | None
+    helpful_count: Count | None
+    misleading_count: Count | None
+
+
+class FeedbackResult(Schema):
+    items: list[FeedbackApplied] = Field(description="In the order of the request.")
+
+
 class SearchRequest(Owned):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
 
@@ -216,22 +259,48 @@ class SearchRequest(Owned):
     min_importance: Share | None = Field(
         None, description="Least importance at the moment; default: the agent's setting."
     )
+    min_score: Share | None = Field(
+        None,
+        description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
+        "503 where the embedding model does not answer.",
+    )
     min_trust: Share | None = None
     since: Timestamp | None = Field(None, description="By event_at, else created_at.")
     until: Timestamp | None = Field(None, description="That moment excluded.")
     status: Status = "active"
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    now: Timestamp | None = Field(None, description="The time that fading and expiry are reckoned at.")
+    now: Timestamp | None = Field(
+        None,
+        description="The time that fading and expiry are reckoned at, and that times in the query are relative to.",
+    )
+    timezone: TimeZone | None = None
     top_k: TopK = 10
     mode: SearchMode = "hybrid"
     min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
     explain: Flag = False
     record_access: Flag = True
 
+    @model_validator(mode="after")
+    def _scored(self) -> Self:
+        if self.min_score is not None and self.mode != "hybrid":
+            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = super().__get_pydantic_json_schema__(core, handler)
+        hybrid = {"properties": {"mode": {"const": "hybrid"}}}
+        without = {"properties": {"min_score": {"type": "null"}}}
+        handler.resolve_ref_schema(made)["allOf"].append({"anyOf": [hybrid, without]})
+        return made
+
 
 class Found(Schema):
     memory: Memory
-    score: float
+    score: float = Field(
+        description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
+        "cosine. `text`: BM25."
+    )
     scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
 
 
@@ -261,15 +330,33 @@ class HowSearched(Schema):
     took_ms: TookMs
 
 
+class UnderstoodTime(Schema):
+    """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: str = Field(alias="from")
+    until: str = Field(description="That moment excluded.")
+    words: str = Field(description="The part of the query that says so.", examples=["last month"])
+
+
+class Understood(Schema):
+    time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
+
+
 class SearchResult(HowSearched):
     items: list[Found]
+    understood: Understood | None = Field(None, description="With `explain`: what was read out of the query.")
 
 
 def render(doc: Doc, importance: float) -> Doc:
     """A stored memory as it is served: with the importance that it has at the moment (`memories/decays.py`)."""
-    shown = {"contradicts": [], **doc}  # memories of earlier versions have no such field
+    shown = dict(doc)
     for name in INTERNAL:
         shown.pop(name, None)
+    shown.setdefault("contradicts", [])  # memories of earlier versions lack this and the counts
+    shown.setdefault("helpful_count", 0)
+    shown.setdefault("misleading_count", 0)
     shown["importance"] = rounded(importance)
     return shown
 

@@ -1,4 +1,7 @@
-"""Near-duplicates of a text: among what is stored, and among what earlier items of the same request add."""
+"""Near-duplicates of a text: among what is stored, and among what earlier items of the same request add.
+
+Of long texts the first windows are compared: a text that holds another one says more than that.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -64,7 +67,7 @@ class NearDuplicates:
         scope, store = self._memories.scope, self._memories.store
         where = both(Eq("status", "active"), unexpired(self._now), where)
         columns = await store.search(
-            MEMORIES, SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS)
+            MEMORIES, SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
         )
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][:most]

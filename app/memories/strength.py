@@ -86,6 +86,16 @@ def importance(
     return value
 
 
+def base_of(value: float, anchor_ms: int, now_ms: int, pinned: bool = False, decay: Decay = DEFAULT_DECAY) -> float:
+    """The base of one memory whose `importance` at `now_ms` is `value`. It may exceed 1 where the memory cannot have so
+    much by then."""
+    months = (now_ms - float(decay.grace_days) * DAY_MS - anchor_ms) / MONTH_MS
+    if pinned or months <= 0 or value <= decay.floor:
+        return value
+    base: float = value / float(decay.factor) ** months
+    return base
+
+
 def fading_one_by_one(now_ms: int, decay: Decay) -> Callable[[float, int], float]:
     """`importance` by base and anchor, of single memories that are not pinned: arrays of one cost ten times as much."""
     fades_before = now_ms - float(decay.grace_days) * DAY_MS

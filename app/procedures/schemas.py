@@ -161,7 +161,8 @@ class ProcedureWarning(Schema):
 class FoundProcedure(Schema):
     procedure: Procedure
     score: float = Field(
-        description="Relevance times how well it works, times how fresh it is; 0 to 1 where `mode_used` is `hybrid`."
+        description="The probability that it is the one meant (`mode_used` `hybrid`: 0 to 1; `text`: BM25), times how "
+        "well it works, times how fresh it is."
     )
     recent: RecentRecord
     track_record: str = Field(description="In words, as a prompt would say it.")

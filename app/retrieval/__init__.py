@@ -1,0 +1,1 @@
+"""What the ranking reads out of a query before anything is searched: pure functions."""

@@ -96,6 +96,7 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
         "session_id": session["session_id"],
         "message_seq": message["seq"],
         "speaker": message["name"] or message["role"],
+        "role": message["role"],
         "api_key_id": key_id,
     }
     return new_memory(fields, source, now, unique=False)

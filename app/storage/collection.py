@@ -58,6 +58,10 @@ class Searched:
     speaker: str = "source.speaker"
     text: Callable[[Mapping[str, Any]], str] = itemgetter("content")
     """What a reranker reads of a document: the text that was embedded."""
+    flags: Callable[[Mapping[str, Any]], int] | None = None
+    """Flag bits that the document itself has, beside those of its text (`storage/text.py`)."""
+    flag_fields: tuple[str, ...] = ()
+    """Top-level fields that `flags` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +127,16 @@ class SearchEntry:
     text: IndexedText
     vector: Floats | None
     model: str
+    further: Floats | None = None
+    """(n, dim): the vectors of a long text's windows after the first, whose is `vector`. None: it has one window."""
 
     def __post_init__(self) -> None:
-        if self.vector is not None and not abs(float(np.linalg.norm(self.vector)) - 1.0) < 1e-3:
+        if self.vector is None:
+            return
+        if not abs(float(np.linalg.norm(self.vector)) - 1.0) < 1e-3:
             raise ValueError("a vector must be finite and of unit length")
+        if self.further is not None and not (np.abs(np.linalg.norm(self.further, axis=1) - 1) < 1e-3).all():
+            raise ValueError("the vectors of further windows must be finite and of unit length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,8 @@ class Update:
     expect: Mapping[str, Any] = field(default_factory=dict)
     entry: SearchEntry | None = None
     """None: text and vector stay as they are."""
+    text: IndexedText | None = None
+    """In place of `entry`: new terms, under which it is found by words; its vectors stay."""
     keep: bool = False
     """The vector that `entry` replaces stays beside it, for those who search by its model."""
     user: str | None = field(default=None, compare=False)

@@ -1,6 +1,7 @@
 """What readers reckon from what an engine hands out more than once, kept with it."""
 
 from collections.abc import Callable
+from operator import is_
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +36,8 @@ class Derived:
 
 
 def _all_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return one is other or (len(one) == len(other) and all(map(same, one, other)))
+    """Most often all are identical: then `same` is not called."""
+    return len(one) == len(other) and (all(map(is_, one, other)) or all(map(same, one, other)))
 
 
 def same(one: Any, other: Any) -> bool:

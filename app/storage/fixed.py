@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from app.storage.masks import Masks
 from app.storage.packed import model_id, quantise
 from app.storage.search import Bools, Floats, Ints, SearchQuery
+from app.storage.windows import Further
 
 FADING = ("importance", "anchor", "pinned")
 """Fields of a record that an access may change."""
@@ -30,6 +31,8 @@ class Fixed:
     masks: Masks
     columns: dict[str, Any]
     """Fields of `Columns`."""
+    further: Further | None = None
+    """None where every text has one window."""
     _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
 
     def with_columns(self, columns: dict[str, Any]) -> "Fixed":
@@ -37,7 +40,8 @@ class Fixed:
         return replace(self, columns=self.columns | columns)
 
     def cosine(self, query: SearchQuery, vectors: NDArray[np.int8]) -> tuple[Floats, Bools]:
-        """Of each entry, whose `vectors` (n, dim) are; and which of them have a vector of the query's model."""
+        """Of each entry, whose first windows' `vectors` (n, dim) are; and which of them have a vector of the query's
+        model."""
         n, dim = vectors.shape
         if query.vector is None or len(query.vector) != dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
@@ -47,6 +51,8 @@ class Fixed:
         dots = simsimd.cdist(wanted, vectors, metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
         cosine *= scale
+        if self.further is not None and not query.first_windows:
+            self.further.raise_to_best(cosine, wanted, scale, has_vector)
         np.minimum(cosine, 1, out=cosine)  # both are what `clip` would do, at half its price
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector

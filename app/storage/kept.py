@@ -12,6 +12,8 @@ import numpy as np
 from app.storage.collection import Searched
 from app.storage.packed import Packed, head_dtype
 from app.storage.segment import Row
+from app.storage.text import LONG
+from app.storage.windows import norms_of
 
 NONE = bytes(4)
 AT_ONCE = 4096
@@ -21,6 +23,17 @@ AT_ONCE = 4096
 def model_at(spec: Searched) -> int:
     """Where in a head the model's code is: four bytes."""
     return _place(spec, "model")
+
+
+@cache
+def flags_at(spec: Searched) -> int:
+    """Where its flags are: one byte."""
+    return _place(spec, "flags")
+
+
+def is_long(spec: Searched, head: bytes) -> bool:
+    """Whether the record's vector is that of several windows."""
+    return bool(head[flags_at(spec)] & LONG)
 
 
 def code(model: int) -> bytes:
@@ -39,9 +52,10 @@ def model_of_pair(known: int, written: int, count: int) -> int:
 
 
 def overlaid(
-    spec: Searched, rows: Sequence[Row], model: int, find: Callable[[list[int]], Mapping[int, bytes]]
+    spec: Searched, rows: Sequence[Row], model: int, dim: int, find: Callable[[list[int]], Mapping[int, bytes]]
 ) -> list[Row]:
-    """The rows with the vectors of `model` that were kept, by row, as `find` finds them for rows that may have one."""
+    """The rows with the vectors of `model` that were kept, by row, as `find` finds them for rows that may have one.
+    `dim`: the model's."""
     start, fine = model_at(spec), (code(model), NONE)
     end = start + len(NONE)
     others = [row.id for row in rows if row.packed is not None and row.packed.head[start:end] not in fine]
@@ -49,25 +63,26 @@ def overlaid(
         return list(rows)
     found = find(others)
     kept = [row_id for row_id in others if row_id in found]
-    norms = dict(zip(kept, _norms([found[row_id] for row_id in kept]), strict=True))
-    length_at = _place(spec, "norm")
+    norms = dict(zip(kept, _norms([found[row_id][:dim] for row_id in kept]), strict=True))
+    length_at, mark_at = _place(spec, "norm"), flags_at(spec)
 
     def restored(row: Row) -> Row:
         assert row.packed is not None
         head = bytearray(row.packed.head)
         head[start:end], head[length_at : length_at + 4] = code(model), norms[row.id]
+        head[mark_at] = head[mark_at] & ~LONG | LONG * (len(found[row.id]) > dim)
         return Row(row.id, Packed(bytes(head), found[row.id], row.packed.terms, row.packed.facets))
 
     return [restored(row) if row.id in norms else row for row in rows]
 
 
 def _norms(vectors: Sequence[bytes]) -> list[bytes]:
-    """Lengths in int8 units, as a head holds them. All of one dimension."""
+    """Lengths in int8 units, as a head holds them."""
     made: list[bytes] = []
     for start in range(0, len(vectors), AT_ONCE):
         part = vectors[start : start + AT_ONCE]
-        whole = np.frombuffer(b"".join(part), np.int8).reshape(len(part), -1).astype(np.float32)
-        made += [norm.tobytes() for norm in np.linalg.norm(whole, axis=1)]
+        whole = np.frombuffer(b"".join(part), np.int8).reshape(len(part), -1)
+        made += [norm.tobytes() for norm in norms_of(whole)]
     return made
 
 

@@ -1,7 +1,8 @@
 """A document as search keeps it: one fixed record, an int8 vector, its terms and its facets, as bytes.
 
 int8 with one scale a vector finds what float32 finds at a quarter of the size; the scale cancels in the cosine, so
-that only the vector's length in int8 units is kept. A cold scope is read with `np.frombuffer`, without a loop.
+that only the vector's length in int8 units is kept. A long text has a vector for each window (`storage/windows.py`).
+A cold scope is read with `np.frombuffer`, without a loop.
 """
 
 import math
@@ -20,7 +21,8 @@ from app.clock import to_ms
 from app.storage.collection import Searched, SearchEntry
 from app.storage.filters import top_of, value_at
 from app.storage.search import Floats
-from app.storage.text import name_id
+from app.storage.text import LONG, TEXT_FLAGS, IndexedText, name_id
+from app.storage.windows import joined
 
 TERM = np.dtype([("id", "<u4"), ("count", "u1")])
 FACET = np.dtype("<u8")
@@ -55,6 +57,7 @@ def head_dtype(ranges: int) -> np.dtype[np.void]:
 class Packed:
     head: bytes
     vector: bytes | None
+    """Of all windows: see `storage/windows.py`."""
     terms: bytes
     facets: bytes
 
@@ -78,20 +81,19 @@ def facet_id(field: str, value: object) -> int:
 
 
 def pack(spec: Searched, doc: Mapping[str, Any], entry: SearchEntry, rev: int) -> Packed:
-    ids, counts = entry.text.ids, entry.text.counts
-    terms = np.empty(len(ids), TERM)
-    terms["id"], terms["count"] = ids, counts
     record = _Record(spec)
     record["rev"] = rev
-    record["length"], record["flags"] = entry.text.length, entry.text.flags
-    vector = None if entry.vector is None else quantise(entry.vector)
-    if vector is not None:
-        whole = vector.astype(np.float32)
-        record["model"], record["norm"] = model_id(entry.model, len(vector)), math.sqrt(whole.dot(whole))
+    record["length"], record["flags"] = entry.text.length, entry.text.flags & TEXT_FLAGS
+    vector = None
+    if entry.vector is not None:
+        first = quantise(entry.vector)
+        whole = first.astype(np.float32)
+        record["model"], record["norm"] = model_id(entry.model, len(first)), math.sqrt(whole.dot(whole))
+        further = () if entry.further is None else entry.further
+        vector = joined([first.tobytes(), *(quantise(window).tobytes() for window in further)])
+        record["flags"] |= LONG * (len(further) > 0)
     _describe(record, spec, doc)
-    return Packed(
-        record.bytes(), None if vector is None else vector.tobytes(), terms.tobytes(), _facets(spec, doc).tobytes()
-    )
+    return Packed(record.bytes(), vector, _terms(entry.text), _facets(spec, doc).tobytes())
 
 
 def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int, changed: Set[str] | None = None) -> Packed:
@@ -105,6 +107,22 @@ def repack(spec: Searched, doc: Mapping[str, Any], old: Packed, rev: int, change
     if facets != old.facets or place != (record["session"], record["ordinal"]):
         record["rev"] = rev
     return replace(old, head=record.bytes(), facets=facets)
+
+
+def reword(spec: Searched, doc: Mapping[str, Any], old: Packed, text: IndexedText, rev: int) -> Packed:
+    """The record of a document with other terms; its vectors stay."""
+    made = repack(spec, doc, old, rev)
+    record, terms = _Record(spec, made.head), _terms(text)
+    record["length"], record["flags"] = text.length, record["flags"] & ~TEXT_FLAGS | text.flags & TEXT_FLAGS
+    if terms != old.terms:
+        record["rev"] = rev
+    return replace(made, head=record.bytes(), terms=terms)
+
+
+def _terms(text: IndexedText) -> bytes:
+    terms = np.empty(len(text.ids), TERM)
+    terms["id"], terms["count"] = text.ids, text.counts
+    return terms.tobytes()
 
 
 class _Record:
@@ -146,6 +164,8 @@ def _describe(record: _Record, spec: Searched, doc: Mapping[str, Any], changed: 
     for name, sources, read in _parts(spec):
         if changed is None or not changed.isdisjoint(sources):
             record[name] = read(doc)
+    if spec.flags is not None and (changed is None or not changed.isdisjoint(spec.flag_fields)):
+        record["flags"] = record["flags"] & (TEXT_FLAGS | LONG) | spec.flags(doc)
 
 
 @cache

@@ -42,6 +42,8 @@ class SearchQuery:
     vector: Floats | None
     model: str
     terms: NDArray[np.uint32]
+    first_windows: bool = False
+    """Of long documents only the first window counts, not the best: a part of a text does not make it a duplicate."""
 
 
 @dataclass(slots=True)
@@ -75,7 +77,8 @@ class Columns:
     time: Ints
     """Milliseconds since 1970: when it happened (`event_at`), else when it was stored."""
     flags: Ints
-    """Bits of `storage/text.py`: what the text holds (a number or time word, a question mark at its end)."""
+    """Bits of `storage/text.py`: about the text (a number or time word, a question mark at its end) and about the
+    document (who said it, whether it is derived or a summary)."""
     base_importance: Floats
     anchor: Ints
     """Milliseconds since 1970, where fading starts. With `base_importance` and `pinned` it gives the importance."""

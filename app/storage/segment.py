@@ -6,6 +6,7 @@ is appended anew; a deleted one dies. Dead entries are left out of every answer;
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,8 @@ from app.storage.masks import Masks
 from app.storage.packed import FACET, TERM, Packed, head_dtype
 from app.storage.postings import Postings
 from app.storage.search import Columns, Ints, SearchQuery
-from app.storage.text import name_id
+from app.storage.text import LONG, name_id
+from app.storage.windows import FurtherWindows
 
 MIN_DEAD = 32
 OWN_BYTES, ENTRY_BYTES = 8_192, 284
@@ -53,12 +55,13 @@ class Block:
 
 class Segment:
     def __init__(self, spec: Searched, dim: int, agent: str | None = None) -> None:
-        self._spec, self._dim = spec, dim
+        self._spec, self.dim = spec, dim
         self._agent = name_id(agent) if agent else 0
         self._size = 0
         self._dead = 0
         self._heads = np.empty(0, head_dtype(len(self._spec.ranges)))
-        self._vectors = np.empty((0, self._dim), np.int8)
+        self._vectors = np.empty((0, self.dim), np.int8)
+        self._further = FurtherWindows(self.dim)
         self._ids = np.empty(0, np.int64)
         self._alive = np.empty(0, np.bool_)
         self._links = np.empty((2, 0), np.int64)
@@ -79,6 +82,7 @@ class Segment:
         own = (self._heads, self._vectors, self._ids, self._alive, self._links, self._sessions)
         return (
             sum(a.nbytes for a in own)
+            + self._further.nbytes
             + self._terms.nbytes
             + self._facets.nbytes
             + OWN_BYTES
@@ -207,17 +211,27 @@ class Segment:
         self._links[:, :capacity] = links
 
     def _take_vectors(self, block: Block, start: int, stop: int) -> None:
-        """Vectors of another length (another model's) are zeros, which no query of ours matches."""
+        """Of each first window, and of the further ones beside them. Vectors of another length (another model's) are
+        zeros, which no query of ours matches."""
         lengths = np.asarray(block.vector_lengths, np.int64)
-        ours = lengths == self._dim
+        ours = lengths == self.dim
         whole = np.frombuffer(block.vectors, np.int8)
         if ours.all():
-            self._vectors[start:stop] = whole.reshape(-1, self._dim)
+            self._vectors[start:stop] = whole.reshape(-1, self.dim)
             return
         self._vectors[start:stop] = 0
-        ends = np.cumsum(lengths)
-        for at in np.flatnonzero(ours).tolist():
-            self._vectors[start + at] = whole[ends[at] - self._dim : ends[at]]
+        places = [0, *np.cumsum(lengths).tolist()]
+        others = np.flatnonzero(~ours).tolist()
+        for before, after in pairwise([-1, *others, len(lengths)]):
+            part = whole[places[before + 1] : places[after]]
+            self._vectors[start + before + 1 : start + after] = part.reshape(-1, self.dim)
+        long = self._heads["flags"][start:stop] & LONG != 0
+        for at in np.flatnonzero(long).tolist():
+            vector = whole[places[at] : places[at + 1]]
+            if len(vector) and len(vector) == int(vector[-1]) * self.dim + 1:
+                windows = vector[:-1].reshape(-1, self.dim)
+                self._vectors[start + at] = windows[0]
+                self._further.add(start + at, windows[1:])
 
     def _post(self, terms: "_Joined", facets: "_Joined", start: int) -> None:
         """Of the entries from `start` on."""
@@ -313,6 +327,7 @@ class Segment:
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
             masks=Masks(self._spec, self._facets, heads["ranges"], self._empty),
+            further=self._further.made,
             columns={
                 "rows": self._ids[:n][at].copy(),
                 "length": length,

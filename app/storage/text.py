@@ -26,6 +26,17 @@ TermIds: TypeAlias = NDArray[np.uint32]
 
 HAS_NUMBER_OR_TIME_WORD = 1
 IS_QUESTION = 2
+TEXT_FLAGS = HAS_NUMBER_OR_TIME_WORD | IS_QUESTION
+"""Bits that `index_text` sets. The others come from the document (`Searched.flags`)."""
+SAID_BY_USER = 4
+SAID_BY_ASSISTANT = 8
+DERIVED = 16
+"""The service made it from other records: by extraction, consolidation or roll-up."""
+SUMMARY = 32
+LONG = 64
+"""Its text has more than one window, each with a vector of its own (`storage/windows.py`)."""
+HAS_EVENT_TIME = 128
+"""It says when it happened; the time of others is that at which they were stored."""
 
 MAX_WORD = 64
 """Longer tokens are data (base64, hashes): their beginning identifies them."""
@@ -116,9 +127,13 @@ def term_ids(words: Sequence[str]) -> TermIds:
     return np.fromiter((crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint32, len(words))
 
 
-def index_text(content: str, context: str | None = None, time: datetime | None = None) -> IndexedText:
-    """Terms of the content, of its context and of its date ("8", "may", "2023": a query's "May 2023" meets it)."""
+def index_text(
+    content: str, context: str | None = None, time: datetime | None = None, tags: Sequence[str] = ()
+) -> IndexedText:
+    """Terms of the content, of its context, its tags and its date ("8", "may", "2023": a query's "May 2023" meets
+    it)."""
     words = terms(content) + (terms(context) if context else []) + (_date_terms(time) if time else [])
+    words += [term for tag in tags for term in terms(tag)]
     counted = Counter(term_ids(words).tolist())
     ids = np.array(sorted(counted), np.uint32)
     counts = np.array([min(counted[term], 255) for term in ids.tolist()], np.uint8)

@@ -36,7 +36,7 @@ async def shared(model: OnnxModel, shared_settings: Settings, anyio_backend: str
 
 async def test_actions_are_found_by_meaning(shared: httpx.AsyncClient) -> None:
     assert (await similar(shared, "somebody cannot log in any more"))[0] == "Reset the password of the account"
-    assert (await similar(shared, "money back for a missing package"))[0] == EPISODES[0]["content"]
+    assert EPISODES[0]["content"] in (await similar(shared, "money back for a missing package"))[:2]
     answered = await shared.post("/v1/actions/search", json={**OWNER, "query": "parcel"})
     items = answered.json()["items"]
     assert [one["score"] for one in items] == sorted((one["score"] for one in items), reverse=True)

@@ -39,6 +39,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
         "session_id": "s",
         "message_seq": None,
         "speaker": None,
+        "role": None,
         "action_ids": [],
         "memory_ids": None,
         "model": "scripted",

@@ -194,6 +194,7 @@ async def test_a_sections_tokens_are_bounded(shared: httpx.AsyncClient, section:
         ({"memory_role": "assistant"}, "/memory_role"),
         ({"min_trust": 2}, "/min_trust"),
         ({"as_of": "yesterday"}, "/as_of"),
+        ({"timezone": "Mars/Olympus"}, "/timezone"),
         ({"top_k": 5}, "/top_k"),
     ],
 )

@@ -211,7 +211,7 @@ async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> N
 async def test_a_section_that_cannot_be_read_does_not_make_the_answer_unsure(service: Service) -> None:
     """It might have held the answer."""
     await remember(service.client, "Ada likes tea")
-    poor = arm("poor", brings("poor", score=0.001))
+    poor = arm("poor", brings("poor", score=0.01))
     broken = await assembled(service, poor, arm("bad", raises(ValueError())))
     fine = await assembled(service, poor, arm("no", brings()))
     assert ("surely" in broken["text"], "surely" in fine["text"]) == (False, True)

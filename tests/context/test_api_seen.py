@@ -45,7 +45,7 @@ async def test_what_the_conversation_no_longer_shows_is_remembered(api: httpx.As
 
 async def test_the_conversation_does_not_crowd_out_what_is_remembered(api: httpx.AsyncClient) -> None:
     await remember(api, "The house of Ada stands in Boston")
-    await append(api, said(*(f"Where does Ada live? I ask for the {at}. time where Ada lives" for at in range(10))))
+    await append(api, said(*(f"I ask for the {at}. time: where does Ada live?" for at in range(10))))
     body = await ask(api, session_id="s")
     assert body["budget"] - body["tokens"] > 3000
     assert texts(body, "memories") == ["The house of Ada stands in Boston"]

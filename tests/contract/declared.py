@@ -95,8 +95,15 @@ def random_vector(seed: int, dim: int = DIM) -> Floats:
     return made
 
 
-def search_entry(text: str, vector: Floats | None = None, model: str = MODEL) -> SearchEntry:
-    return SearchEntry(index_text(text), vector, model)
+def further_windows(seed: int, dim: int = DIM) -> Floats | None:
+    """Of the text of that seed: none, one, two, none …"""
+    return np.stack([random_vector(1_000 + 10 * seed + at, dim) for at in range(seed % 3)]) if seed % 3 else None
+
+
+def search_entry(
+    text: str, vector: Floats | None = None, model: str = MODEL, further: Floats | None = None
+) -> SearchEntry:
+    return SearchEntry(index_text(text), vector, model, further)
 
 
 def entry_doc(text: str, entry_id: str | None = None, *, tenant: str = T, pair: Pair = AU, **fields: Any) -> Doc:
@@ -113,9 +120,16 @@ def entry_doc(text: str, entry_id: str | None = None, *, tenant: str = T, pair: 
     }
 
 
-def entry(text: str, entry_id: str | None = None, *, vector: Floats | None = None, **fields: Any) -> Insert:
+def entry(
+    text: str,
+    entry_id: str | None = None,
+    *,
+    vector: Floats | None = None,
+    further: Floats | None = None,
+    **fields: Any,
+) -> Insert:
     """A searchable document of `ENTRIES`."""
-    return Insert(ENTRIES, entry_doc(text, entry_id, **fields), search_entry(text, vector))
+    return Insert(ENTRIES, entry_doc(text, entry_id, **fields), search_entry(text, vector, further=further))
 
 
 def ask(

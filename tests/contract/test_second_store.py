@@ -23,6 +23,7 @@ from tests.contract.declared import (
     at,
     entry,
     fresh,
+    further_windows,
     random_vector,
     search_entry,
     thing,
@@ -126,7 +127,9 @@ class Plan:
 
 def _search_entry(said: tuple[str, int | None]) -> Any:
     text, seed = said
-    return search_entry(text, None if seed is None else random_vector(seed))
+    if seed is None:
+        return search_entry(text)
+    return search_entry(text, random_vector(seed), further=further_windows(seed))
 
 
 @on_a_store()
@@ -223,9 +226,19 @@ def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
 
 async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_store: Store, many: int) -> None:
     vectors = [random_vector(seed) for seed in range(16)]
-    turns = [{"kind": "ab"[i % 2], "source": {"session_id": f"s{i % 50}", "message_seq": i // 50}} for i in range(many)]
+    turns: list[dict[str, Any]] = [
+        {"kind": "ab"[i % 2], "source": {"session_id": f"s{i % 50}", "message_seq": i // 50}} for i in range(many)
+    ]
     made = [
-        entry(TEXTS[i % 6], f"e{i}", vector=vectors[i % 16], created_at=at(i), **turn) for i, turn in enumerate(turns)
+        entry(
+            TEXTS[i % 6],
+            f"e{i}",
+            vector=vectors[i % 16],
+            further=further_windows(i) if i % 5 == 0 else None,
+            created_at=at(i),
+            **turn,
+        )
+        for i, turn in enumerate(turns)
     ]
     await store.commit(made[:100])
     assert len((await seen(store)).rows) == 100

@@ -23,6 +23,11 @@ class FakeModel:
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return [max(1, len(text)) for text in texts]
 
+    def split(self, text: str) -> list[str]:
+        if "poison" in text:
+            raise ValueError("poison")
+        return text.split("|")
+
     def encode(self, texts: Sequence[str]) -> Vectors:
         self.batches.append(list(texts))
         self.entered.set()

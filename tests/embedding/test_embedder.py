@@ -203,3 +203,12 @@ async def test_the_event_loop_stays_free_while_the_model_works(minilm: OnnxModel
     await embedder.close()
     assert worst < 0.1 or turns > 50
     assert sum(size for size, _ in batches) == 64
+
+
+async def test_windows_are_the_models_and_a_text_that_cannot_be_split_is_refused(
+    fake: BatchingEmbedder,
+) -> None:
+    assert await fake.windows(["a|b", "c"]) == [["a", "b"], ["c"]]
+    assert await fake.windows([]) == []
+    with pytest.raises(EmbeddingUnavailable, match="tokenized"):
+        await fake.windows(["fine", "poison"])

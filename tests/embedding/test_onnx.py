@@ -104,3 +104,55 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
 def test_the_tokenizer_file_is_the_one_its_readme_names() -> None:
     digest = hashlib.sha256((DATA / "tokenizer.json").read_bytes()).hexdigest()
     assert digest in (DATA / "README.md").read_text()
+
+
+# --- Windows ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "short", "She went to a support group. " * 20, "word " * 250, "你好" * 120])
+def test_a_text_of_one_window_is_not_split(minilm: OnnxModel, text: str) -> None:
+    assert minilm.split(text) == [text]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "She went to a support group on the 7th of May, and it was powerful. ",
+        "Donaudampfschifffahrtsgesellschaftskapitän ",
+        "我昨天去了公园，天气很好。",
+        "https://example.org/a/b?c=0123456789&d=",
+        "👋🏽 a\ud800b \x00 ",
+    ],
+)
+def test_a_long_text_is_split_into_windows_that_the_model_reads_whole(minilm: OnnxModel, sentence: str) -> None:
+    text = sentence * (16_000 // len(sentence))
+    windows = minilm.split(text)
+    assert len(windows) == 8
+    assert all(length <= 256 for length in minilm.lengths(windows))
+    again = [minilm.split(window) for window in windows]
+    assert all(len("".join(parts[1:])) < len(window) // 4 for parts, window in zip(again, windows, strict=True))
+    assert sum(minilm.lengths(windows)) > 0.8 * 8 * 256
+
+
+def test_a_text_of_a_little_more_than_one_window_has_two(minilm: OnnxModel) -> None:
+    sentences = [f"This is sentence number {number} of many. " for number in range(40)]
+    text = "".join(sentences)
+    windows = minilm.split(text)
+    assert len(windows) == 2
+    assert windows[0] == text[: len(windows[0])]
+    assert windows[0].endswith(". ")
+    assert text.endswith(windows[1])
+
+
+def test_the_end_of_a_long_text_is_near_what_it_says(minilm: OnnxModel) -> None:
+    text = "We talked about the weather and the garden. " * 60 + "The code of the safe is 4711."
+    (query,) = minilm.encode(["what is the code of the safe?"])
+    whole, *windows = minilm.encode([text, *minilm.split(text)])
+    assert (np.array(windows) @ query).max() > whole @ query + 0.2
+
+
+def test_any_str_is_split(minilm: OnnxModel) -> None:
+    for odd in ["a\ud800b" * 500, "\x00" * 3_000, " " * 100_000, "a" * 1_000_000, "\n \n" * 5_000 + "end"]:
+        windows = minilm.split(odd)
+        assert 1 <= len(windows) <= 8
+        assert np.isfinite(minilm.encode(windows)).all()

@@ -33,6 +33,9 @@ class Still:
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         return np.tile(self._one, (len(texts), 1))
 
+    async def windows(self, texts: Sequence[str]) -> list[list[str]]:
+        return [[text] for text in texts]
+
     async def close(self) -> None:
         await self._inner.close()
 

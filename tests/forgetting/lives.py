@@ -72,6 +72,10 @@ class Life:
         await self.call("PATCH", f"/v1/memories/{made['memory_id']}", {"content": f"{user} likes water"})
         items = [{**about, "content": f"{user} number {number}" + "y" * 40 * number} for number in range(30)]
         made = await self.call("POST", "/v1/memories/batch", {"items": items})
+        helped = [
+            {"memory_id": one["memory_id"], "helpful": True, "query": f"what of {user}?"} for one in made["items"]
+        ]
+        await self.call("POST", "/v1/memories/feedback", {"items": helped[2:5]})
         await self.call("DELETE", f"/v1/memories/{made['items'][3]['memory_id']}")
         await self.call("POST", "/v1/memories", {"user_id": self.user, "content": f"everybody's {user}"})
         policy = {"older_than_days": 0, "types": ["fact"]}

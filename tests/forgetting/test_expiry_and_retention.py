@@ -81,6 +81,20 @@ async def test_what_has_expired_goes_in_every_tenant_with_its_parts_and_nothing_
     assert {name: await rows_of(service, name) for name in wanted} == before
 
 
+async def test_notes_of_feedback_go_after_two_days_and_the_counts_stay(
+    service: Service, api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    made = await remember(api, "tea")
+    said = {"items": [{"memory_id": made["memory_id"], "helpful": True}]}
+    assert (await api.post("/v1/memories/feedback", json=said)).status_code == 200
+    clock.move(days=1, hours=23)
+    assert (await run(service, "expiry"))["feedback_notes"] == 0
+    clock.move(hours=2)
+    assert (await run(service, "expiry"))["feedback_notes"] == 1
+    assert await rows_of(service, "memory_feedback") == []
+    assert (await api.get(f"/v1/memories/{made['memory_id']}")).json()["helpful_count"] == 1
+
+
 # --- Retention --------------------------------------------------------------------------------------------------------
 
 

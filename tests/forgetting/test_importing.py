@@ -245,6 +245,9 @@ async def test_without_the_model_vectors_are_pending(tenants: Tenants) -> None:
     class Away:
         name, dim = held.embedder.name, held.embedder.dim
 
+        async def windows(self, texts: Any) -> Any:
+            return [[text] for text in texts]
+
         async def embed_texts(self, texts: Any) -> Any:
             from app.errors import EmbeddingUnavailable  # noqa: PLC0415
 

@@ -120,6 +120,12 @@ async def _memories(talk: Talk) -> None:
     await talk("search_memories", body={**OWNER, "query": "Where does Ada live?", "explain": True})
     await talk("search_memories", body={"user_id": "nobody", "query": "anything"})
     await talk("search_memories", 422, body={"query": "of whom?"})
+    items = [
+        {**named, "helpful": True, "query": "How do they like answers?"},
+        {"memory_id": "mem_none", "helpful": True},
+    ]
+    await talk("give_memory_feedback", body={"items": items})
+    await talk("give_memory_feedback", 422, body={"items": []})
     home = {**OWNER, "content": "Lives in Rome", "key": "home", "trust": 0.4}
     disputed = {"memory_id": (await talk("create_memory", 201, body=home))["memory_id"]}
     await talk("resolve_memory", 422, **disputed, body={"keep": "mem_none"})

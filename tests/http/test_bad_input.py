@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from app.http.route import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
+from app.memories.models import INDEXING
 from app.wiring import COLLECTIONS
 from tests.conftest import Service
 from tests.http import bad_input
@@ -51,7 +52,7 @@ async def faults(service: Service, cases: Iterable[Case]) -> list[str]:
 
 async def stored(service: Service) -> dict[str, int]:
     store = service.resources.store
-    asked_for = [c for c in COLLECTIONS if c not in (JOBS, SCHEDULES)]  # those are the clock's own
+    asked_for = [c for c in COLLECTIONS if c not in (JOBS, SCHEDULES, INDEXING)]  # those are the clock's own
     return {c.name: await store.count(c, tenant) for c in asked_for for tenant in ("default", "")}
 
 

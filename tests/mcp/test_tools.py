@@ -8,7 +8,7 @@ import pytest
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused
-from tests.memories.helpers import Faulty
+from tests.memories.helpers import Faulty, remember
 from tests.procedures.helpers import learn
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +39,29 @@ async def test_a_correction_and_a_deletion(connect: Connect, api: httpx.AsyncCli
         assert gone == {"forgotten": [new], "not_found": ["mem_nothere", ".."]}
         assert (await call(client, "recall", query="where is the office?"))["items"] == []
         assert (await api.get(f"/v1/memories/{new}")).status_code == 404
+
+
+async def test_feedback_counts_once_a_day_for_what_is_the_users(connect: Connect, api: httpx.AsyncClient) -> None:
+    shared = await remember(api, "The office closes at six", user_id=None)
+    async with connect(ADA) as client:
+        tea, rain = [
+            (await call(client, "remember", content=f"Ada likes {what}"))["memory_id"] for what in ("tea", "rain")
+        ]
+        told = {
+            "helpful": [tea, shared["memory_id"], "mem_nothere"],
+            "misleading": [rain],
+            "query": "What does she like?",
+        }
+        first = await call(client, "memory_feedback", **told)
+        unseen = {"forbidden": [shared["memory_id"]], "not_found": ["mem_nothere"]}
+        assert first == {"counted": [tea, rain], **unseen}
+        assert await call(client, "memory_feedback", **told) == {"counted": [], "already_today": [tea, rain], **unseen}
+        both = await refused(client, "memory_feedback", helpful=[tea], misleading=[tea])
+        assert "/misleading/0" in both
+        assert "memory_ids" in await refused(client, "memory_feedback")
+    for memory_id, importance, counts in ((tea, 0.55, (1, 0)), (rain, 0.4, (0, 1))):
+        got = (await api.get(f"/v1/memories/{memory_id}")).json()
+        assert (got["importance"], (got["helpful_count"], got["misleading_count"])) == (importance, counts)
 
 
 async def test_shared_memories_reach_the_users_other_agents(connect: Connect) -> None:

@@ -129,6 +129,9 @@ class Faulty:
             raise EmbeddingUnavailable("The model refuses a text.")
         return await self._inner.embed_texts(texts)
 
+    async def windows(self, texts: Any) -> list[list[str]]:
+        return await self._inner.windows(texts)
+
     async def close(self) -> None:
         await self._inner.close()
 

@@ -99,6 +99,15 @@ async def test_what_the_first_stage_puts_below_the_cut_can_come_first(api: httpx
     assert contents(await recall(api, QUERY, top_k=1)) == ["Dan"]
 
 
+@pytest.mark.usefixtures("stored")
+async def test_a_least_score_keeps_as_many_as_before_the_rerankers_best(api: httpx.AsyncClient) -> None:
+    whole = await recall(api, QUERY)
+    least = scores(whole)[1]
+    answer = await recall(api, QUERY, min_score=least)
+    assert contents(answer) == contents(whole)[:2]
+    assert scores(answer) == scores(whole)[:2]
+
+
 async def test_only_the_first_hits_are_read_and_the_rest_follow_in_their_order(
     start: Starter, settings: Settings, reranker: ScriptedReranker
 ) -> None:

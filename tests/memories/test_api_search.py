@@ -115,6 +115,8 @@ async def test_a_search_needs_an_owner(api: httpx.AsyncClient) -> None:
         ("mode", "magic"),
         ("min_importance", 1.1),
         ("min_similarity", 2),
+        ("min_score", -0.1),
+        ("min_score", 1.1),
         ("memory_types", []),
         ("memory_types", ["secret"]),
         ("tags", []),

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.conftest import TurnedClock
-from tests.memories.helpers import Json, batch, found, recall, remember
+from tests.memories.helpers import PAIR, Json, batch, eventually, found, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +95,38 @@ async def test_least_cosine(api: httpx.AsyncClient) -> None:
     for mode in ("hybrid", "vector", "text"):
         assert await found(api, QUERY, mode=mode, min_similarity=0.99) == ["green tea in the morning"]
         assert FAR[0] not in await found(api, QUERY, mode=mode, min_similarity=0.4)
+
+
+async def test_least_score(api: httpx.AsyncClient) -> None:
+    await batch(api, {"content": "green tea in the morning"}, {"content": "green tea at dawn"}, {"content": FAR[0]})
+    items = (await recall(api, QUERY, record_access=False))["items"]
+    scores = [item["score"] for item in items]
+    assert scores[0] > scores[1] > scores[2]
+    assert await found(api, QUERY, min_score=0) == [item["memory"]["content"] for item in items]
+    for place, least in enumerate(scores, 1):
+        kept = (await recall(api, QUERY, min_score=least, top_k=3, record_access=False))["items"]
+        assert kept == items[:place], "the score itself is enough"
+    assert await found(api, QUERY, min_score=1) == []
+
+
+async def test_what_a_least_score_leaves_out_is_not_recorded_as_accessed(api: httpx.AsyncClient) -> None:
+    made = (await batch(api, {"content": "green tea in the morning"}, {"content": FAR[0]}))["items"]
+    best, other = (await recall(api, QUERY, record_access=False))["items"]
+    (kept,) = (await recall(api, QUERY, min_score=(best["score"] + other["score"]) / 2))["items"]
+
+    async def accesses(memory: Json) -> int:
+        return int((await api.get(f"/v1/memories/{memory['memory_id']}")).json()["access_count"])
+
+    assert kept["memory"]["memory_id"] == made[0]["memory_id"]
+    assert await eventually(lambda: accesses(made[0])) == 1
+    assert await accesses(made[1]) == 0
+
+
+@pytest.mark.parametrize("mode", ["vector", "text"])
+async def test_only_the_score_of_hybrid_search_is_a_probability_to_filter_by(api: httpx.AsyncClient, mode: str) -> None:
+    answer = await api.post("/v1/memories/search", json={**PAIR, "query": QUERY, "mode": mode, "min_score": 0.1})
+    assert "min_score needs mode hybrid" in problem(answer, 422, "invalid")["errors"][0]["detail"]
+    assert (await recall(api, QUERY, mode=mode, min_score=None))["items"] == []
 
 
 async def test_since_and_until_are_closed_and_open(api: httpx.AsyncClient) -> None:

@@ -117,6 +117,7 @@ async def test_a_search_by_words_does_not_ask_the_model_and_lacks_nothing(
         ("memories", {"mode": "vector"}),
         ("memories", {"min_similarity": 0.5}),
         ("memories", {"min_similarity": 0.5, "mode": "text"}),
+        ("memories", {"min_score": 0.1}),
         ("facts", {"mode": "vector"}),
     ],
 )

@@ -1,95 +1,39 @@
-from dataclasses import fields, replace
+from dataclasses import replace
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from app.memories.features import FEATURES
+from app.memories.features import FEATURES, LEAST_SPREAD
 from app.memories.query import QueryText, analyse
-from app.memories.ranking import Mode, importance_at, rank, top
+from app.memories.ranking import LATEST_AMONG, Blend, Foreign, Mode, Weights, importance_at, rank, top
 from app.memories.strength import DAY_MS
-from app.storage.search import Columns, Ints
-from app.storage.text import content_hash, index_text, name_id
+from app.storage.search import Columns
+from app.storage.text import (
+    HAS_EVENT_TIME,
+    HAS_NUMBER_OR_TIME_WORD,
+    IS_QUESTION,
+    SAID_BY_ASSISTANT,
+    SAID_BY_USER,
+    SUMMARY,
+    content_hash,
+    index_text,
+    name_id,
+)
+from tests.memories.columns import (
+    NOBODY,
+    NOW,
+    SPOKEN,
+    columns_of,
+    rearranged,
+    scopes,
+    unmatched_elsewhere,
+    with_one_more,
+)
 
-NOW = 1_750_000_000_000
 MODES: tuple[Mode, ...] = ("hybrid", "vector", "text")
-NOBODY = QueryText("", np.arange(2, dtype=np.uint32), 0)
-SPOKEN = replace(NOBODY, speaker=7)
-
-
-def columns_of(n: int, session: NDArray[np.int64] | None = None, terms: int = 2) -> Columns:
-    """n documents with nothing to tell them apart but their handles; sessions of consecutive documents are linked."""
-    session = np.full(n, -1) if session is None else session
-    previous, following = np.full(n, -1), np.full(n, -1)
-    joined = np.flatnonzero((session[1:] == session[:-1]) & (session[1:] >= 0))
-    following[joined], previous[joined + 1] = joined + 1, joined
-    return Columns(
-        rows=np.arange(n),
-        matched=np.ones(n, np.bool_),
-        cosine=np.zeros(n, np.float32),
-        has_vector=np.ones(n, np.bool_),
-        hits=np.zeros((terms, n), np.float32),
-        df=np.zeros(terms, np.float32),
-        length=np.full(n, 10, np.float32),
-        count=n,
-        mean_length=10.0 if n else 0.0,
-        previous=previous,
-        following=following,
-        session=session,
-        speaker=np.where(session < 0, 0, 7),
-        time=np.full(n, NOW),
-        flags=np.zeros(n, np.int64),
-        base_importance=np.full(n, 0.5, np.float32),
-        anchor=np.full(n, NOW),
-        pinned=np.zeros(n, np.bool_),
-        agent=np.zeros(n, np.int64),
-        content=np.arange(n),
-    )
-
-
-@st.composite
-def scopes(draw: st.DrawFn) -> Columns:
-    """Few distinct values, so that ties of every kind come up."""
-    n = draw(st.integers(0, 12))
-
-    def some(*values: float) -> list[float]:
-        return draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))
-
-    session = np.sort(np.array(some(-1, 0, 1), np.int64))
-    hits = np.array([some(0, 0, 1, 3), some(0, 0, 0, 1)], np.float32).reshape(2, n)
-    return replace(
-        columns_of(n, session),
-        matched=np.array(some(0, 1, 1), np.bool_),
-        cosine=np.array(some(-1, 0, 0.5, 0.7, 1), np.float32),
-        has_vector=np.array(some(0, 1, 1), np.bool_),
-        hits=hits,
-        df=np.count_nonzero(hits, axis=1).astype(np.float32),
-        length=np.array(some(0, 1, 20), np.float32),
-        speaker=np.array(some(0, 7, 8), np.int64),
-        time=np.array(some(0, NOW, NOW + DAY_MS), np.int64),
-        flags=np.array(some(0, 1, 2, 3), np.int64),
-        base_importance=np.array(some(0, 0.5, 1), np.float32),
-        anchor=np.array(some(0, NOW, NOW + DAY_MS), np.int64),
-        pinned=np.array(some(0, 1), np.bool_),
-        content=np.array(some(1, 2, 3, 4), np.int64),
-    )
-
-
-def rearranged(columns: Columns, order: Ints) -> Columns:
-    place = np.full(len(order) + 1, -1)
-    place[order] = np.arange(len(order))
-    changed: dict[str, Any] = {}
-    for field in fields(columns):
-        value = getattr(columns, field.name)
-        if isinstance(value, np.ndarray) and field.name != "df":
-            changed[field.name] = value[..., order]
-    for name in ("previous", "following"):
-        changed[name] = place[changed[name]]
-    return replace(columns, **changed)
 
 
 @given(scopes(), st.sampled_from(MODES), st.sampled_from((NOBODY, SPOKEN)))
@@ -117,20 +61,15 @@ def test_the_order_of_documents_does_not_matter(columns: Columns, mode: Mode, ra
     moved = rearranged(columns, np.array(order, np.int64))
     ranked, other = (rank(each, SPOKEN, mode, NOW) for each in (columns, moved))
     assert columns.rows[ranked.order].tolist() == moved.rows[other.order].tolist()
-    assert ranked.score[ranked.order].tolist() == other.score[other.order].tolist()
+    scores = other.score[other.order].tolist()
+    assert ranked.score[ranked.order].tolist() == pytest.approx(scores, rel=1e-5)  # sums of floats round by order
 
 
 @given(scopes(), st.sampled_from(MODES))
 def test_an_unmatched_document_elsewhere_changes_nothing(columns: Columns, mode: Mode) -> None:
     n = len(columns.rows)
-    strong = replace(columns_of(1), cosine=np.ones(1, np.float32), hits=np.full((2, 1), 9, np.float32))
-    strong = replace(strong, matched=np.zeros(1, np.bool_), session=np.array([5]), rows=np.array([99]))
-    both: dict[str, Any] = {
-        field.name: np.concatenate((getattr(columns, field.name), getattr(strong, field.name)), axis=-1)
-        for field in fields(columns)
-        if isinstance(getattr(columns, field.name), np.ndarray) and field.name != "df"
-    }
-    ranked, other = rank(columns, SPOKEN, mode, NOW), rank(replace(columns, **both), SPOKEN, mode, NOW)
+    both = with_one_more(columns, unmatched_elsewhere())
+    ranked, other = rank(columns, SPOKEN, mode, NOW), rank(both, SPOKEN, mode, NOW)
     assert ranked.order.tolist() == other.order.tolist()
     assert ranked.score.tolist() == pytest.approx(other.score[:n].tolist(), rel=1e-5)  # sums of floats round by length
 
@@ -215,6 +154,166 @@ def test_explain_names_each_part() -> None:
     assert set(rank(columns_of(2), NOBODY, "hybrid", NOW).parts) == {"vector", "text", *FEATURES}
 
 
+# --- Features ---------------------------------------------------------------------------------------------------------
+
+
+def feature(name: str, columns: Columns, query: QueryText = NOBODY) -> list[float]:
+    values: list[float] = rank(columns, query, "hybrid", NOW).parts[name].tolist()
+    return values
+
+
+def test_coverage_is_the_share_of_the_querys_words_each_by_its_rareness() -> None:
+    columns = replace(columns_of(4), df=np.array([1, 3], np.float32))
+    columns.hits[0, 0] = columns.hits[1, 0] = 1
+    columns.hits[1, 1] = 7
+    columns.hits[1, 2] = 1
+    rare, common = (np.log1p((4 - df + 0.5) / (df + 0.5)) for df in (1, 3))
+    part = common / (rare + common)
+    assert feature("coverage", columns) == pytest.approx([1, part, part, 0])
+    assert feature("coverage", columns_of(2, terms=0)) == [0, 0]
+
+
+def test_repeats_is_the_part_of_a_text_that_the_query_said_already() -> None:
+    columns = replace(columns_of(3), length=np.array([4, 10, 0], np.float32), df=np.ones(2, np.float32))
+    columns.hits[0, 0], columns.hits[1, 0], columns.hits[0, 1] = 1, 2, 1
+    assert feature("repeats", columns) == pytest.approx([0.75, 0.1, 0])
+
+
+def test_length_is_logarithmic_and_counts_apart_for_questions() -> None:
+    columns = replace(
+        columns_of(3),
+        length=np.array([0, 147, 147], np.float32),
+        flags=np.array([IS_QUESTION, IS_QUESTION, HAS_NUMBER_OR_TIME_WORD]),
+    )
+    long = float(np.log(148) / 5)
+    assert feature("length", columns) == pytest.approx([0, long, long])
+    assert feature("long_question", columns) == pytest.approx([0, long, 0])
+    assert feature("question", columns) == [1, 1, 0]
+    assert feature("number", columns) == [0, 0, 1]
+
+
+def test_plain_memories_of_one_event_are_one_session_and_others_stand_alone() -> None:
+    columns = replace(
+        columns_of(5),
+        cosine=np.array([1.0, 0.0, 0.0, 0.0, 0.6], np.float32),
+        time=np.array([NOW, NOW, NOW, NOW - 1, NOW - 1]),
+        flags=np.array([HAS_EVENT_TIME, HAS_EVENT_TIME, 0, HAS_EVENT_TIME, HAS_EVENT_TIME]),
+    )
+    near = [0.5 / 1.6, 0.6 * 0.5 / 1.6]
+    assert feature("session", columns) == pytest.approx([near[0], near[0], 0, near[1], near[1]], abs=1e-6)
+    untold = replace(columns, flags=np.zeros(5, np.int64))
+    assert feature("session", untold) == pytest.approx([near[0], 0, 0, 0, near[1]], abs=1e-6)
+
+
+def test_a_session_is_not_joined_with_plain_memories_of_the_same_time() -> None:
+    columns = replace(
+        columns_of(3, np.array([0, 0, -1])),
+        cosine=np.array([0.0, 1.0, 0.0], np.float32),
+        flags=np.full(3, HAS_EVENT_TIME),
+    )
+    assert feature("session", columns)[2] == 0
+
+
+def test_what_lies_in_the_time_that_the_query_speaks_of_comes_first_and_nothing_is_left_out() -> None:
+    days = np.array([0, 1, 2, 40])
+    columns = replace(columns_of(4), cosine=np.array([0.4, 0.38, 0.39, 0.36], np.float32), time=NOW - days * DAY_MS)
+    assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 0
+    yesterday = NOW - DAY_MS - DAY_MS // 2, NOW - DAY_MS // 2
+    ranked = rank(columns, NOBODY, "hybrid", NOW, interval=yesterday)
+    assert ranked.order[0] == 1
+    assert sorted(ranked.order.tolist()) == [0, 1, 2, 3]
+    assert ranked.parts["when"][1] == 1
+    assert 0 <= ranked.parts["when"][3] < ranked.parts["when"][2] < 1
+    assert (np.diff(ranked.score[ranked.order]) <= 0).all()
+    assert "when" not in rank(columns, NOBODY, "hybrid", NOW).parts
+
+
+@given(scopes())
+def test_a_time_that_every_memory_fits_alike_changes_nothing(columns: Columns) -> None:
+    ranked = rank(columns, NOBODY, "hybrid", NOW)
+    other = rank(columns, NOBODY, "hybrid", NOW, interval=(-1, 2 * NOW))
+    assert ranked.order.tolist() == other.order.tolist()
+    assert ranked.score.tolist() == pytest.approx(other.score.tolist(), rel=1e-3)
+
+
+def test_a_query_for_the_present_state_prefers_the_latest_of_what_answers_and_keeps_the_older() -> None:
+    cosine = np.array([0.64, 0.6, 0.56, *[0.1] * 20], np.float32)
+    age = np.array([300, 200, 100, *[1] * 20])
+    columns = replace(columns_of(23), cosine=cosine, time=NOW - age * DAY_MS)
+    now = replace(NOBODY, latest=True)
+    assert rank(columns, NOBODY, "hybrid", NOW).order[:3].tolist() == [0, 1, 2]
+    ranked = rank(columns, now, "hybrid", NOW)
+    assert sorted(ranked.order.tolist()) == list(range(23))
+    assert ranked.parts["latest"].max() == 1
+    assert (ranked.parts["latest"] > 0).sum() == LATEST_AMONG, "only the best ones take part"
+    near = np.array([0.6, 0.5999, 0.5998, 0.1], np.float32)
+    few = replace(columns_of(4), cosine=near, time=NOW - np.array([300, 200, 100, 400]) * DAY_MS)
+    assert rank(few, now, "hybrid", NOW).parts["latest"].tolist() == [0.25, 0.5, 1, 0]
+    assert rank(few, now, "hybrid", NOW).order.tolist()[0] == 2
+    assert "latest" not in rank(columns, NOBODY, "hybrid", NOW).parts
+
+
+def test_memories_of_one_time_are_latest_together() -> None:
+    columns = replace(columns_of(3), time=np.array([NOW, NOW, NOW - 1]))
+    assert rank(columns, replace(NOBODY, latest=True), "hybrid", NOW).parts["latest"].tolist() == [1, 1, 0.5]
+
+
+def test_in_a_script_that_the_model_does_not_know_the_words_decide() -> None:
+    columns = replace(columns_of(10), cosine=np.full(10, 0.4, np.float32), df=np.ones(2, np.float32))
+    columns.cosine[0] = 0.9
+    columns.hits[0, 1] = 1
+    assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 0
+    assert rank(columns, replace(NOBODY, foreign=1.0), "hybrid", NOW).order[0] == 1
+
+
+# --- Kinds of memory --------------------------------------------------------------------------------------------------
+
+
+def ranked_pair(first: int, second: int, repeats: float = 0) -> list[int]:
+    """Order of two equal turns that have these flags; `repeats`: how much of the first is the query again."""
+    columns = replace(columns_of(40, np.arange(40)), flags=np.zeros(40, np.int64), speaker=np.full(40, name_id("Ada")))
+    columns.cosine[:2] = 0.5
+    columns.flags[:2] = first, second
+    columns.length[:2] = 4
+    columns.hits[0, :2] = columns.df[0] = 1
+    columns.hits[0, 0] += repeats
+    order: list[int] = rank(columns, NOBODY, "hybrid", NOW).order[:2].tolist()
+    return order
+
+
+def test_a_remembered_question_does_not_outrank_what_answers_it() -> None:
+    assert ranked_pair(IS_QUESTION | SAID_BY_USER, SAID_BY_USER) == [1, 0]
+    assert ranked_pair(IS_QUESTION | SAID_BY_USER, SAID_BY_USER, repeats=2) == [1, 0]
+
+
+def test_a_question_with_all_of_the_querys_words_asks_the_same_and_answers_nothing() -> None:
+    columns = replace(columns_of(40, np.arange(40)), df=np.array([1, 2], np.float32))
+    columns.cosine[:2] = 0.7, 0.5
+    columns.hits[:, 0] = columns.hits[1, 1] = 1
+    assert rank(columns, NOBODY, "hybrid", NOW).order[:2].tolist() == [0, 1]
+    columns = replace(columns, flags=np.array([IS_QUESTION, *[0] * 39]))
+    assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 1
+    plain = replace(columns, session=np.full(40, -1), speaker=np.zeros(40, np.int64))
+    assert rank(plain, NOBODY, "hybrid", NOW).order[0] == 0, "a fact that ends in a question mark is no echo"
+
+
+def test_what_its_messages_hold_counts_before_their_summary() -> None:
+    columns = replace(columns_of(2), flags=np.array([SUMMARY, 0]), base_importance=np.array([1, 0.1], np.float32))
+    assert rank(columns, NOBODY, "hybrid", NOW).order.tolist() == [1, 0]
+
+
+def test_an_assistant_is_one_by_its_role_and_without_a_name() -> None:
+    """A bot with a name is a speaker as any other; a summary of what was said has no place in a session."""
+    weights = Weights(person=Blend(), assistant=Blend(base=5), plain=Blend(base=-5), foreign=Foreign())
+    columns = replace(
+        columns_of(4, np.array([0, 1, 2, -1])),
+        speaker=np.array([name_id("assistant"), name_id("Botty"), name_id("assistant"), name_id("assistant")]),
+        flags=np.array([SAID_BY_ASSISTANT, SAID_BY_ASSISTANT, 0, SAID_BY_ASSISTANT]),
+    )
+    odds = np.log(rank(columns, NOBODY, "hybrid", NOW, weights).score.astype(np.float64))
+    assert odds[0] > odds[1] == odds[2] > odds[3]
+
+
 TURNS = (
     "Hey, how was your weekend?",
     "Great! I went hiking in the hills with 3 friends.",
@@ -279,10 +378,10 @@ def test_large_scopes_are_in_order(seed: int) -> None:
 
 def test_cosines_within_the_least_spread_are_not_drawn_apart() -> None:
     columns = replace(columns_of(3), cosine=np.array([0.5, 0.4, 0.45], np.float32))
-    wide, narrow = (rank(columns, NOBODY, "hybrid", NOW, least_spread=spread) for spread in (0.05, 0.4))
+    wide, narrow = (rank(columns, NOBODY, "hybrid", NOW, least_spread=spread) for spread in (0.05, LEAST_SPREAD))
     assert wide.parts["vector_scaled"].tolist() == pytest.approx([1, 0, 0.5], abs=1e-5)
     assert narrow.parts["vector_scaled"].tolist() == pytest.approx([1, 0.75, 0.875], abs=1e-5)
-    assert wide.score.tolist() == rank(columns, NOBODY, "hybrid", NOW).score.tolist()
+    assert narrow.score.tolist() == rank(columns, NOBODY, "hybrid", NOW).score.tolist()
     alone = rank(replace(columns_of(1), cosine=np.array([0.5], np.float32)), NOBODY, "hybrid", NOW, least_spread=0.4)
     assert alone.parts["vector_scaled"].tolist() == [1]
     rank(columns_of(0), NOBODY, "hybrid", NOW, least_spread=0.4)

@@ -18,6 +18,7 @@ from app.cli.reembed import Report, move
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.embedding.model import Vectors, unit
+from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.memories.reembed import Reembed, whole
 from app.settings import JobSettings, Settings
@@ -39,12 +40,16 @@ class Hashed:
     def __init__(self, name: str, dim: int) -> None:
         self.name, self.dim = name, dim
         self.texts: list[str] = []
+        self.window = 1_000
         self.open = threading.Event()
         self.open.set()
         self.entered = threading.Event()
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return [len(text) for text in texts]
+
+    def split(self, text: str) -> list[str]:
+        return split(text, by_characters(self.window))
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         self.entered.set()

@@ -15,9 +15,9 @@ import pytest
 from app import tokens
 from scripts import prompt_scoring as scoring
 from scripts.evaluate_prompts import STORIES, Score, ask_world, summary, table
+from scripts.evaluation.service import ATTEMPTS, Service
+from scripts.evaluation.sets import TEXT_LIMIT, Item, Question, World, answerable, fewer, load
 from scripts.prompt_scoring import passage
-from scripts.prompt_service import ATTEMPTS, Service
-from scripts.prompt_sets import TEXT_LIMIT, Item, Question, World, fewer, load
 from scripts.prompt_speed import measure
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ def test_an_unspaced_script_is_scored_by_its_characters() -> None:
     assert share(memory, memory, "金庫の番号は？") == 1
 
 
-# ---------------------------------------------------------------- overhead and intervals
+# ---------------------------------------------------------------- overhead
 
 
 def test_overhead_is_what_a_section_spends_beyond_the_words_of_its_memories() -> None:
@@ -122,12 +122,6 @@ def test_overhead_of_a_cut_memory_counts_only_the_words_shown() -> None:
     shown = scoring.shown_tokens(memory, passage(f"[1] … {ANSWER} …"))
     assert shown == pytest.approx(tokens.count(ANSWER), abs=1)
     assert scoring.shown_tokens(memory, passage("nothing of it")) == 0
-
-
-def test_the_interval_holds_the_mean_and_narrows_with_more_questions() -> None:
-    few, many = scoring.interval([0.0, 1.0] * 10), scoring.interval([0.0, 1.0] * 1000)
-    assert few[0] < many[0] < 0.5 < many[1] < few[1]
-    assert scoring.interval([1.0] * 5) == (1, 1)
 
 
 # ---------------------------------------------------------------- sets
@@ -144,7 +138,7 @@ def test_a_set_of_facts_keeps_evidence_order_and_what_is_known(tmp_path: Path) -
     conversation = {"id": "c", "kind": "facts", "items": items, "questions": asked}
     path.write_text(json.dumps({"name": "ours", "conversations": [conversation]}))
     (world,) = load(path)
-    assert [(q.query, q.evidence, q.after, q.group) for q in world.questions] == [
+    assert [(q.query, q.evidence, q.after, q.group) for q in answerable(world).questions] == [
         ("Which?", ("Fact 1.", "Fact 0."), 2, "ours")
     ]
     assert [item.session for item in world.items] == [None] * 3
@@ -165,7 +159,9 @@ def test_the_adversarial_questions_of_locomo_are_left_out_and_captions_belong_to
     path = tmp_path / "locomo.json"
     path.write_text(json.dumps([{"sample_id": "conv", "conversation": talk, "qa": asked}]))
     (world,) = load(path)
-    assert [(q.query, q.evidence) for q in world.questions] == [("What did Ben show?", ("Look! a red boat",))]
+    assert [(q.query, q.evidence) for q in answerable(world).questions] == [
+        ("What did Ben show?", ("Look! a red boat",))
+    ]
     assert (world.items[0].role, world.items[0].name, world.items[0].session) == ("assistant", "Ben", "1")
 
 
@@ -218,7 +214,8 @@ class Fake:
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            items = [{"memory_id": str(n), "content": text} for n, text in enumerate(self.contents)]
+            ready = {"embedding": {"status": "ready"}}
+            items = [{"memory_id": str(n), "content": text, **ready} for n, text in enumerate(self.contents)]
             return httpx.Response(200, json={"items": items, "next_cursor": None})
         body = json.loads(request.content)
         if request.url.path == "/v1/context":

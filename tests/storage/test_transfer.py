@@ -17,7 +17,7 @@ from app.storage.scope import Pair
 from app.storage.text import index_text
 from app.storage.transfer import MovableStore, Record
 from app.wiring import COLLECTIONS
-from tests.contract.declared import OTHER, T, ask, at, random_vector
+from tests.contract.declared import OTHER, T, ask, at, further_windows, random_vector
 from tests.contract.views import view
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,8 @@ def memory(tenant: str, i: int, vector: bool = True) -> Insert:
     source = {"session_id": f"s{i % 3}", "message_seq": i, "speaker": "Ann"}
     given = {"agent_id": "agent", "user_id": "user", "memory_type": "fact", "importance": 0.5, "metadata": HOSTILE}
     doc = new_memory({**given, "content": f"tea number {i}"}, source, at(i), unique=True)
-    entry = SearchEntry(index_text(doc["content"]), random_vector(i, 384) if vector else None, "m")
+    further = further_windows(i, 384) if vector and i % 4 == 0 else None
+    entry = SearchEntry(index_text(doc["content"]), random_vector(i, 384) if vector else None, "m", further)
     return Insert(MEMORIES, {"tenant_id": tenant, **doc, "embedding": None}, entry)
 
 

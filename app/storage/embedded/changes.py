@@ -103,6 +103,8 @@ class _Work:
             return
         if change.entry is not None:
             self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
+        elif change.text is not None:
+            self.pairs.reword(collection, doc, row, change.text)
         else:
             self.pairs.amend(collection, doc, row, changed)
 

@@ -7,8 +7,10 @@ import orjson
 
 from app.storage.collection import Collection, Doc, Finding
 from app.storage.embedded import sql
-from app.storage.kept import code, model_at
+from app.storage.kept import code, flags_at, model_at
 from app.storage.packed import TERM, head_dtype
+from app.storage.text import LONG
+from app.storage.windows import holds_windows
 
 MAX_NAMED = 5
 
@@ -78,10 +80,22 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
             f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
         ),
     }
+    yield from _bad_vectors(connection, collection)
     for name, statement in checks.items():
         text = statement()
         for (which,) in connection.execute(text, (collection.name,) if "?" in text else ()):
             yield f"{name}: {which}"
+
+
+def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+    """Rows of long texts that do not hold as many windows as they say."""
+    statement = (
+        f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
+        f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
+    )
+    for row, flags, length, count in connection.execute(statement):
+        if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
+            yield f"search rows with a vector that does not fit their record: {row}"
 
 
 def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:

@@ -15,9 +15,10 @@ from app.storage.collection import Collection, Doc, SearchEntry
 from app.storage.embedded import sql
 from app.storage.filters import value_at
 from app.storage.kept import code, model_at, model_of, model_of_pair, overlaid
-from app.storage.packed import Packed, pack, repack
+from app.storage.packed import Packed, pack, repack, reword
 from app.storage.scope import ANY, Pair
 from app.storage.segment import Block, Row, Segment
+from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 
 MAX_SPEAKERS = 64
@@ -65,7 +66,7 @@ def whole(
     changes meanwhile may be in it or not: it is of a later version than `state`, and comes with the changes since."""
     kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
     if connection.execute(kept_ones, (state.pair, code(model))).fetchone() is not None:
-        segment.apply(_rows(connection, collection, state.pair, "head IS NOT NULL", (), model))
+        segment.apply(_rows(connection, collection, state.pair, "head IS NOT NULL", (), model, segment.dim))
     else:
         segment.fill(_blocks(connection, collection, state.pair), state.count)
     return segment
@@ -95,13 +96,22 @@ def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> I
         more = len(ids) == BLOCK
 
 
-def changed_rows(connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int) -> list[Row]:
-    """Rows written after version `since`, tombstones included, with their vectors of `model` where they have one."""
-    return _rows(connection, collection, pair, "rev > ?", (since,), model)
+def changed_rows(
+    connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int, dim: int
+) -> list[Row]:
+    """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
+    where they have one."""
+    return _rows(connection, collection, pair, "rev > ?", (since,), model, dim)
 
 
-def _rows(
-    connection: apsw.Connection, collection: Collection, pair: int, which: str, values: tuple[int, ...], model: int
+def _rows(  # noqa: PLR0913 (as above)
+    connection: apsw.Connection,
+    collection: Collection,
+    pair: int,
+    which: str,
+    values: tuple[int, ...],
+    model: int,
+    dim: int,
 ) -> list[Row]:
     statement = (
         f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
@@ -111,7 +121,7 @@ def _rows(
         Row(row, None if head is None else Packed(head, vector, terms, facets))
         for row, head, vector, terms, facets in connection.execute(statement, (pair, *values))
     ]
-    return overlaid(collection.spec, rows, model, lambda others: kept(connection, pair, model, others))
+    return overlaid(collection.spec, rows, model, dim, lambda others: kept(connection, pair, model, others))
 
 
 def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
@@ -182,6 +192,20 @@ class Writing:
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
             (state.version, packed.head, packed.facets, state.pair, row),
+        )
+
+    def reword(self, collection: Collection, doc: Doc, row: int, text: IndexedText) -> None:
+        """The row, if there is one, of a document with other terms: its vectors stay."""
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        if found is None:
+            return
+        packed = reword(collection.spec, doc, Packed(found[0], None, *found[1:]), text, state.version)
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
+            (state.version, packed.head, packed.terms, packed.facets, state.pair, row),
         )
 
     def _replace_vector(self, collection: Collection, state: PairState, row: int, model: bytes, *, keep: bool) -> None:

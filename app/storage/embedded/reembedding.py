@@ -67,8 +67,8 @@ class EmbeddedReembedding:
         of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         statement = (
             f"SELECT (SELECT count(*) FROM {sql.quoted(collection.name)}), count(vector), "
-            f"ifnull(sum({of} = ? AND length(vector) = ?), 0), (SELECT count(*) FROM kept_vectors k "
-            "JOIN pairs p ON p.pair = k.pair WHERE p.collection = ?) "
+            f"ifnull(sum({of} = ?1 AND (length(vector) = ?2 OR (length(vector) - 1) % ?2 = 0)), 0), "
+            "(SELECT count(*) FROM kept_vectors k JOIN pairs p ON p.pair = k.pair WHERE p.collection = ?3) "
             f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL"
         )
 

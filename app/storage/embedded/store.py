@@ -221,7 +221,7 @@ class EmbeddedStore:
         segment, version = held
         if version < state.version:
             with guarded():
-                rows = pairs.changed_rows(self._reader, collection, state.pair, version, model)
+                rows = pairs.changed_rows(self._reader, collection, state.pair, version, model, self._dim)
             self._cache.update(key, segment, state.version, rows)
         return segment
 

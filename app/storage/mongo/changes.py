@@ -212,7 +212,12 @@ class Work:
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
         update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
         if collection.searched:
-            update.own("", await self._pairs.put(collection, doc, stored.get(OWN, {}), change.entry, keep=change.keep))
+            update.own(
+                "",
+                await self._pairs.put(
+                    collection, doc, stored.get(OWN, {}), change.entry, text=change.text, keep=change.keep
+                ),
+            )
         self._add(collection, stored["_id"], UpdateOne({"_id": stored["_id"]}, update.statement()))
 
     async def _take(

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from app.storage.collection import Collection, Finding
-from app.storage.mongo.documents import OWN, SEPARATOR, Stored, decode, unique_keys
+from app.storage.kept import is_long
+from app.storage.mongo.documents import OWN, SEPARATOR, Stored, decode, raw_vector, unique_keys
 from app.storage.mongo.pairs import PAIRS, Database
 from app.storage.mongo.schema import declared
 from app.storage.packed import TERM, head_dtype
@@ -57,9 +58,16 @@ def _bad_row(collection: Collection, own: Stored) -> list[str]:
         return ["has a search row without " + ", ".join(n for n, part in parts.items() if part is None)]
     whole = len(parts["head"]) == size and not len(parts["terms"]) % TERM.itemsize and not len(parts["facets"]) % 8
     faults = [] if whole else ["has a search row of a wrong size"]
-    if bool(own.get("model")) != ("vector" in own):
+    if bool(own.get("model")) != ("vector" in own) or (whole and not _windows_fit(collection, own)):
         faults.append("has a vector that does not fit its record")
     return faults
+
+
+def _windows_fit(collection: Collection, own: Stored) -> bool:
+    """Further windows are there where the record says so, each as long as the first."""
+    further, long = own.get("further", b""), is_long(collection.spec, own["head"])
+    fits = "vector" in own and not len(further) % len(raw_vector(own["vector"]))
+    return fits if long and further else long == bool(further)
 
 
 async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterator[str]:

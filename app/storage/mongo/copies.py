@@ -38,7 +38,7 @@ class Copies:
             if held is not None and held[1] >= wanted:
                 return held[0]
             segment, since = held or (self.empty(collection, state.agent), 0)
-            rows = await changed_rows(self._database, collection, state, since, model)
+            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
             if len(rows) > INLINE_ROWS and not since:
                 await asyncio.to_thread(segment.apply, rows)
             else:

@@ -8,7 +8,8 @@ numbers stay as they are.
 `_r` holds what no caller sees: `u`, unique keys computed here, so that "null is a value" and conditions of any form
 hold on every deployment; and of a searched document `pair`, `rev` (the pair's version that wrote it last), `row` (its
 handle) and the packed record (`head`, `vector`, `terms`, `facets`), with what the search indexes read beside it;
-`kept` holds the vectors of other models that stand beside `vector`, by the models' codes.
+`kept` holds the vectors of other models that stand beside `vector`, by the models' codes. A vector index takes one
+vector a document: `vector` is that of the first window, and `further` are those of a long text's other windows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from bson.int64 import Int64
 from app.storage.collection import Collection, Doc, Searched, Unique
 from app.storage.filters import matches, value_at
 from app.storage.packed import TERM, Packed, head_dtype, range_value
+from app.storage.text import LONG
+from app.storage.windows import joined, parted
 
 Stored: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -32,10 +35,11 @@ OWN = "_r"
 PLAIN = {OWN: 0}
 """Projection of what callers get."""
 PAIR, REV, ROW = f"{OWN}.pair", f"{OWN}.rev", f"{OWN}.row"
-PACKED = (f"{OWN}.head", f"{OWN}.vector", f"{OWN}.terms", f"{OWN}.facets")
+PACKED = (f"{OWN}.head", f"{OWN}.vector", f"{OWN}.further", f"{OWN}.terms", f"{OWN}.facets")
 VECTOR, MODEL, KEPT = f"{OWN}.vector", f"{OWN}.model", f"{OWN}.kept"
 _UNLIKE_ROW = (
-    *("u", "writes", "pair", "rev", "head", "vector", "terms", "facets", "model", "words", "ranges", "absent", "kept"),
+    *("u", "writes", "pair", "rev", "head", "vector", "further", "terms", "facets", "model", "words", "ranges"),
+    *("absent", "kept"),
 )
 WITH_ROW = dict.fromkeys((f"{OWN}.{name}" for name in _UNLIKE_ROW), 0)
 """Projection of what callers get, and its handle."""
@@ -109,9 +113,13 @@ def _unique_key(doc: Doc, unique: Unique) -> str:
 def packed_fields(spec: Searched, doc: Doc, packed: Packed) -> Stored:
     """Fields of `_r`: the record, and what the search indexes filter and match by. None: the field is not there."""
     head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0]
+    first, further = None, b""
+    if packed.vector is not None:
+        first, further = parted(packed.vector, long=bool(head["flags"] & LONG))
     return {
         "head": packed.head,
-        "vector": None if packed.vector is None else vector_of(packed.vector),
+        "vector": None if first is None else vector_of(first),
+        "further": further or None,
         "terms": packed.terms,
         "facets": packed.facets,
         "model": Int64(int(head["model"])),
@@ -149,5 +157,12 @@ def packed_of(own: Mapping[str, Any]) -> Packed | None:
     """The packed record in `_r`; None where there is none."""
     if "head" not in own:
         return None
-    vector = own.get("vector")
-    return Packed(own["head"], None if vector is None else raw_vector(vector), own["terms"], own["facets"])
+    return Packed(own["head"], whole_vector(own), own["terms"], own["facets"])
+
+
+def whole_vector(own: Mapping[str, Any]) -> bytes | None:
+    """The record's `vector`, of all windows."""
+    if "vector" not in own:
+        return None
+    first, further = raw_vector(own["vector"]), own.get("further", b"")
+    return joined([first, *(further[at : at + len(first)] for at in range(0, len(further), len(first)))])

@@ -147,10 +147,10 @@ _ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
 
 
 async def changed_rows(
-    database: Database, collection: Collection, state: PairState, since: int, model: int
+    database: Database, collection: Collection, state: PairState, since: int, model: int, dim: int
 ) -> list[Row]:
-    """Rows written after version `since`, tombstones included, with their vectors of `model` where they have one; 0
-    reads everything that lives."""
+    """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
+    where they have one; 0 reads everything that lives."""
     query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
     found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
     kept = {
@@ -163,7 +163,7 @@ async def changed_rows(
         gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
     rows.sort(key=lambda row: row.id)
-    return overlaid(collection.spec, rows, model, lambda _: kept)
+    return overlaid(collection.spec, rows, model, dim, lambda _: kept)
 
 
 def row_of(own: Stored) -> Row:

@@ -10,7 +10,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from app.storage.collection import Collection, Doc, SearchEntry
 from app.storage.kept import model_of, model_of_pair
-from app.storage.mongo.documents import OWN, Stored, packed_fields, packed_of
+from app.storage.mongo.documents import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
 from app.storage.mongo.faults import DUPLICATE_KEY
 from app.storage.mongo.pairs import (
     META,
@@ -29,7 +29,8 @@ from app.storage.mongo.pairs import (
     pair_key,
 )
 from app.storage.mongo.transaction import Again
-from app.storage.packed import Packed, head_dtype, pack, repack
+from app.storage.packed import Packed, head_dtype, pack, repack, reword
+from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 
 
@@ -53,10 +54,11 @@ class PairWriting:
         own: Mapping[str, Any] | None,
         entry: SearchEntry | None,
         *,
+        text: IndexedText | None = None,
         keep: bool = False,
     ) -> Stored:
-        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay.
-        `keep`: so does, beside the new one, the vector that is replaced."""
+        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay, but
+        for the terms of `text`. `keep`: so does, beside the new one, the vector that is replaced."""
         spec = collection.spec
         old = packed_of(own) if own else None
         if entry is None and old is None:
@@ -64,6 +66,9 @@ class PairWriting:
         state = await self._state(collection, doc)
         if entry is not None:
             packed = pack(spec, doc, entry, state.version)
+        elif text is not None:
+            assert old is not None
+            packed = reword(spec, doc, old, text, state.version)
         else:
             assert old is not None
             packed = repack(spec, doc, old, state.version)
@@ -76,7 +81,8 @@ class PairWriting:
         """What is kept is of the same text, so a new text ends it."""
         state.kept = True
         new = model_of(collection.spec, packed.head)
-        before = {int(own["model"]): own["vector"]} if "vector" in own else {}
+        vector = whole_vector(own)
+        before = {} if vector is None else {int(own["model"]): vector_of(vector)}
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
     async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 69f7d8834c76676a237fff7c236058d6."""
+"""Made by scripts/generate_clients.py; do not edit. Contract e8bcba87f5b9d59fd7e5499cc62a3db3."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -240,6 +240,7 @@ class ContextRequest(TypedDict):
     as_of: NotRequired[str | None]
     known_at: NotRequired[str | None]
     now: NotRequired[str | None]
+    timezone: NotRequired[str | None]
 
 
 class CreatedKey(TypedDict):
@@ -471,6 +472,31 @@ class Feedback(TypedDict):
     correction: NotRequired[str | None]
 
 
+class FeedbackApplied(TypedDict):
+    memory_id: str
+    applied: bool
+    reason: Literal["already_today", "not_found", "forbidden"] | None
+    replaced: bool
+    importance: float | None
+    base_importance: float | None
+    helpful_count: int | None
+    misleading_count: int | None
+
+
+class FeedbackItem(TypedDict):
+    memory_id: str
+    helpful: bool
+    query: NotRequired[str | None]
+
+
+class FeedbackRequest(TypedDict):
+    items: "list[FeedbackItem]"
+
+
+class FeedbackResult(TypedDict):
+    items: "list[FeedbackApplied]"
+
+
 class ForgetPlan(TypedDict):
     """What would be forgotten."""
 
@@ -655,6 +681,8 @@ class Memory(TypedDict):
     expires_at: str | None
     last_accessed: str | None
     access_count: int
+    helpful_count: int
+    misleading_count: int
     embedding: "EmbeddingInfo"
     version: int
     created_at: str
@@ -716,6 +744,8 @@ class MemoryCreated(TypedDict):
     expires_at: str | None
     last_accessed: str | None
     access_count: int
+    helpful_count: int
+    misleading_count: int
     embedding: "EmbeddingInfo"
     version: int
     created_at: str
@@ -1149,12 +1179,14 @@ class SearchRequest(TypedDict):
     tags: NotRequired[list[str] | None]
     metadata: NotRequired["dict[str, JsonValue] | None"]
     min_importance: NotRequired[float | None]
+    min_score: NotRequired[float | None]
     min_trust: NotRequired[float | None]
     since: NotRequired[str | None]
     until: NotRequired[str | None]
     status: NotRequired[Literal["active", "superseded", "archived", "disputed"]]
     as_of: NotRequired[str | None]
     now: NotRequired[str | None]
+    timezone: NotRequired[str | None]
     top_k: NotRequired[int]
     mode: NotRequired[Literal["hybrid", "vector", "text"]]
     min_similarity: NotRequired[float | None]
@@ -1167,6 +1199,7 @@ class SearchResult(TypedDict):
     warnings: "list[SearchWarning]"
     took_ms: "TookMs"
     items: "list[Found]"
+    understood: NotRequired["Understood | None"]
 
 
 class SearchWarning(TypedDict):
@@ -1273,6 +1306,7 @@ class Source(TypedDict):
     session_id: NotRequired[str | None]
     message_seq: NotRequired[int | None]
     speaker: NotRequired[str | None]
+    role: NotRequired[str | None]
     action_ids: NotRequired[list[str]]
     memory_ids: NotRequired[list[str]]
     model: NotRequired[str | None]
@@ -1397,6 +1431,17 @@ class ToolCall(TypedDict):
     function: NotRequired["FunctionCall | None"]
 
 
+class Understood(TypedDict):
+    time: "UnderstoodTime | None"
+
+
+UnderstoodTime = TypedDict("UnderstoodTime", {
+    "from": str,
+    "until": str,
+    "words": str,
+})
+
+
 class Verification(TypedDict):
     """What was looked for after all was gone."""
 
@@ -1433,6 +1478,11 @@ class Recalld(SyncBase):
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
         """Remember up to 500 things:"""
         found: "MemoryBatchCreated" = self._call("POST", "/v1/memories/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def give_memory_feedback(self, body: "FeedbackRequest", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FeedbackResult":
+        """Say which memories helped to answer and which misled."""
+        found: "FeedbackResult" = self._call("POST", "/v1/memories/feedback", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def get_memory(self, memory_id: str) -> "Memory":
@@ -1929,6 +1979,11 @@ class AsyncRecalld(AsyncBase):
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
         """Remember up to 500 things:"""
         found: "MemoryBatchCreated" = await self._call("POST", "/v1/memories/batch", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def give_memory_feedback(self, body: "FeedbackRequest", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FeedbackResult":
+        """Say which memories helped to answer and which misled."""
+        found: "FeedbackResult" = await self._call("POST", "/v1/memories/feedback", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def get_memory(self, memory_id: str) -> "Memory":

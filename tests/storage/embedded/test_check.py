@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from app.storage.embedded.store import EmbeddedStore
-from tests.contract.declared import entry, numbered, random_vector, thing
+from tests.contract.declared import entry, further_windows, numbered, random_vector, thing
 
 pytestmark = pytest.mark.anyio
 Raw = Callable[..., list[Any]]
@@ -33,6 +33,11 @@ FAULTS = {
     "a record that is cut off": ("entries: search rows", "UPDATE entries_search SET head = x'00' WHERE row = 1"),
     "terms that are cut off": ("entries: search rows", "UPDATE entries_search SET terms = x'00' WHERE row = 1"),
     "facets that are cut off": ("entries: search rows", "UPDATE entries_search SET facets = x'00' WHERE row = 1"),
+    "windows that are cut off": (
+        "entries: search rows",
+        "UPDATE entries_search SET vector = substr(vector, 1, 20) WHERE row = 3",
+    ),
+    "windows that are gone": ("entries: search rows", "UPDATE entries_search SET vector = x'' WHERE row = 3"),
     "a pair that counts wrong": ("entries: pairs", "UPDATE pairs SET count = count + 1"),
     "a row newer than its pair": ("entries: pairs", "UPDATE entries_search SET rev = rev + 1 WHERE row = 1"),
     "a pair that says another model": ("entries: pairs", "UPDATE pairs SET model = 7"),
@@ -47,7 +52,8 @@ FAULTS = {
 @pytest.fixture
 async def filled(store: EmbeddedStore) -> EmbeddedStore:
     await store.commit([thing("one", name="n", tags=["t"], done=True, score=0.5), thing("two"), numbered(1)])
-    await store.commit([entry("tea", "first", vector=random_vector(1)), entry("roses", "second", kind="a")])
+    long = entry("long", "third", vector=random_vector(2), further=further_windows(2))
+    await store.commit([entry("tea", "first", vector=random_vector(1)), entry("roses", "second", kind="a"), long])
     return store
 
 

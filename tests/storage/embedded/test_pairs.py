@@ -38,7 +38,7 @@ async def test_what_the_database_joins_is_what_the_rows_hold(store: EmbeddedStor
     model = model_id(query.model, DIM)
     joined = pairs.whole(connection, ENTRIES, state, Segment(ENTRIES.searched, DIM), model)
     rows = Segment(ENTRIES.searched, DIM)
-    rows.apply(pairs.changed_rows(connection, ENTRIES, state.pair, 0, model))
+    rows.apply(pairs.changed_rows(connection, ENTRIES, state.pair, 0, model, DIM))
     assert len(joined) == len(rows) == state.count == 2 * pairs.BLOCK + 1
     one, other = joined.columns(query), rows.columns(query)
     for name in ("rows", "cosine", "has_vector", "hits", "df", "length", "time", "content", "previous", "session"):

@@ -370,3 +370,16 @@ def _operator(doc: dict[str, Any], operator: Stage) -> bool:
 def test_the_words_of_the_index_are_the_terms_of_the_ranking() -> None:
     terms = ask("tea roses tea").terms
     assert term_text(sorted(set(terms.tolist()))).split() == [f"{term:08x}" for term in np.unique(terms)]
+
+
+async def test_a_long_text_is_indexed_by_its_first_window_and_scored_by_its_best(
+    store: MongoStore, canned: Canned
+) -> None:
+    first, *further = (random_vector(number) for number in (50, 51, 52))
+    await store.commit([entry("long", "long", vector=first, further=np.stack(further))])
+    stored = await store._database["entries"].find_one({"entry_id": "long"})
+    assert stored is not None
+    assert list(stored["_r"]["vector"].as_vector().data) == quantise(first).tolist()
+    canned.vector_ids = ["long"]
+    found = await canned.search(ask(vector=further[-1]))
+    assert found.cosine.tolist() == [pytest.approx(1, abs=1e-3)]

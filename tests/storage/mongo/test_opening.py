@@ -149,6 +149,7 @@ DAMAGES: dict[str, dict[str, Any]] = {
     "has no search row": {"$unset": {"_r.row": ""}},
     "search row of a wrong size": {"$set": {"_r.head": b"short"}},
     "a vector that does not fit": {"$unset": {"_r.vector": ""}},
+    "has a vector that does not fit": {"$set": {"_r.further": b"1"}},
     "lies under another id or tenant": {"$set": {"tenant_id": "somebody"}},
     "holds a row of 99": {"$set": {"_r.rev": 99}},
 }

@@ -16,7 +16,18 @@ from app.storage.filters import Eq, Has, Or, Range
 from app.storage.mongo.store import MongoStore
 from app.storage.scope import ANY, Pair
 from app.storage.search import SearchQuery
-from tests.contract.declared import AU, DIM, ENTRIES, ask, at, entry, fresh, random_vector, search_entry
+from tests.contract.declared import (
+    AU,
+    DIM,
+    ENTRIES,
+    ask,
+    at,
+    entry,
+    fresh,
+    further_windows,
+    random_vector,
+    search_entry,
+)
 from tests.contract.views import view
 from tests.properties import on_a_store
 from tests.storage.mongo.conftest import COLLECTIONS
@@ -59,8 +70,10 @@ def changes_of(tenant: str, wanted: list[Any]) -> list[Change]:
     for verb, *given_parts in wanted:
         if verb == "insert":
             pair, described, text, seed = given_parts
-            vector = random_vector(seed) if seed else None
-            insert: Insert = entry(text, fresh("e"), tenant=tenant, pair=pair, vector=vector, **described)
+            vector, further = (random_vector(seed), further_windows(seed)) if seed else (None, None)
+            insert: Insert = entry(
+                text, fresh("e"), tenant=tenant, pair=pair, vector=vector, further=further, **described
+            )
             made.append(insert)
             live.append(insert.doc["entry_id"])
         elif live:
@@ -71,7 +84,8 @@ def changes_of(tenant: str, wanted: list[Any]) -> list[Change]:
             elif verb == "update":
                 made.append(Update(ENTRIES, tenant, doc_id, set=given_parts[1], inc={"version": 1}))
             else:
-                again = search_entry(given_parts[1], random_vector(given_parts[2]))
+                seed = given_parts[2]
+                again = search_entry(given_parts[1], random_vector(seed), further=further_windows(seed))
                 made.append(Update(ENTRIES, tenant, doc_id, entry=again))
     return made
 

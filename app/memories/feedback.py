@@ -1,0 +1,173 @@
+"""Feedback: callers say which memories helped and which misled. Being served is no feedback.
+
+A memory that helped gains `GAIN` of the importance that it has at that moment, and fades anew from there. A memory that
+misled loses `LOSS` and does not fade anew, so that it is at no later moment more important than without the feedback.
+One API key counts once for a memory and UTC day. The opposite feedback on the same day replaces the first one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+from app.clock import Clock, rfc3339, to_ms
+from app.errors import Forbidden, invalid
+from app.idempotency.precondition import Precondition
+from app.idempotency.write import Outcome
+from app.memories.decays import Decays
+from app.memories.repository import MemoryRepository
+from app.memories.schemas import FeedbackItem, rounded
+from app.memories.strength import Decay, base_of, importance
+from app.storage.collection import Change, Doc
+from app.storage.repository import Repository, expired
+
+GAIN, LOSS = 0.05, 0.1
+KEPT = timedelta(days=2)
+"""A note outlives its UTC day by a day at least: the clocks of two processes may differ."""
+DIGITS = 9
+"""As many as answers show. Without rounding, .5 + .05 + .05 is more than .6."""
+HELPED, MISLED = "helpful_count", "misleading_count"
+EXPECTED = ("version", "base_importance", "anchored_at", HELPED, MISLED)
+"""Each of these may change between reading and the commit; then the feedback is computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """What the importance of a memory is computed from."""
+
+    base: float
+    anchor_ms: int
+    pinned: bool
+    decay: Decay
+
+    def at(self, now_ms: int) -> float:
+        return float(importance(self.base, self.anchor_ms, now_ms, self.pinned, self.decay))
+
+
+def adjusted(before: Strength, now_ms: int, *, helpful: bool, undone: float = 0.0) -> tuple[Strength, float]:
+    """The strength after a feedback, and the change of the importance at `now_ms`.
+
+    `undone`: the change made by the opposite feedback that this one replaces.
+    """
+    without = _clamped(before.at(now_ms) - undone)
+    wanted = _clamped(without + (GAIN if helpful else -LOSS))
+    if helpful:
+        after = Strength(wanted, max(now_ms, before.anchor_ms), before.pinned, before.decay)
+    else:
+        base = base_of(wanted, before.anchor_ms, now_ms, before.pinned, before.decay)
+        after = Strength(min(base, before.base), before.anchor_ms, before.pinned, before.decay)
+    return after, wanted - without
+
+
+def _clamped(value: float) -> float:
+    return min(1.0, max(0.0, round(value, DIGITS)))
+
+
+class FeedbackService:
+    """`key` names the API key, whichever of its successors is used (`Principal.lineage`)."""
+
+    def __init__(self, memories: MemoryRepository, notes: Repository, decays: Decays, clock: Clock, key: str) -> None:
+        self._memories, self._notes, self._decays, self._clock, self._key = memories, notes, decays, clock, key
+
+    async def give(self, items: Sequence[FeedbackItem], precondition: Precondition) -> Outcome:
+        """Applies each item on its own: one that cannot be applied says why, and stops no other."""
+        _check_distinct(items)
+        now, ids = self._clock.now(), [item.memory_id for item in items]
+        # Notes first: a memory that is read later shows at least what its note says was counted.
+        notes = await self._notes.get_many([self._note_id(memory_id, now) for memory_id in ids])
+        found = await self._memories.get_many(ids)
+        found = {name: doc for name, doc in found.items() if not expired(doc, rfc3339(now))}
+        if precondition.header is not None:
+            precondition.check(found.get(ids[0]) if len(ids) == 1 else None)
+        answers, changes = list[Doc](), list[Change]()
+        for item in items:
+            doc = found.get(item.memory_id)
+            note = notes.get(self._note_id(item.memory_id, now))
+            answer, made = _refused(item, "not_found") if doc is None else await self._one(item, doc, note, now)
+            answers.append(answer)
+            changes += made
+        users = frozenset(doc["user_id"] for doc in found.values() if doc["user_id"] is not None)
+        return Outcome({"items": answers}, changes, users=users)
+
+    async def _one(self, item: FeedbackItem, doc: Doc, note: Doc | None, now: datetime) -> tuple[Doc, list[Change]]:
+        try:
+            self._memories.require_write(doc)
+        except Forbidden:
+            return _refused(item, "forbidden")
+        if note is not None and note["helpful"] == item.helpful:
+            return await self._answer(item, doc, now, "already_today"), []
+        fields = _counted(doc, item, note)
+        effect = 0.0 if note is None else note["effect"]
+        if doc["status"] == "active":
+            strength, effect = await self._adjusted(doc, item, effect, now)
+            fields |= _stored(doc, strength, now)
+        expect = {name: doc.get(name) for name in EXPECTED}
+        counted = self._memories.append(doc, fields, expect=expect)
+        answer = await self._answer(item, doc | fields, now, None, replaced=note is not None)
+        return answer, [counted, self._noted(item, doc, note, effect, now)]
+
+    async def _adjusted(self, doc: Doc, item: FeedbackItem, undone: float, now: datetime) -> tuple[Strength, float]:
+        decay = await self._decays.of(doc["agent_id"])
+        before = Strength(doc["base_importance"], to_ms(doc["anchored_at"]), doc["pinned"], decay)
+        return adjusted(before, to_ms(now), helpful=item.helpful, undone=undone)
+
+    def _noted(self, item: FeedbackItem, doc: Doc, note: Doc | None, effect: float, now: datetime) -> Change:
+        """The query of a memory without a user is not kept: nobody could say whose words it holds."""
+        said: Doc = {
+            "helpful": item.helpful,
+            "query": item.query if doc["user_id"] is not None else None,
+            "effect": effect,
+        }
+        if note is not None:
+            return self._notes.append(note, said, expect={"helpful": note["helpful"], "effect": note["effect"]})
+        named = {name: doc[name] for name in ("memory_id", "agent_id", "user_id")}
+        times = {"created_at": rfc3339(now), "expires_at": rfc3339(now + KEPT)}
+        note_id = self._note_id(item.memory_id, now)
+        return self._notes.insert({"feedback_id": note_id, **named, "key": self._key, **said, **times})
+
+    def _note_id(self, memory_id: str, now: datetime) -> str:
+        """The same for one memory, key and UTC day: a second one cannot be inserted."""
+        day = rfc3339(now)[:10]
+        return "fb_" + blake2b(f"{self._key}\0{memory_id}\0{day}".encode(), digest_size=16).hexdigest()
+
+    async def _answer(
+        self, item: FeedbackItem, doc: Doc, now: datetime, reason: str | None, *, replaced: bool = False
+    ) -> Doc:
+        return {
+            "memory_id": item.memory_id,
+            "applied": reason is None,
+            "reason": reason,
+            "replaced": replaced,
+            "importance": rounded(await self._decays.importance(doc, to_ms(now))),
+            "base_importance": doc["base_importance"],
+            **{name: doc.get(name, 0) for name in (HELPED, MISLED)},
+        }
+
+
+def _check_distinct(items: Sequence[FeedbackItem]) -> None:
+    """Raises Invalid where a memory stands twice: which of the two is meant could not be told."""
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        if item.memory_id in seen:
+            raise invalid(f"/items/{index}/memory_id", "stands twice in this request")
+        seen.add(item.memory_id)
+
+
+def _refused(item: FeedbackItem, reason: str) -> tuple[Doc, list[Change]]:
+    """Nothing is told of a memory that the key may not see, and nothing new of one that it may not change."""
+    values = dict.fromkeys(("importance", "base_importance", HELPED, MISLED))
+    return {"memory_id": item.memory_id, "applied": False, "reason": reason, "replaced": False, **values}, []
+
+
+def _counted(doc: Mapping[str, Any], item: FeedbackItem, note: Doc | None) -> Doc:
+    """The counts after a feedback; one that replaces the opposite takes that one back."""
+    more, other = (HELPED, MISLED) if item.helpful else (MISLED, HELPED)
+    counts = {more: doc.get(more, 0) + 1}
+    return counts if note is None else {**counts, other: max(0, doc.get(other, 0) - 1)}
+
+
+def _stored(doc: Doc, strength: Strength, now: datetime) -> Doc:
+    anchored = doc["anchored_at"] if strength.anchor_ms == to_ms(doc["anchored_at"]) else rfc3339(now)
+    value = strength.at(to_ms(now))
+    return {"base_importance": strength.base, "anchored_at": anchored, "importance": value}

@@ -1,0 +1,343 @@
+"""Finds expressions of time in one language: tables of words and templates (`data/time_words.toml`) become patterns."""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from app.retrieval import spans
+from app.retrieval.holidays import Holidays, long_weekend
+from app.retrieval.spans import Span
+
+_TABLES = Path(__file__).parent / "data" / "time_words.toml"
+_YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
+_DAY_OF_MONTH = r"(?:0?[1-9]|[12]\d|3[01])(?!\d)"
+_HAN_DAY = "(?:[二三]?十[一二三四五六七八九]?|[一二三四五六七八九])"
+_SHIFTS = {"before": -2, "last": -1, "this": 0, "next": 1}
+_RECURS: Mapping[str, Literal["year", "week"]] = {
+    "month": "year",
+    "bare_month": "year",
+    "season": "year",
+    "weekday": "week",
+    "bare_weekday": "week",
+}
+_QUARTERS = (
+    "1 first erste primer premier primo primeiro 1er 一",
+    "2 second zweite segundo deuxieme secondo segundo 2e 二",
+    "3 third dritte tercer troisieme terzo terceiro 3e 三",
+    "4 fourth vierte cuarto quatrieme quarto quarto 4e 四",
+)
+
+ReadDate = Callable[[str, str, datetime], Span | None]
+"""Reads a date as it is written in a language: text, language, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An expression at text[start:end]. `every`: it comes each year or week, and which one is meant was guessed. Not
+    `certain`: a word that may mean something else, unless it is part of a range."""
+
+    start: int
+    end: int
+    span: Span
+    every: Literal["year", "week"] | None = None
+    certain: bool = True
+
+
+class Grammar:
+    """The expressions of one language. Texts are folded (`time_expressions.fold`)."""
+
+    def __init__(self, code: str, table: Mapping[str, Any], holidays: Holidays, read_date: ReadDate) -> None:
+        self.code, self._table, self._feasts, self._read_date = code, table, holidays, read_date
+        self.spaced: bool = table.get("spaced", True)
+        self.function_words = frozenset(table["function_words"].split())
+        self.doubtful = frozenset(table["doubtful"].split())
+        self._days: dict[str, tuple[int, str | None]] = _by_word(table["days"], _day_and_part)
+        self._parts: dict[str, str] = _by_word(table["parts"], str)
+        self._units: dict[str, str] = _by_word(table["one"], str) | _by_word(table["many"], str)
+        self._numbers: dict[str, int] = _by_word(table["numbers"], int)
+        self._months: dict[str, int] = _by_word(table["months"], int)
+        self._weekdays: dict[str, int] = _by_word(table["weekdays"], int)
+        self._seasons: dict[str, str] = _by_word(table["seasons"], str)
+        self._holidays: dict[str, str] = _by_word(table["holidays"], str)
+        self._years: dict[str, int] = _by_word(table["years"], int)
+        self._doubtful_months = frozenset(table["doubtful_months"].split())
+        self._kinds: dict[str, Callable[[re.Match[str], datetime], Span | None]] = {
+            "day": self._day,
+            "recent": lambda match, now: Span(spans.midnight(now) - 7 * spans.DAY, spans.midnight(now)),
+            "ago": lambda match, now: spans.ago(self._unit(match), self._number(match), now),
+            "half": self._half,
+            "ahead": lambda match, now: spans.ahead(self._unit(match), self._number(match), now),
+            "rolling": self._rolling,
+            "shift": self._shifted,
+            "weekday": self._weekday,
+            "bare_weekday": self._weekday,
+            "month": self._month,
+            "bare_month": self._month,
+            "season": self._season,
+            "holiday": self._holiday,
+            "year": self._year,
+            "bare_year": self._year,
+            "halves": self._half_year,
+            "quarter": self._quarter,
+            "monthday": _day_of_month,
+            "decade": _decade,
+        }
+
+    @cached_property
+    def anchors(self) -> frozenset[str]:
+        """Words of which every expression without digits holds one: the longest word of each phrase."""
+        tables = (self._days, self._units, self._months, self._weekdays, self._seasons, self._holidays, self._years)
+        phrases = [phrase for table in tables for phrase in table]
+        if not self.spaced:
+            return frozenset(phrases)
+        longest = (max(re.findall(r"[^\W\d_]+", phrase)[::-1], key=len) for phrase in phrases)
+        evenings = (weekday + part for weekday in self._weekdays for part in self._parts)  # Montagabend
+        return frozenset(longest).union(evenings, self._table["anchors"].split())
+
+    @cached_property
+    def latest(self) -> re.Pattern[str]:
+        return self._compiled(f"(?:{self._table['latest']})")
+
+    @cached_property
+    def rejected_after(self) -> re.Pattern[str]:
+        return self._ending(self._table["rejected_after"])
+
+    @cached_property
+    def _rejected_before(self) -> re.Pattern[str]:
+        return re.compile(self._table["rejected_before"] or "(?!)")
+
+    @cached_property
+    def ahead_of(self) -> dict[str, re.Pattern[str]]:
+        articles = self._table["articles"]
+        gap = r"[\s\-]+" if self.spaced else ""
+        return {
+            name: self._ending(rf"(?:{words})(?:{gap}(?:{articles}))?{gap}")
+            for name, words in self._table["ahead_of"].items()
+        }
+
+    @cached_property
+    def behind(self) -> dict[str, re.Pattern[str]]:
+        return {name: re.compile(rf"的?(?:{words})") for name, words in self._table["behind"].items()}
+
+    @cached_property
+    def between(self) -> re.Pattern[str]:
+        articles = self._table["articles"]
+        return self._ending(rf"(?:{self._table['between'] or '(?!)'})(?:\s+(?:{articles}))?\s*")
+
+    @cached_property
+    def joins(self) -> re.Pattern[str]:
+        """All the text between two expressions that form a range, the second one's leading words included."""
+        lead, articles = self._table["lead"] or "(?!)", self._table["articles"]
+        return re.compile(rf"\s*(?:(?:{self._table['joins']}|-|–|—|~)(?:\s*(?:{articles}|{lead}))*)\s*")
+
+    @cached_property
+    def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
+        return [
+            (kind, self._compiled(self._filled(template)))
+            for kind, templates in self._table["templates"].items()
+            for template in templates
+        ]
+
+    def words_for(self, unit: str) -> list[str]:
+        return [word for word, name in self._units.items() if name == unit]
+
+    def read(self, query: str, text: str, now: datetime) -> list[Reading]:
+        """All expressions in `text`, which is `query` folded, in no order; some may overlap."""
+        found = []
+        for kind, pattern in self._patterns:
+            for match in pattern.finditer(text):
+                reading = self._tried(query, kind, match, now)
+                if reading is not None:
+                    found.append(reading)
+        return found
+
+    def _tried(self, query: str, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
+        """None for what is no date, such as 31 February, or lies outside of the years 1 to 9999."""
+        try:
+            return self._date(query, match, now) if kind == "date" else self._reading(kind, match, now)
+        except (OverflowError, ValueError):
+            return None
+
+    def rejects(self, text: str, reading: Reading) -> bool:
+        """The words beside it say that it is no point in time."""
+        if self.rejected_after.search(text, 0, reading.start):
+            return True
+        return self._rejected_before.match(text, reading.end) is not None
+
+    # --- Patterns -----------------------------------------------------------------------------------------------------
+
+    def _filled(self, template: str) -> str:
+        lead = self._table["lead"] or "(?!)"
+        gap = r"\s+" if self.spaced else ""
+        shifts = self._table["shifts"].items()
+        slots = {
+            "day": _group("day", self._days),
+            "part": _group("part", self._parts),
+            "one": _group("one", _by_word(self._table["one"], str)),
+            "many": _group("many", _by_word(self._table["many"], str)),
+            "unit": _group("unit", self._units),
+            "n": rf"(?:(?P<digits>\d{{1,4}}){'' if self.spaced else ' ?'}|{_group('n', self._numbers)})",
+            "month": _group("month", self._months),
+            "weekday": _group("weekday", self._weekdays),
+            "season": _group("season", self._seasons),
+            "holiday": _group("holiday", self._holidays),
+            "years": _group("years", self._years),
+            "year": _YEAR,
+            "on": r"(?P<on>[12]\d|3[01]|0?[1-9])(?!\d)",
+            "dd": _DAY_OF_MONTH if self.spaced else rf"(?:{_DAY_OF_MONTH}|{_HAN_DAY})",
+            "lead": rf"(?P<head>(?:{lead})(?:{gap}(?:{self._table['articles']}))?)",
+            "shift": "(?:" + "|".join(f"(?P<{name}>{words})" for name, words in shifts) + ")",
+        }
+        spaced = template.replace(" ", r"[\s\-]+" if self.spaced else r"\s*")
+        return re.sub(r"\{([a-z]+)\}", lambda slot: slots[slot[1]], spaced)
+
+    def _compiled(self, pattern: str) -> re.Pattern[str]:
+        return re.compile(rf"(?<!\w)(?:{pattern})(?!\w)" if self.spaced else rf"(?<!\d)(?:{pattern})")
+
+    def _ending(self, pattern: str) -> re.Pattern[str]:
+        """Of a text that ends here."""
+        return re.compile(rf"(?<!\w)(?:{pattern or '(?!)'})[\s\-]*\Z" if self.spaced else rf"(?:{pattern or '(?!)'})\Z")
+
+    # --- Readings -----------------------------------------------------------------------------------------------------
+
+    def _reading(self, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
+        groups = match.groupdict()
+        start = match.start()
+        if groups.get("head") is not None:
+            start = match.end("head")
+            start += len(match.string[start : match.end()]) - len(match.string[start : match.end()].lstrip(" -"))
+        span = self._kinds[kind](match, now)
+        if span is None:
+            return None
+        certain = kind not in ("bare_year", "bare_weekday") and (
+            kind != "bare_month" or groups["month"] not in self._doubtful_months
+        )
+        every = None if any(groups.get(name) for name in ("year", "years", *_SHIFTS)) else _RECURS.get(kind)
+        return Reading(start, match.end(), span, every, certain)
+
+    def _date(self, query: str, match: re.Match[str], now: datetime) -> Reading | None:
+        span = self._read_date(query[match.start() : match.end()], self.code, now)
+        return None if span is None else Reading(match.start(), match.end(), span)
+
+    def _unit(self, match: re.Match[str]) -> str:
+        groups = match.groupdict()
+        return self._units[_phrase(next(groups[name] for name in ("unit", "one", "many") if groups.get(name)))]
+
+    def _number(self, match: re.Match[str]) -> int:
+        return int(match["digits"]) if match["digits"] else self._numbers[_phrase(match["n"])]
+
+    def _day(self, match: re.Match[str], now: datetime) -> Span:
+        offset, part = self._days[_phrase(match["day"])]
+        return spans.day_part(spans.day_span(now, offset), self._part(match) or part)
+
+    def _part(self, match: re.Match[str]) -> str | None:
+        part = match.groupdict().get("part")
+        return None if part is None else self._parts[_phrase(part)]
+
+    def _half(self, match: re.Match[str], now: datetime) -> Span:
+        months = 18 if match.groupdict().get("whole") else 6
+        return spans.unit_span("month", spans.back("month", months, now))
+
+    def _rolling(self, match: re.Match[str], now: datetime) -> Span:
+        groups = match.groupdict()
+        counted = groups.get("digits") or groups.get("n")
+        count = self._number(match) if counted else int(not groups.get("many"))
+        return spans.rolling(self._unit(match), count, now)
+
+    def _shifted(self, match: re.Match[str], now: datetime) -> Span:
+        unit, shift = self._unit(match), _shift(match)
+        if shift is None and unit == "weekend":
+            return spans.latest_weekend(now)
+        return spans.unit_span(unit, now, shift or 0)
+
+    def _weekday(self, match: re.Match[str], now: datetime) -> Span:
+        of_week = match.groupdict().get("week") is not None
+        day = spans.weekday_span(now, self._weekdays[_phrase(match["weekday"])], _shift(match), of_week=of_week)
+        return spans.day_part(day, self._part(match))
+
+    def _month(self, match: re.Match[str], now: datetime) -> Span | None:
+        return spans.month_span(now, self._months[_phrase(match["month"])], _shift(match), self._named_year(match, now))
+
+    def _season(self, match: re.Match[str], now: datetime) -> Span | None:
+        season = self._seasons[_phrase(match["season"])]
+        return spans.season_span(now, season, _shift(match), self._named_year(match, now))
+
+    def _holiday(self, match: re.Match[str], now: datetime) -> Span | None:
+        holiday, year = self._holidays[_phrase(match["holiday"])], self._named_year(match, now)
+        if year is not None:
+            span = self._feasts.span(holiday, year)
+        else:
+            span = spans.yearly(lambda each: self._feasts.span(holiday, each), now, _shift(match))
+        return long_weekend(span) if span is not None and match.groupdict().get("long") else span
+
+    def _named_year(self, match: re.Match[str], now: datetime) -> int | None:
+        groups = match.groupdict()
+        if groups.get("year"):
+            return int(match["year"])
+        return now.year + self._years[_phrase(match["years"])] if groups.get("years") else None
+
+    def _year(self, match: re.Match[str], now: datetime) -> Span | None:
+        year = self._named_year(match, now)
+        return None if year is None else spans.unit_span("year", now.replace(year=year, month=1, day=1))
+
+    def _half_year(self, match: re.Match[str], now: datetime) -> Span:
+        year = self._named_year(match, now)
+        start = spans.unit_span("year", now if year is None else now.replace(year=year, month=1, day=1)).start
+        first = start if match.groupdict().get("first") else spans.add_months(start, 6)
+        return Span(first, spans.add_months(first, 6))
+
+    def _quarter(self, match: re.Match[str], now: datetime) -> Span | None:
+        quarter = next(at for at, words in enumerate(_QUARTERS) if match["q"].rstrip("sn") in words.split())
+        year = self._named_year(match, now)
+        first = spans.month_span(now, 3 * quarter + 1, None, year)
+        return None if first is None else Span(first.start, spans.add_months(first.start, 3))
+
+
+def _day_of_month(match: re.Match[str], now: datetime) -> Span:
+    month = spans.unit_span("month", now, _shift(match) or 0)
+    return spans.day_span(month.start.replace(day=int(match["on"])))
+
+
+def _decade(match: re.Match[str], now: datetime) -> Span:
+    decade = int(match["decade"])
+    if decade < 100:
+        decade += now.year // 100 * 100
+        decade -= 100 if decade > now.year else 0
+    return spans.unit_span("decade", now.replace(year=decade, month=1, day=1))
+
+
+def _shift(match: re.Match[str]) -> int | None:
+    groups = match.groupdict()
+    return next((shift for name, shift in _SHIFTS.items() if groups.get(name) is not None), None)
+
+
+def _day_and_part(key: str) -> tuple[int, str | None]:
+    """ "-1" or "-1 night"."""
+    offset, _, part = key.partition(" ")
+    return int(offset), part or None
+
+
+def _by_word(table: Mapping[str, str], key: Callable[[str], Any]) -> dict[str, Any]:
+    return {word.replace("_", " "): key(name) for name, words in table.items() for word in words.split()}
+
+
+def _phrase(text: str) -> str:
+    """As tables have it: one space between words."""
+    return re.sub(r"[\s\-]+", " ", text)
+
+
+def _group(name: str, words: Mapping[str, Any]) -> str:
+    longest = sorted(words, key=len, reverse=True)
+    return f"(?P<{name}>" + "|".join(re.escape(word).replace(r"\ ", r"[\s\-]+") for word in longest or ["(?!)"]) + ")"
+
+
+def grammars(read_date: ReadDate) -> list[Grammar]:
+    with _TABLES.open("rb") as file:
+        tables = tomllib.load(file)
+    holidays = Holidays(tables.pop("holidays"), tables.pop("lunar"))
+    return [Grammar(code, table, holidays, read_date) for code, table in tables.items()]

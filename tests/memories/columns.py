@@ -1,0 +1,103 @@
+"""Made-up columns of a scope, for what ranks them."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from app.memories.query import QueryText
+from app.memories.strength import DAY_MS
+from app.storage.search import Columns, Ints
+
+NOW = 1_750_000_000_000
+NOBODY = QueryText("", np.arange(2, dtype=np.uint32), 0)
+SPOKEN = replace(NOBODY, speaker=7)
+
+
+def columns_of(n: int, session: NDArray[np.int64] | None = None, terms: int = 2) -> Columns:
+    """n documents with nothing to tell them apart but their handles; sessions of consecutive documents are linked."""
+    session = np.full(n, -1) if session is None else session
+    previous, following = np.full(n, -1), np.full(n, -1)
+    joined = np.flatnonzero((session[1:] == session[:-1]) & (session[1:] >= 0))
+    following[joined], previous[joined + 1] = joined + 1, joined
+    return Columns(
+        rows=np.arange(n),
+        matched=np.ones(n, np.bool_),
+        cosine=np.zeros(n, np.float32),
+        has_vector=np.ones(n, np.bool_),
+        hits=np.zeros((terms, n), np.float32),
+        df=np.zeros(terms, np.float32),
+        length=np.full(n, 10, np.float32),
+        count=n,
+        mean_length=10.0 if n else 0.0,
+        previous=previous,
+        following=following,
+        session=session,
+        speaker=np.where(session < 0, 0, 7),
+        time=np.full(n, NOW),
+        flags=np.zeros(n, np.int64),
+        base_importance=np.full(n, 0.5, np.float32),
+        anchor=np.full(n, NOW),
+        pinned=np.zeros(n, np.bool_),
+        agent=np.zeros(n, np.int64),
+        content=np.arange(n),
+    )
+
+
+@st.composite
+def scopes(draw: st.DrawFn) -> Columns:
+    """Few distinct values, so that ties of every kind come up."""
+    n = draw(st.integers(0, 12))
+
+    def some(*values: float) -> list[float]:
+        return draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))
+
+    session = np.sort(np.array(some(-1, 0, 1), np.int64))
+    hits = np.array([some(0, 0, 1, 3), some(0, 0, 0, 1)], np.float32).reshape(2, n)
+    return replace(
+        columns_of(n, session),
+        matched=np.array(some(0, 1, 1), np.bool_),
+        cosine=np.array(some(-1, 0, 0.5, 0.7, 1), np.float32),
+        has_vector=np.array(some(0, 1, 1), np.bool_),
+        hits=hits,
+        df=np.count_nonzero(hits, axis=1).astype(np.float32),
+        length=np.array(some(0, 1, 20), np.float32),
+        speaker=np.array(some(0, 7, 8), np.int64),
+        time=np.array(some(0, NOW, NOW + DAY_MS), np.int64),
+        flags=np.array(some(0, 1, 2, 3), np.int64),
+        base_importance=np.array(some(0, 0.5, 1), np.float32),
+        anchor=np.array(some(0, NOW, NOW + DAY_MS), np.int64),
+        pinned=np.array(some(0, 1), np.bool_),
+        content=np.array(some(1, 2, 3, 4), np.int64),
+    )
+
+
+def rearranged(columns: Columns, order: Ints) -> Columns:
+    place = np.full(len(order) + 1, -1)
+    place[order] = np.arange(len(order))
+    changed: dict[str, Any] = {}
+    for field in fields(columns):
+        value = getattr(columns, field.name)
+        if isinstance(value, np.ndarray) and field.name != "df":
+            changed[field.name] = value[..., order]
+    for name in ("previous", "following"):
+        changed[name] = place[changed[name]]
+    return replace(columns, **changed)
+
+
+def with_one_more(columns: Columns, other: Columns) -> Columns:
+    """Of both, one after the other, with the terms' statistics of the first."""
+    both: dict[str, Any] = {
+        field.name: np.concatenate((getattr(columns, field.name), getattr(other, field.name)), axis=-1)
+        for field in fields(columns)
+        if isinstance(getattr(columns, field.name), np.ndarray) and field.name != "df"
+    }
+    return replace(columns, **both)
+
+
+def unmatched_elsewhere() -> Columns:
+    """One document that is as near as can be, in a session of its own, and was filtered out."""
+    strong = replace(columns_of(1), cosine=np.ones(1, np.float32), hits=np.full((2, 1), 9, np.float32))
+    return replace(strong, matched=np.zeros(1, np.bool_), session=np.array([5]), rows=np.array([99]))

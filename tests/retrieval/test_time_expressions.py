@@ -1,0 +1,185 @@
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.retrieval.query_language import fold, may_hold_time
+from app.retrieval.time_expressions import asks_for_latest, interval_of, read_interval
+from tests.retrieval.cases import CASES, NO_TIME
+
+NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
+DAY_MS = 86_400_000
+EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+
+moments = st.datetimes(datetime.fromisoformat("1990-01-01"), datetime.fromisoformat("2090-01-01")).map(
+    lambda at: at.replace(tzinfo=UTC)
+)
+zones = st.sampled_from(sorted(available_timezones())).map(ZoneInfo)
+queries = st.sampled_from([query for cases in CASES.values() for query, _, _ in cases])
+pieces = st.sampled_from(
+    "last in 2 99999 weeks ago May 2023 31 June vor Tagen hace 上 个 月 年 日 前 从 到 since before between and - . / "
+    "0 February 30 q4 0000 先 の decades".split()
+)
+
+
+def local(milliseconds: int, zone: ZoneInfo | None = None) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)).astimezone(zone or UTC).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "after"), [pytest.param(*case, id=case[0]) for cases in CASES.values() for case in cases]
+)
+def test_an_expression_is_the_days_that_it_speaks_of(query: str, first: str, after: str) -> None:
+    interval = read_interval(query, NOW)
+    assert interval is not None
+    assert (local(interval.start), local(interval.end)) == (f"{first}T00:00:00+00:00", f"{after}T00:00:00+00:00")
+    assert interval.words.strip() in query
+
+
+@pytest.mark.parametrize("query", NO_TIME)
+def test_what_only_looks_like_a_time_is_none(query: str) -> None:
+    assert read_interval(query, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "end"),
+    [
+        ("what did she say this morning", "2026-06-17T05:00", "2026-06-17T12:00"),
+        ("who called last night", "2026-06-16T18:00", "2026-06-17T06:00"),
+        ("yesterday afternoon", "2026-06-16T12:00", "2026-06-16T18:00"),
+        ("heute früh", "2026-06-17T05:00", "2026-06-17T12:00"),
+        ("gestern Abend", "2026-06-16T18:00", "2026-06-17T00:00"),
+        ("¿dónde cenamos anoche?", "2026-06-16T18:00", "2026-06-17T06:00"),
+        ("ce matin", "2026-06-17T05:00", "2026-06-17T12:00"),
+        ("今天早上", "2026-06-17T05:00", "2026-06-17T12:00"),
+        ("昨夜", "2026-06-16T18:00", "2026-06-17T06:00"),
+        ("two hours ago", "2026-06-17T09:30", "2026-06-17T10:30"),
+        ("in the last 3 hours", "2026-06-17T09:00", "2026-06-17T12:00"),
+    ],
+)
+def test_parts_of_a_day_are_hours(query: str, start: str, end: str) -> None:
+    interval = read_interval(query, NOW)
+    assert interval is not None
+    assert (local(interval.start)[:16], local(interval.end)[:16]) == (start, end)
+
+
+def test_days_begin_where_the_user_is() -> None:
+    late = datetime(2026, 6, 17, 23, 30, tzinfo=UTC)
+    tokyo = ZoneInfo("Asia/Tokyo")
+    interval = read_interval("what did I do yesterday", late, tokyo)
+    assert interval is not None
+    assert local(interval.start, tokyo) == "2026-06-17T00:00:00+09:00"
+    assert interval.end - interval.start == DAY_MS
+
+
+def test_a_day_on_which_clocks_change_is_as_long_as_it_is() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    interval = read_interval("gestern", datetime(2026, 3, 30, 12, tzinfo=UTC), zone)
+    assert interval is not None
+    assert interval.end - interval.start == 23 * 3_600_000
+
+
+def test_the_same_query_moves_with_the_day() -> None:
+    one, other = (read_interval("yesterday", NOW + timedelta(days=days)) for days in (0, 1))
+    assert one is not None
+    assert other is not None
+    assert other.start - one.start == DAY_MS
+
+
+def test_the_first_words_are_reported_as_they_were_written() -> None:
+    interval = read_interval("Was war LETZTEN Sommer los?", NOW)
+    assert interval is not None
+    assert interval.words == "LETZTEN Sommer"
+
+
+def test_what_is_no_date_does_not_hide_what_is_one() -> None:
+    interval = read_interval("9999 years ago, or yesterday", NOW)
+    assert interval is not None
+    assert interval.words == "yesterday"
+
+
+def test_what_has_begun_is_meant_rather_than_what_is_to_come() -> None:
+    interval = read_interval("what did I plan next month, and what did I say last month?", NOW)
+    assert interval is not None
+    assert interval.words == "last month"
+
+
+@given(queries, moments, zones)
+@settings(max_examples=200, deadline=None)
+def test_an_interval_is_never_empty_and_lies_within_reason(query: str, now: datetime, zone: ZoneInfo) -> None:
+    interval = read_interval(query, now, zone)
+    if interval is not None:
+        assert interval.start < interval.end
+        assert local(interval.start) > EARLIEST.isoformat()
+        assert local(interval.end) < LATEST.isoformat()
+
+
+@given(queries, moments, st.integers(0, 3_000))
+@settings(max_examples=200, deadline=None)
+def test_a_later_now_never_means_an_earlier_time(query: str, now: datetime, days: int) -> None:
+    one, other = read_interval(query, now), read_interval(query, now + timedelta(days=days))
+    if one is not None and other is not None and one.words == other.words:
+        assert one.start <= other.start
+
+
+@given(st.text(max_size=200) | st.text(st.characters(categories=["Cs", "Nd", "Lo", "Zs"]), max_size=50), zones)
+@example("\ud800 yesterday \udfff", ZoneInfo("UTC"))
+@example("İyesterday", ZoneInfo("UTC"))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_read_without_an_error(text: str, zone: ZoneInfo) -> None:
+    read_interval(text, NOW, zone)
+    asks_for_latest(text)
+    assert len(fold(text)) == len(text)
+
+
+@given(st.lists(pieces, max_size=8), st.sampled_from(["", " "]), st.datetimes().map(lambda at: at.replace(tzinfo=UTC)))
+@example(["99999", "decades", "ago"], " ", datetime(1, 1, 1, tzinfo=UTC))
+@example(["since", "2023"], " ", datetime(9999, 12, 31, 23, tzinfo=UTC))
+@settings(max_examples=300, deadline=None)
+def test_nonsense_of_time_words_is_read_without_an_error(words: list[str], between: str, now: datetime) -> None:
+    interval = read_interval(between.join(words), now, ZoneInfo("Pacific/Kiritimati"))
+    assert interval is None or interval.start < interval.end
+
+
+def test_a_long_text_is_read_at_its_beginning_only() -> None:
+    assert read_interval("word " * 6_000 + "yesterday", NOW) is None
+    assert read_interval("yesterday " + "word " * 6_000, NOW) is not None
+
+
+@pytest.mark.parametrize("query", ["what does she like?", "python 3.11", "which colour is the car", "我喜欢什么颜色"])
+def test_a_query_without_a_time_word_is_told_at_once(query: str) -> None:
+    assert not may_hold_time(fold(query))
+
+
+@pytest.mark.anyio
+async def test_the_event_loop_gets_the_same_interval() -> None:
+    assert await interval_of("what did I do yesterday", NOW) == read_interval("what did I do yesterday", NOW)
+    assert await interval_of("what does she like?", NOW) is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Where does she live now?", "What is his current job?", "Does he still smoke?", "What is the latest plan?",
+        "What has changed?", "What does she drive these days?", "Wo wohnt sie jetzt?", "Was ist der aktuelle Plan?",
+        "Raucht er immer noch?", "¿Dónde vive ahora?", "¿Todavía fuma?", "Où habite-t-elle maintenant ?",
+        "Quel est son travail actuel ?", "Dove abita adesso?", "Onde ela mora agora?", "她现在住在哪里？",
+        "最新的计划是什么", "目前的工作", "今どこに住んでいる？", "最新の計画",
+    ],
+)  # fmt: skip
+def test_a_query_for_the_present_state_asks_for_the_latest(query: str) -> None:
+    assert asks_for_latest(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Where did she live in 2019?", "What does he know about snow?", "Who is Nowak?", "What did we eat yesterday?",
+        "Wo hat sie 2019 gewohnt?", "¿Dónde vivía antes?", "Où habitait-elle en 2019 ?", "她2019年住在哪里？",
+        "去年の夏", "今日の会議", "",
+    ],
+)  # fmt: skip
+def test_other_queries_do_not(query: str) -> None:
+    assert not asks_for_latest(query)
