@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 
 from app.memories.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
 from app.memories.features import ASKED, base_score, bm25, scaled_text
+from app.memories.kinds import assistants, plain_memories
 from app.memories.query import QueryText
-from app.memories.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, plain_memories, rank, top
+from app.memories.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
 from app.retrieval.when import when
 from app.storage.search import Columns, Floats
-from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, name_id
+from app.storage.text import IS_QUESTION
 from scripts.evaluation.measures import auc, calibration_error
 from scripts.evaluation.sets import World, load
 from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
@@ -102,9 +103,7 @@ TERMS = (
 def design(case: Case, rows: NDArray[np.int64]) -> Floats:
     """(rows, TERMS)"""
     columns = case.columns
-    plain = plain_memories(columns)[rows]
-    assistant = (columns.flags & SAID_BY_ASSISTANT != 0) & (columns.speaker == name_id("assistant"))
-    assistant = assistant[rows] * (1 - plain)
+    plain, assistant = (mask(columns)[rows].astype(np.float32) for mask in (plain_memories, assistants))
     kind = {"person": 1 - plain - assistant, "assistant": assistant, "plain": plain}
     values = {name: case.known[at][rows] for at, name in enumerate(FITTED)}
     values[QUESTION_REPEATS] = values["repeats"] * (columns.flags[rows] & IS_QUESTION != 0)
@@ -191,8 +190,8 @@ def weights_of(found: Array) -> Weights:
 
 def odds_of(case: Case, weights: Weights) -> Floats:
     known = case.known
-    odds = log_odds(case.columns, case.query, known[: len(ASKED)], known[len(ASKED) :], weights)
-    return odds if case.interval is None else odds + np.float32(weights.when) * when(case.columns.time, case.interval)
+    odds, _ = log_odds(case.columns, case.query, known[: len(ASKED)], known[len(ASKED) :], weights, case.interval)
+    return odds
 
 
 # --- Calibration ------------------------------------------------------------------------------------------------------

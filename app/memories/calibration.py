@@ -14,9 +14,9 @@ from types import EllipsisType
 import numpy as np
 
 from app.memories.features import ASKED, ONE, everything_or, largest
+from app.memories.kinds import questions
 from app.memories.query import QueryText
 from app.storage.search import Bools, Columns, Floats
-from app.storage.text import IS_QUESTION
 
 COVERAGE = ASKED.index("coverage")
 _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
@@ -82,12 +82,12 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
     query: QueryText,
     odds: Floats,
     known: Floats,
-    plain: Floats | float,
+    plain: Bools | float,
     calibration: Calibration,
     among: Bools | EllipsisType | None = None,
 ) -> Floats:
-    """(n,) between 0 and 1, in the order of `odds`, the log-odds of the ranking. `plain`: 1 for each document that
-    belongs to no conversation, else 0; one number where all are alike. `among`: `everything_or` what matched."""
+    """(n,) between 0 and 1, in the order of `odds`, the log-odds of the ranking. `plain`: the documents that
+    belong to no conversation; 1.0 or 0.0 where all or none do. `among`: `everything_or` what matched."""
     if not len(odds):
         return odds
     against, on_plain = log_shares(columns, odds, plain, among)
@@ -108,7 +108,7 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
 
 
 def log_shares(
-    columns: Columns, odds: Floats, plain: Floats | float, among: Bools | EllipsisType | None = None
+    columns: Columns, odds: Floats, plain: Bools | float, among: Bools | EllipsisType | None = None
 ) -> tuple[Floats, float]:
     """(n,) the log of each document's share of the odds of all that matched, at most 0; and the part of these odds that
     lies with `plain` memories.
@@ -131,16 +131,6 @@ def log_shares(
     on_plain = plain if isinstance(plain, float) else float(np.add.reduce(parts * plain[among])) / whole
     against -= np.float32(math.log(whole))
     return np.minimum(against, 0, out=against), on_plain
-
-
-def questions(columns: Columns) -> Bools:
-    """Questions of conversations."""
-    sources = columns.session, columns.speaker, columns.flags
-    return columns.derived.get(
-        "questions",
-        sources,
-        lambda: (columns.flags & IS_QUESTION != 0) & (columns.session >= 0) & (columns.speaker != 0),
-    )
 
 
 def _mixed(calibration: Calibration, on_plain: float) -> Terms:

@@ -59,7 +59,7 @@ def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: flo
     that lie within `least_spread` are not drawn apart to the whole scale."""
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
-    fixed, (weights, most) = _fixed(columns), _term_weights(columns)
+    fixed, (weights, most) = _fixed(columns), term_weights(columns)
     seen = columns.matched & columns.has_vector
     everything = everything_or(seen) is ...
     pool = columns.cosine if everything else columns.cosine[seen]
@@ -121,7 +121,7 @@ def _base_score(near: Floats, words: Floats, fixed: "_Fixed") -> Floats:
 
 def bm25(columns: Columns) -> Floats:
     """BM25 (Robertson & Zaragoza 2009, with Lucene's idf) within the scope; half of the neighbours' terms count too."""
-    weight, _ = _term_weights(columns)
+    weight, _ = term_weights(columns)
     fixed = _fixed(columns)
     step = max(1, BLOCK // max(1, len(fixed.norm)))
     if len(weight) <= step:
@@ -142,12 +142,7 @@ def _saturated(hits: Floats, weight: Floats, fixed: "_Fixed") -> Floats:
     return score
 
 
-def most_text(columns: Columns) -> float:
-    """What BM25 cannot exceed: every term of the query, without end."""
-    return _term_weights(columns)[1]
-
-
-def _term_weights(columns: Columns) -> tuple[Floats, float]:
+def term_weights(columns: Columns) -> tuple[Floats, float]:
     """(terms, 1), and their sum. One by one: a query has a handful of terms."""
 
     def weigh() -> tuple[Floats, float]:

@@ -14,7 +14,7 @@ from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors, knows_all_scripts
 from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
-from app.memories.features import LEAST_SPREAD
+from app.memories.features import LEAST_SPREAD, term_weights
 from app.memories.query import QueryText, analyse
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
 from app.memories.strength import DEFAULT_DECAY
@@ -88,7 +88,7 @@ class Looked:
     warnings: list[Doc] = field(default_factory=list)
     """What the search went without: {code, detail}."""
     weights: Mapping[int, float] = field(default_factory=dict)
-    """Of the query's terms, by id: how rare each is in the scope (BM25's idf)."""
+    """Of the query's terms, by id: how rare each is in the scope (BM25's weight)."""
 
     def how(self) -> Doc:
         """What every search answers beside its items."""
@@ -265,8 +265,8 @@ def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:
 
 
 def _weights(columns: Columns, query: QueryText) -> dict[int, float]:
-    idf = np.log(1 + (columns.count - columns.df + 0.5) / (columns.df + 0.5))
-    return dict(zip(query.terms.tolist(), idf.tolist(), strict=True))
+    weights, _ = term_weights(columns)
+    return dict(zip(query.terms.tolist(), weights[:, 0].tolist(), strict=True))
 
 
 def _parts(ranked: Ranked, index: int, reranked: Mapping[int, float]) -> dict[str, float]:

@@ -15,19 +15,19 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from app.memories.calibration import COVERAGE, DEFAULT_CALIBRATION, Calibration, probabilities, questions
+from app.memories.calibration import COVERAGE, DEFAULT_CALIBRATION, Calibration, probabilities
 from app.memories.features import ASKED, FEATURES, LEAST_SPREAD, asked, bm25, everything_or, importance_at, standing
+from app.memories.kinds import assistants, plain_memories, questions
 from app.memories.query import QueryText
 from app.memories.strength import DEFAULT_DECAY, Decay
 from app.retrieval.when import when
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SUMMARY, name_id
+from app.storage.text import IS_QUESTION, SUMMARY
 
 __all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_at", "rank", "top"]
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
-_ASSISTANT = name_id("assistant")
 FEW = 700
 """So many are sorted as fast by a plain stable sort."""
 SAME_QUESTION = 0.9
@@ -176,15 +176,8 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
     known, lasting = asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)
-    odds = log_odds(columns, query, known, lasting, weights)
-    odds += np.float32(weights.echo) * _echoes(columns, known)
-    parts = {"vector": columns.cosine, "text": text}
-    if interval is not None:
-        parts["when"] = when(columns.time, interval)
-        odds += np.float32(weights.when) * parts["when"]
-    if query.latest:
-        parts["latest"] = _latest(columns, odds)
-        odds += np.float32(weights.latest) * parts["latest"]
+    odds, parts = log_odds(columns, query, known, lasting, weights, interval)
+    parts = {"vector": columns.cosine, "text": text, **parts}
     among = everything_or(columns.matched)
     score = probabilities(columns, query, odds, known, _on_plain(columns), calibration, among)
     return Ranked(_sorted(columns, odds, among, first), score, parts, known, lasting)
@@ -205,24 +198,21 @@ def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
     return list(chosen.values())
 
 
-def plain_memories(columns: Columns) -> Floats:
-    """1 for each document that belongs to no conversation, else 0."""
-    plain: Floats = ((columns.session < 0) | (columns.speaker == 0)).astype(np.float32)
-    return plain
-
-
-def _on_plain(columns: Columns) -> Floats | float:
+def _on_plain(columns: Columns) -> Bools | float:
     """`plain_memories`, or one number where all are alike."""
-
-    def find() -> Floats | float:
-        plain = plain_memories(columns)
-        return plain if len(np.unique(plain)) != 1 else float(plain[0])
-
-    return columns.derived.get("plain", (columns.session, columns.speaker), find)
+    plain = plain_memories(columns)
+    return columns.derived.get("on plain", (plain,), lambda: plain if len(np.unique(plain)) != 1 else float(plain[0]))
 
 
-def log_odds(columns: Columns, query: QueryText, known: Floats, lasting: Floats, weights: Weights) -> Floats:
-    """(n,) of each document, beside the others of this query."""
+def log_odds(
+    columns: Columns,
+    query: QueryText,
+    known: Floats,
+    lasting: Floats,
+    weights: Weights,
+    interval: tuple[int, int] | None,
+) -> tuple[Floats, dict[str, Floats]]:
+    """(n,) of each document, beside the others of this query; and the parts that not every query has."""
     sources = columns.session, columns.speaker, columns.flags, weights
     each, rest, base = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
@@ -231,15 +221,22 @@ def log_odds(columns: Columns, query: QueryText, known: Floats, lasting: Floats,
         foreign = weights.foreign
         more = np.array([foreign.vector_scaled, foreign.text_scaled, foreign.vector_rank], np.float32) * query.foreign
         odds += np.add.reduce(known[: len(more)] * more[:, np.newaxis], axis=0)
-    return odds
+    odds += np.float32(weights.echo) * _echoes(columns, known)
+    parts: dict[str, Floats] = {}
+    if interval is not None:
+        parts["when"] = when(columns.time, interval)
+        odds += np.float32(weights.when) * parts["when"]
+    if query.latest:
+        parts["latest"] = _latest(columns, odds)
+        odds += np.float32(weights.latest) * parts["latest"]
+    return odds, parts
 
 
 def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
     """(ASKED, n or 1), (STANDING, n or 1) and (n or 1,): one column where all documents are of one kind."""
-    plain = plain_memories(columns) > 0
-    assistant = ~plain & (columns.flags & SAID_BY_ASSISTANT != 0) & (columns.speaker == _ASSISTANT)
+    plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain
-    which = np.where(plain, 2, np.where(assistant, 1, 0))
+    which = np.where(plain, 2, np.where(assistants(columns), 1, 0))
     each = np.array([[*_FITTED(kind), weights.importance, weights.recency] for kind in kinds], np.float32).T
     base = np.array([kind.base for kind in kinds], np.float32)
     summaries = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)

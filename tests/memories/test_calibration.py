@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from app.memories.calibration import DEFAULT_CALIBRATION, Calibration, Terms, describe, probabilities
 from app.memories.features import asked, bm25
+from app.memories.kinds import plain_memories
 from app.memories.query import QueryText
-from app.memories.ranking import plain_memories, rank
+from app.memories.ranking import rank
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION
 from tests.memories.columns import (

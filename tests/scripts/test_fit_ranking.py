@@ -13,8 +13,9 @@ import pytest
 
 from app.memories.calibration import KNEE, Terms, describe
 from app.memories.features import FEATURES
+from app.memories.kinds import plain_memories
 from app.memories.query import QueryText
-from app.memories.ranking import Blend, Foreign, Weights, plain_memories, rank
+from app.memories.ranking import Blend, Foreign, Weights, rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from scripts.evaluation.sets import Item, Question, World
