@@ -8,7 +8,7 @@ fit on, `--judge` sets that are only judged; scripts/evaluation/sets.py describe
 is fitted in three forms: as it is, with a part of its turns as plain memories, and as plain memories altogether. A
 conversation of a fitted set is judged by weights that were fitted without the fold that it is in.
 
-Ranking: conditional logit (McFadden 1974) by Newton's method; the evidence of a question shares its weight. Documents
+Ranking: conditional logit (McFadden 1974) by L-BFGS-B; the evidence of a question shares its weight. Documents
 that no part of the ranking finds near stand for all others like them. Calibration: logistic regression of "the first
 hit is evidence", with questions that nothing answers.
 """
@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,6 +28,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from app.memories.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
 from app.memories.features import ASKED, base_score, bm25, scaled_text
@@ -36,7 +37,6 @@ from app.memories.query import QueryText
 from app.memories.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
 from app.retrieval.when import when
 from app.storage.search import Columns, Floats
-from app.storage.text import IS_QUESTION
 from scripts.evaluation.measures import auc, calibration_error
 from scripts.evaluation.sets import World, load
 from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
@@ -48,17 +48,21 @@ LIKELY, NEAR, OTHERS = 80, 40, 40
 rest that stands for all of it."""
 RIDGE_RANKING, RIDGE_CALIBRATION = 10.0, 0.1
 """Penalty on squared standardised weights."""
+PATIENCE = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-11}
 QUESTIONS = 1000
 """Each set weighs as much as so many questions, times its own weight."""
 ECHO, TIMED = "echo", "time"
-QUESTION_REPEATS = "question_repeats"
 FEATURES_OF = {
-    "person": (*FITTED, QUESTION_REPEATS),
-    "assistant": tuple(name for name in FITTED if name not in {"speaker", "repeats"}),
-    "plain": ("vector_scaled", "vector_rank", "coverage", "session"),
+    "person": FITTED,
+    "assistant": tuple(n for n in FITTED if n not in {"speaker", "repeats", "coverage", "vector_rank"}),
+    "plain": ("vector_scaled", "coverage", "repeats", "session", "number", "question"),
 }
-"""An assistant without a name is no speaker that a query names, and says so much that it repeats hardly anything.
-With `text_scaled` beside `coverage` and `session`, which hold the same, the weights of plain memories cancel out."""
+"""An assistant without a name is no speaker that a query names, and says so much that it repeats hardly anything. What
+else is left out has no weight where it is held at 0 or more."""
+NEVER_AGAINST = {"vector_scaled", "text_scaled", "vector_rank"}
+"""What is nearer never counts less: the weights of these are 0 or more."""
+LEAST_VECTOR = 0.2
+"""Where the embedding model does not know a script and no word is shared, the nearest still comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,8 @@ TERMS = (
     *((kind, name) for kind, names in FEATURES_OF.items() for name in names),
     ("assistant", "base"),
     ("plain", "base"),
-    *(("foreign", name) for name in ("vector_scaled", "text_scaled", "vector_rank")),
-    ("when", ""),
+    *(("foreign", field.name) for field in fields(Foreign)),
+    ("when", "when"),
 )
 
 
@@ -106,17 +110,14 @@ def design(case: Case, rows: NDArray[np.int64]) -> Floats:
     plain, assistant = (mask(columns)[rows].astype(np.float32) for mask in (plain_memories, assistants))
     kind = {"person": 1 - plain - assistant, "assistant": assistant, "plain": plain}
     values = {name: case.known[at][rows] for at, name in enumerate(FITTED)}
-    values[QUESTION_REPEATS] = values["repeats"] * (columns.flags[rows] & IS_QUESTION != 0)
-    ones = np.ones(len(rows), np.float32)
-    made = []
-    for group, name in TERMS:
-        if group == "when":
-            made.append(ones * 0 if case.interval is None else when(columns.time[rows], case.interval))
-        elif group == "foreign":
-            made.append(values[name] * case.query.foreign)
-        else:
-            made.append(kind[group] * values.get(name, ones))
-    return np.stack(made, axis=1).astype(np.float32)
+    values["base"] = np.ones(len(rows), np.float32)
+    foreign = {name: column * case.query.foreign for name, column in values.items()}
+    values["when"] = values["base"] * 0 if case.interval is None else when(columns.time[rows], case.interval)
+    for name in ("vector_scaled", "vector_rank"):
+        values[name] = values[name] - foreign[name]
+    by_group = {"foreign": foreign, "when": values}
+    made = (by_group[g][n] if g in by_group else kind[g] * values[n] for g, n in TERMS)
+    return np.stack(list(made), axis=1).astype(np.float32)
 
 
 def candidates(case: Case) -> tuple[NDArray[np.int64], Floats]:
@@ -157,35 +158,39 @@ class RankingData:
         kept = self.fold != (-1 if without is None else without)
         of_row = np.repeat(kept, self._sizes)
         values, target, offset = self._values[of_row], self._target[of_row], self._offset[of_row]
-        sizes, weight = self._sizes[kept], self._weight[kept]
+        sizes, weight = self._sizes[kept], self._weight[kept].astype(np.float64)
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
         case = np.repeat(np.arange(len(sizes)), sizes)
-        found = np.zeros(values.shape[1])
-        for _ in range(50):
+
+        def loss(found: Array) -> tuple[float, Array]:
             odds = values @ found + offset
             odds -= np.maximum.reduceat(odds, starts)[case]
             part = np.exp(odds)
-            part /= np.add.reduceat(part, starts)[case]
-            gradient = values.T @ (weight[case] * (part - target)) + RIDGE_RANKING * found
-            means = np.add.reduceat(values * part[:, np.newaxis], starts, axis=0)
-            curve = (values * (weight[case] * part)[:, np.newaxis]).T @ values
-            curve = curve - (means * weight[:, np.newaxis]).T @ means + RIDGE_RANKING * np.eye(len(found))
-            step = np.linalg.solve(curve.astype(np.float64), gradient.astype(np.float64))
-            size = float(np.abs(step).max())
-            found -= step * min(1.0, 2.0 / size)
-            if size < 1e-3:
-                break
-        return np.asarray(found / self._spread, np.float64)
+            whole = np.add.reduceat(part, starts)
+            lost = weight @ (np.log(whole) - np.add.reduceat(target * odds, starts))
+            gradient = values.T @ (weight[case] * (part / whole[case] - target)) + RIDGE_RANKING * found
+            return float(lost + RIDGE_RANKING / 2 * found @ found), gradient
+
+        bounds = [(least * spread, None) for least, spread in zip(map(_least, TERMS), self._spread, strict=True)]
+        ended = minimize(loss, np.zeros(len(TERMS)), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
+        assert ended.success, ended.message
+        return np.asarray(ended.x / self._spread, np.float64)
+
+
+def _least(term: tuple[str, str]) -> float:
+    group, name = term
+    if name not in NEVER_AGAINST:
+        return -np.inf
+    return LEAST_VECTOR if (group, name) == ("foreign", "vector_scaled") else 0.0
 
 
 def weights_of(found: Array) -> Weights:
     by_group: dict[str, dict[str, float]] = {}
     for (group, name), value in zip(TERMS, found.tolist(), strict=True):
         by_group.setdefault(group, {})[name] = round(value, 2)
-    by_group.pop("when")
-    foreign = Foreign(**by_group.pop("foreign"))
-    blends = {group: Blend(**values) for group, values in by_group.items()}
-    return Weights(blends["person"], blends["assistant"], blends["plain"], foreign, importance=0.0, recency=0.0)
+    person, assistant, plain = (Blend(**by_group[kind]) for kind in ("person", "assistant", "plain"))
+    foreign, inside = Foreign(**by_group["foreign"]), by_group["when"]["when"]
+    return Weights(person, assistant, plain, foreign, importance=0.0, recency=0.0, when=inside)
 
 
 def odds_of(case: Case, weights: Weights) -> Floats:
@@ -280,8 +285,7 @@ def evaluate(fitted: Sequence[Path], judged: Sequence[Path], cache: Path | None,
     others = [case for path in judged for case in build_cases(*_judged(path), embed, folds)]
     embed.save()
     data = RankingData(cases, ranking)
-    found = data.fit()
-    weights = weights_of(found)
+    weights = weights_of(data.fit())
     by_fold = [weights_of(data.fit(fold)) for fold in range(folds)]
     odds = [odds_of(case, by_fold[case.fold]) for case in cases]
     whole = fit_calibration(cases, odds, calibration)
@@ -302,7 +306,7 @@ def evaluate(fitted: Sequence[Path], judged: Sequence[Path], cache: Path | None,
         report(f"{name} (not fitted on)", mine, [score_of(case, odds_of(case, weights), whole) for case in mine])
         report(f"{name}, vector", mine, [case.columns.cosine for case in mine])
         report(f"{name}, text", mine, [bm25(case.columns) for case in mine])
-    print(f"\n`when` would be {found[TERMS.index(('when', ''))]:.1f}; weights and calibration to paste:\n")
+    print("\nWeights and calibration to paste:\n")
     print(f"{weights}\n{whole}")
 
 

@@ -57,22 +57,10 @@ class Calibration:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_CALIBRATION = Calibration(
     turn=Terms(
-        base=-0.938,
-        share=0.86,
-        tail=1.019,
-        nearest=0.894,
-        coverage=1.301,
-        foreign=-0.604,
-        foreign_coverage=6.485,
+        base=-0.931, share=0.846, tail=0.994, nearest=1.086, coverage=1.051, foreign=-0.492, foreign_coverage=6.262
     ),
     plain=Terms(
-        base=-2.435,
-        share=1.576,
-        tail=0.982,
-        nearest=7.951,
-        coverage=-0.779,
-        foreign=3.507,
-        foreign_coverage=5.322,
+        base=-1.85, share=1.822, tail=0.775, nearest=6.969, coverage=-0.777, foreign=3.157, foreign_coverage=4.747
     ),
 )
 

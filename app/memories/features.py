@@ -31,6 +31,9 @@ RECENCY_DAYS = 30
 """Half-life."""
 LEAST_SPREAD = 0.4
 """Of cosines: in a scope of a few memories on one subject the farthest is not far."""
+FEW_TERMS, SHORT_TEXT = 4, 6
+"""A short text that repeats one or two words does not ask the same: a query and a text of fewer terms count as of so
+many."""
 LONG_TEXT = 5
 """A text of e^5 - 1 = 147 terms has the length 1."""
 
@@ -72,6 +75,7 @@ def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: flo
     covered *= 1 / max(most, TINY)
     np.add.reduce(columns.hits, axis=0, out=repeated)
     repeated *= fixed.per_length
+    repeated *= 1 / max(len(columns.hits), FEW_TERMS)
     spoken[:] = columns.speaker == (query.speaker or -1)
     base = _base_score(near, words, fixed)
     words *= math.sqrt(best / max(most, TINY))
@@ -187,7 +191,7 @@ class _Fixed:
         self.vector = self.whole * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
         norm = self.with_neighbours(columns.length) * np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
         self.norm: Floats = norm + np.float32(BM25_K1 * (1 - BM25_B))
-        self.per_length: Floats = np.reciprocal(np.maximum(columns.length, 1), dtype=np.float32)
+        self.per_length: Floats = np.reciprocal(np.maximum(columns.length, SHORT_TEXT), dtype=np.float32)
         self.occasion, self.occasions = _occasions(columns)
 
     def neighbours(self, values: Floats, counts: Floats) -> Floats:

@@ -22,7 +22,7 @@ from app.memories.query import QueryText
 from app.memories.strength import DEFAULT_DECAY, Decay
 from app.retrieval.when import when
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import IS_QUESTION, SUMMARY
+from app.storage.text import SUMMARY
 
 __all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_at", "rank", "top"]
 
@@ -40,7 +40,7 @@ LATEST_AMONG = 3
 class Blend:
     """Log-odds for each unit of the fitted features, in the order of `FEATURES`, for one kind of memory.
 
-    `base`: log-odds beside the other kinds. `question_repeats`: added to `repeats` where the text is a question.
+    `base`: log-odds beside the other kinds.
     """
 
     base: float = 0.0
@@ -56,7 +56,6 @@ class Blend:
     question: float = 0.0
     length: float = 0.0
     long_question: float = 0.0
-    question_repeats: float = 0.0
 
 
 FITTED = FEATURES[:12]
@@ -65,22 +64,24 @@ _FITTED = attrgetter(*FITTED)
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Added to a blend's weights as far as a query's letters are of a script that the embedding model does not know."""
+    """What changes as far as a query's letters are of a script that the embedding model does not know.
+
+    `vector_scaled`: its weight there, whatever the kind; `vector_rank` has none. The others are added to a blend's.
+    """
 
     vector_scaled: float = 0.0
     text_scaled: float = 0.0
-    vector_rank: float = 0.0
+    repeats: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """`person`: what a user or a named speaker says in a session. `assistant`: what an assistant without a name says
-    there. `plain`: all other memories.
+    there. `plain`: all other memories. `when`: for a memory inside the time that the query speaks of.
 
-    Set by hand are the small priors `importance` and `recency`; `when`, for a memory inside the time that the query
-    speaks of; `latest`, for the newest of the best where the query asks for the present state; `summary`, since what a
-    summary holds is found in its messages as well; and `echo`, for a question of a conversation that holds nearly all
-    of the query's words: it asks the same, and answers nothing."""
+    Set by hand are the small priors `importance` and `recency`; `latest`, for the newest of the best where the query
+    asks for the present state; `summary`, since what a summary holds is found in its messages as well; and `echo`, for
+    a question of a conversation that holds nearly all of the query's words: it asks the same, and answers nothing."""
 
     person: Blend
     assistant: Blend
@@ -88,7 +89,7 @@ class Weights:
     foreign: Foreign
     importance: float = 0.5
     recency: float = 0.2
-    when: float = 8.0
+    when: float = 0.0
     latest: float = 0.7
     summary: float = -1.5
     echo: float = -4.0
@@ -97,35 +98,35 @@ class Weights:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_WEIGHTS = Weights(
     person=Blend(
-        vector_scaled=1.67,
-        text_scaled=0.19,
-        vector_rank=15.49,
-        coverage=3.14,
-        repeats=-1.69,
-        speaker=2.54,
-        session=2.93,
-        neighbour=3.73,
-        number=0.68,
-        question=-1.59,
-        length=-1.83,
-        long_question=1.35,
-        question_repeats=1.38,
+        vector_scaled=2.17,
+        text_scaled=0.35,
+        vector_rank=13.25,
+        coverage=3.42,
+        repeats=-17.14,
+        speaker=2.46,
+        session=3.07,
+        neighbour=3.5,
+        number=0.66,
+        question=-1.37,
+        length=-2.07,
+        long_question=1.26,
     ),
     assistant=Blend(
-        base=-3.08,
-        vector_scaled=5.75,
-        text_scaled=3.37,
-        vector_rank=-12.83,
-        coverage=-1.3,
-        session=1.87,
-        neighbour=1.64,
-        number=1.94,
-        question=1.7,
-        length=-1.75,
-        long_question=-1.73,
+        base=-2.71,
+        vector_scaled=4.05,
+        text_scaled=1.68,
+        session=1.81,
+        neighbour=1.99,
+        number=2.2,
+        question=1.57,
+        length=-1.54,
+        long_question=-1.64,
     ),
-    plain=Blend(base=0.11, vector_scaled=6.35, vector_rank=-10.94, coverage=4.18, session=1.85),
-    foreign=Foreign(vector_scaled=-6.1, text_scaled=4.05, vector_rank=5.92),
+    plain=Blend(
+        base=-0.26, vector_scaled=6.01, coverage=4.94, repeats=-48.74, session=3.43, number=0.35, question=-0.49
+    ),
+    foreign=Foreign(vector_scaled=0.2, text_scaled=2.41, repeats=7.67),
+    when=5.58,
 )
 
 
@@ -218,9 +219,7 @@ def log_odds(
     odds: Floats = np.add.reduce(known * each, axis=0)
     odds += columns.derived.get("lasting", (lasting, rest, base), lambda: np.add.reduce(lasting * rest, axis=0) + base)
     if query.foreign:
-        foreign = weights.foreign
-        more = np.array([foreign.vector_scaled, foreign.text_scaled, foreign.vector_rank], np.float32) * query.foreign
-        odds += np.add.reduce(known[: len(more)] * more[:, np.newaxis], axis=0)
+        odds += np.float32(query.foreign) * _foreign(known, each, weights.foreign)
     odds += np.float32(weights.echo) * _echoes(columns, known)
     parts: dict[str, Floats] = {}
     if interval is not None:
@@ -230,6 +229,15 @@ def log_odds(
         parts["latest"] = _latest(columns, odds)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
+
+
+def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
+    """(n,) what changes for a query of a script that the embedding model does not know. `each`: (ASKED, n or 1)."""
+    vector, rank = ASKED.index("vector_scaled"), ASKED.index("vector_rank")
+    more: Floats = known[vector] * (np.float32(foreign.vector_scaled) - each[vector]) - known[rank] * each[rank]
+    more += known[ASKED.index("text_scaled")] * np.float32(foreign.text_scaled)
+    more += known[ASKED.index("repeats")] * np.float32(foreign.repeats)
+    return more
 
 
 def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
@@ -242,10 +250,8 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats
     summaries = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
     if plain.all():
         return each[: len(ASKED), 2:], each[len(ASKED) :, 2:], base[2:] + summaries
-    each, base = np.ascontiguousarray(each[:, which]), base[which] + summaries
-    repeats = np.array([kind.question_repeats for kind in kinds], np.float32)[which]
-    each[ASKED.index("repeats")] += repeats * (columns.flags & IS_QUESTION != 0)
-    return each[: len(ASKED)], each[len(ASKED) :], base
+    each = np.ascontiguousarray(each[:, which])
+    return each[: len(ASKED)], each[len(ASKED) :], base[which] + summaries
 
 
 def _echoes(columns: Columns, known: Floats) -> Bools:

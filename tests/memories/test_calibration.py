@@ -175,4 +175,4 @@ def test_a_near_memory_is_a_likelier_answer_than_a_far_one_with_nothing_else_the
     """The ranking alone cannot tell: in both scopes one memory has all the odds."""
     near, far = (replace(columns_of(1), cosine=np.array([value], np.float32)) for value in (0.7, 0.1))
     scores = [rank(columns, NOBODY, "hybrid", NOW).score[0] for columns in (near, far)]
-    assert scores[0] > 0.5 > 0.2 > scores[1]
+    assert scores[0] > 0.5 > 0.25 > scores[1]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.embedding.onnx import OnnxModel
 from app.memories.features import FEATURES, LEAST_SPREAD
 from app.memories.query import QueryText, analyse
 from app.memories.ranking import LATEST_AMONG, Blend, Foreign, Mode, Weights, importance_at, rank, top
@@ -176,7 +177,7 @@ def test_coverage_is_the_share_of_the_querys_words_each_by_its_rareness() -> Non
 def test_repeats_is_the_part_of_a_text_that_the_query_said_already() -> None:
     columns = replace(columns_of(3), length=np.array([4, 10, 0], np.float32), df=np.ones(2, np.float32))
     columns.hits[0, 0], columns.hits[1, 0], columns.hits[0, 1] = 1, 2, 1
-    assert feature("repeats", columns) == pytest.approx([0.75, 0.1, 0])
+    assert feature("repeats", columns) == pytest.approx([3 / 6 / 4, 1 / 10 / 4, 0]), "of six terms, four are asked for"
 
 
 def test_length_is_logarithmic_and_counts_apart_for_questions() -> None:
@@ -341,9 +342,10 @@ FACTS = (
         ("Where does the sister of Ann live?", 3),
     ],
 )
-def test_plain_facts_are_found_beside_a_conversation(question: str, fact: int) -> None:
+def test_plain_facts_are_found_beside_a_conversation(question: str, fact: int, model: OnnxModel) -> None:
     texts, n = [*TURNS, *FACTS], len(TURNS)
     query = analyse(question, ("Ann", "Bea"))
+    vectors = model.encode([*texts, query.stripped])
     indexed = [index_text(text) for text in texts]
     hits = np.array([[np.dot(t.ids == term, t.counts) for t in indexed] for term in query.terms], np.float32)
     turn = np.arange(len(texts)) < n
@@ -351,7 +353,7 @@ def test_plain_facts_are_found_beside_a_conversation(question: str, fact: int) -
         columns_of(len(texts), np.where(turn, 0, -1), terms=len(query.terms)),
         hits=hits,
         df=np.count_nonzero(hits, axis=1).astype(np.float32),
-        has_vector=np.zeros(len(texts), np.bool_),
+        cosine=(vectors[:-1] @ vectors[-1]).astype(np.float32),
         length=np.array([t.length for t in indexed], np.float32),
         flags=np.array([t.flags for t in indexed]),
         speaker=np.where(turn, np.where(np.arange(len(texts)) % 2, name_id("Ann"), name_id("Bea")), 0),
