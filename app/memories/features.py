@@ -50,23 +50,21 @@ def features(
     text: Floats,
     now_ms: int,
     decay: Decay = DEFAULT_DECAY,
-    *,
-    least_spread: float = LEAST_SPREAD,
 ) -> Floats:
     """(FEATURES, n): `asked`, then `standing`."""
-    return np.concatenate((asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)))
+    return np.concatenate((asked(columns, query, text), standing(columns, now_ms, decay)))
 
 
-def asked(columns: Columns, query: QueryText, text: Floats, *, least_spread: float = LEAST_SPREAD) -> Floats:
+def asked(columns: Columns, query: QueryText, text: Floats) -> Floats:
     """(ASKED, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
-    that lie within `least_spread` are not drawn apart to the whole scale."""
+    that lie within `LEAST_SPREAD` are not drawn apart to the whole scale."""
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
     fixed, (weights, most) = _fixed(columns), term_weights(columns)
     seen = columns.matched & columns.has_vector
     everything = everything_or(seen) is ...
     pool = columns.cosine if everything else columns.cosine[seen]
-    _by_vector(columns, seen, pool, least_spread, near, by_rank)
+    _by_vector(columns, seen, pool, near, by_rank)
     best = largest(text if everything else text[columns.matched])
     scaled_text(text, best, out=words)
     if not everything:
@@ -212,7 +210,7 @@ def _fixed(columns: Columns) -> _Fixed:
     return columns.derived.get("fixed", sources, lambda: _Fixed(columns))
 
 
-def _by_vector(columns: Columns, among: Bools, pool: Floats, least_spread: float, near: Floats, ranks: Floats) -> None:
+def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks: Floats) -> None:
     """Into `near` the cosines, clipped to 0..1 between the least and the largest `among` them (1 for one value alone);
     into `ranks` 1 / (offset + how many of those are larger), for the first of them, else 0: equal values have equal
     ranks. `pool` is the cosines of `among`: the very array where that is all of them."""
@@ -227,7 +225,7 @@ def _by_vector(columns: Columns, among: Bools, pool: Floats, least_spread: float
         first = first[-RANK_DEPTH:]
     first.sort()
     high = float(first[-1])
-    low = min(float(first[0] if few else pool[pool.argmin()]), high - least_spread)
+    low = min(float(first[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
     _scaled(values, low, high, whole, near)
     by_place = _BY_PLACE[RANK_DEPTH - len(first) :]
     if whole and few:

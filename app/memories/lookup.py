@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +13,14 @@ from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors, knows_all_scripts
 from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
-from app.memories.features import LEAST_SPREAD, term_weights
+from app.memories.features import term_weights
 from app.memories.query import QueryText, analyse
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
-from app.memories.strength import DEFAULT_DECAY
+from app.memories.strength import DEFAULT_DECAY, Decay
 from app.metrics.parts import SEARCH_SECONDS
 from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
 from app.retrieval.time_expressions import TimeInterval
-from app.storage.collection import Collection, Doc, Store
+from app.storage.collection import Collection, Doc, Fetched, Store
 from app.storage.derived import Derived
 from app.storage.filters import Filter
 from app.storage.scope import Pair, Scope
@@ -64,8 +63,6 @@ class Wanted:
     """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
     rerank_seconds: float | None = None
     """A hybrid search waits at most this long for the second stage. None: as long as the settings say."""
-    least_spread: float = LEAST_SPREAD
-    """Cosines closer than this say nearly the same: for scopes of a few, where the score is weighed against others."""
     interval: TimeInterval | None = None
     """The time that the query speaks of."""
     partners: bool = False
@@ -103,6 +100,8 @@ class _Chosen:
     scores: list[int]
     """For each place the index whose score it has. The second stage changes the order and leaves the scores at their
     places, so that they stay probabilities that fall from hit to hit."""
+    documents: Mapping[int, Fetched] = field(default_factory=dict)
+    """What the second stage has read already, by index."""
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The reranker's own score, by index."""
     seconds: float | None = None
@@ -177,74 +176,73 @@ class Lookup:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
-        first = 8 * k
-        interval = None if wanted.interval is None else (wanted.interval.start, wanted.interval.end)
-        ranking = partial(
-            rank,
-            columns,
-            query,
-            mode,
-            wanted.now_ms,
-            decay=decay,
-            least_spread=wanted.least_spread,
-            interval=interval,
-        )
-        ranked = ranking(first=first)
-        best = top(ranked, columns, k)
-        if len(best) < k and len(ranked.order) >= first:  # too many of equal content
-            ranked = ranking()
-            best = top(ranked, columns, k)
+        ranked, best = _ranked(columns, query, mode, decay, wanted, k)
         chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
         scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
         best = chosen.order[: _at_least(scores, wanted.min_score)]
         beside = _partners(columns, best) if wanted.partners else {}
-        rows = [*best, *beside.values()]
-        found = await self._store.fetch(self._collection, tenant, columns.rows.take(rows)) if rows else []
-        sees = self._scope.sees
-        partners = {
-            index: one.doc
-            for index, one in zip(beside, found[len(best) :], strict=True)
-            if one is not None and sees(one.doc)
-        }
+        documents = await self._documents(columns, [*best, *beside.values()], chosen.documents)
         hits = [
             Hit(
                 one.doc,
                 one.derived,
                 score,
                 _parts(ranked, index, chosen.reranked) if wanted.explain else _NO_PARTS,
-                partners.get(index),
+                partner.doc if (partner := documents.get(beside.get(index, -1))) else None,
             )
-            for index, score, one in zip(best, scores[: len(best)], found[: len(best)], strict=True)
-            if one is not None and sees(one.doc)
+            for index, score in zip(best, scores[: len(best)], strict=True)
+            if (one := documents.get(index))
         ]
         return hits, _weights(columns, query) if wanted.partners else {}, chosen
+
+    async def _documents(
+        self, columns: Columns, indices: Sequence[int], known: Mapping[int, Fetched]
+    ) -> dict[int, Fetched]:
+        """Those of the documents that are still there and that the caller may see."""
+        missing = [index for index in dict.fromkeys(indices) if index not in known]
+        if not missing:
+            return dict(known)
+        found = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(missing))
+        pairs = zip(missing, found, strict=True)
+        return {**known, **{index: one for index, one in pairs if one is not None and self._scope.sees(one.doc)}}
 
     async def _reranked(self, stage: SecondStage, wanted: Wanted, columns: Columns, best: list[int]) -> _Chosen:
         """`best` with its first part in the reranker's order. The reranker gets only texts that the caller may see."""
         started = time.perf_counter()
         candidates, rest = best[: stage.depth(wanted.k)], best[stage.depth(wanted.k) :]
-        found = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(candidates))
-        seen = [
-            (index, self._collection.spec.text(one.doc))
-            for index, one in zip(candidates, found, strict=True)
-            if one is not None and self._scope.sees(one.doc)
-        ]
-        if len(seen) < 2:
-            return _Chosen(best, best)
-        placed = [index for index, _ in seen]
+        documents = await self._documents(columns, candidates, {})
+        placed = [index for index in candidates if index in documents]
+        if len(placed) < 2:
+            return _Chosen(best, best, documents)
+        texts = [self._collection.spec.text(documents[index].doc) for index in placed]
         try:
-            scores = await stage.scores(wanted.query, [text for _, text in seen], wanted.rerank_seconds)
+            scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as fault:
             detail = f"{fault} The hits are in the order of the first stage."
             warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}
-            return _Chosen(best, best, seconds=time.perf_counter() - started, warnings=[warning])
+            return _Chosen(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
         order = [placed[place] for place in best_first(scores)]
         return _Chosen(
             [*order, *rest],
             [*placed, *rest],
+            documents,
             dict(zip(placed, scores, strict=True)),
             time.perf_counter() - started,
         )
+
+
+def _ranked(
+    columns: Columns, query: QueryText, mode: Mode, decay: Decay, wanted: Wanted, k: int
+) -> tuple[Ranked, list[int]]:
+    """The ranking, and the best `k` of different content."""
+    interval = None if wanted.interval is None else (wanted.interval.start, wanted.interval.end)
+    first = 8 * k
+    ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, first=first, interval=interval)
+    best = top(ranked, columns, k)
+    if len(best) < k and len(ranked.order) >= first:  # too many of equal content
+        ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, interval=interval)
+        best = top(ranked, columns, k)
+    return ranked, best
 
 
 def _at_least(scores: Sequence[float], least: float) -> int:

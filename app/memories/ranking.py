@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from app.memories.calibration import COVERAGE, DEFAULT_CALIBRATION, Calibration, probabilities
-from app.memories.features import ASKED, FEATURES, LEAST_SPREAD, asked, bm25, everything_or, importance_at, standing
+from app.memories.features import ASKED, FEATURES, asked, bm25, everything_or, importance_at, standing
 from app.memories.kinds import assistants, plain_memories, questions
 from app.memories.query import QueryText
 from app.memories.strength import DEFAULT_DECAY, Decay
@@ -159,13 +159,12 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     decay: Decay = DEFAULT_DECAY,
     *,
     first: int | None = None,
-    least_spread: float = LEAST_SPREAD,
     interval: tuple[int, int] | None = None,
     calibration: Calibration = DEFAULT_CALIBRATION,
 ) -> Ranked:
     """Rank what matched, or at least the `first` of it. Equal scores: the newer first, then by engine handle.
 
-    `least_spread`: as in `features`. `interval`: the milliseconds that the query speaks of. Scores: `vector` the cosine
+    `interval`: the milliseconds that the query speaks of. Scores: `vector` the cosine
     (what has no vector is left out), `text` BM25 (what has none of the terms is left out), `hybrid` the probability
     that the document helps to answer the query (nothing is left out).
     """
@@ -176,7 +175,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
-    known, lasting = asked(columns, query, text, least_spread=least_spread), standing(columns, now_ms, decay)
+    known, lasting = asked(columns, query, text), standing(columns, now_ms, decay)
     odds, parts = log_odds(columns, query, known, lasting, weights, interval)
     parts = {"vector": columns.cosine, "text": text, **parts}
     among = everything_or(columns.matched)

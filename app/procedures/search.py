@@ -11,9 +11,6 @@ from app.storage.collection import Doc
 from app.storage.filters import Eq, Filter, Has, Or, Range, both
 
 LEAST_CANDIDATES = 64
-LEAST_SPREAD = 0.25
-"""Of cosines: without it, of two procedures that fit alike the one nearer by a hair would seem many times as relevant,
-whatever has come of them."""
 DAY_SECONDS = 86_400.0
 
 Find = Callable[[int], Awaitable[list[Hit]]]

@@ -13,7 +13,7 @@ from app.procedures.documents import needs_new_entry, new_procedure, outcome, pa
 from app.procedures.ranking import track_record, warnings
 from app.procedures.repository import ProcedureRepository, listed
 from app.procedures.schemas import OutcomeIn, ProcedureCreate, ProcedurePatch, ProcedureSearch, render
-from app.procedures.search import LEAST_SPREAD, Found, best, searched
+from app.procedures.search import Found, best, searched
 from app.storage.collection import Change, Doc
 from app.storage.repository import Listing
 
@@ -93,9 +93,7 @@ class ProcedureService:
         asked: list[Looked] = []
 
         async def find(k: int) -> list[Hit]:
-            wanted = Wanted(
-                body.situation, pairs, where, to_ms(now), k, explain=body.explain, least_spread=LEAST_SPREAD
-            )
+            wanted = Wanted(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
             asked.append(await self._lookup.find(wanted))
             return asked[-1].hits
 

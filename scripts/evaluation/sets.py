@@ -222,14 +222,14 @@ def _echo(group: str, raw: dict[str, Any]) -> World:
     for at, message in enumerate(raw["distractors"]):
         day, role = at // 3, message["role"]
         name = user if role == "user" else None
-        items.append(Item(message["content"], ECHO_BEGIN + timedelta(days=day), f"day {day}", role, name))
+        items.append(Item(message["content"], ECHO_BEGIN + timedelta(days=day), f"day-{day}", role, name))
     questions = []
     for at, turn in enumerate(raw["turns"]):
         evidence = dict.fromkeys(item.content for item in items if raw["answer"].casefold() in item.content.casefold())
         questions.append(Question(turn["question"], tuple(evidence), len(items), group, raw["bot"]))
         time = ECHO_BEGIN + timedelta(days=7 + 3 * at)
-        items.append(Item(turn["question"], time, f"asked {at}", "user", user))
-        items.append(Item(turn["reply"], time, f"asked {at}", "assistant"))
+        items.append(Item(turn["question"], time, f"asked-{at}", "user", user))
+        items.append(Item(turn["reply"], time, f"asked-{at}", "assistant"))
     return World(raw["id"], tuple(items), tuple(questions))
 
 

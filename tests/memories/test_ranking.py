@@ -11,7 +11,7 @@ from app.memories.features import FEATURES, LEAST_SPREAD
 from app.memories.query import QueryText, analyse
 from app.memories.ranking import LATEST_AMONG, Blend, Foreign, Mode, Weights, importance_at, rank, top
 from app.memories.strength import DAY_MS
-from app.storage.search import Columns
+from app.storage.search import Columns, Floats
 from app.storage.text import (
     HAS_EVENT_TIME,
     HAS_NUMBER_OR_TIME_WORD,
@@ -379,11 +379,13 @@ def test_large_scopes_are_in_order(seed: int) -> None:
 
 
 def test_cosines_within_the_least_spread_are_not_drawn_apart() -> None:
-    columns = replace(columns_of(3), cosine=np.array([0.5, 0.4, 0.45], np.float32))
-    wide, narrow = (rank(columns, NOBODY, "hybrid", NOW, least_spread=spread) for spread in (0.05, LEAST_SPREAD))
-    assert wide.parts["vector_scaled"].tolist() == pytest.approx([1, 0, 0.5], abs=1e-5)
-    assert narrow.parts["vector_scaled"].tolist() == pytest.approx([1, 0.75, 0.875], abs=1e-5)
-    assert narrow.score.tolist() == rank(columns, NOBODY, "hybrid", NOW).score.tolist()
-    alone = rank(replace(columns_of(1), cosine=np.array([0.5], np.float32)), NOBODY, "hybrid", NOW, least_spread=0.4)
-    assert alone.parts["vector_scaled"].tolist() == [1]
-    rank(columns_of(0), NOBODY, "hybrid", NOW, least_spread=0.4)
+    wide, narrow = np.array([0.9, 0.4, 0.65], np.float32), np.array([0.5, 0.4, 0.45], np.float32)
+
+    def scaled(cosine: Floats) -> list[float]:
+        columns = replace(columns_of(len(cosine)), cosine=cosine)
+        return [float(value) for value in rank(columns, NOBODY, "hybrid", NOW).parts["vector_scaled"]]
+
+    assert scaled(wide) == pytest.approx([1, 0, 0.5], abs=1e-5)
+    assert scaled(narrow) == pytest.approx([1, 1 - 0.1 / LEAST_SPREAD, 1 - 0.05 / LEAST_SPREAD], abs=1e-5)
+    assert scaled(np.array([0.5], np.float32)) == [1]
+    rank(columns_of(0), NOBODY, "hybrid", NOW)

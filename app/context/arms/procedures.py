@@ -4,7 +4,7 @@ from app.context.arms.searching import search
 from app.context.items import Arm, Asked, Item
 from app.procedures.models import PROCEDURES
 from app.procedures.ranking import track_record
-from app.procedures.search import LEAST_CANDIDATES, LEAST_SPREAD, Found, ranked, searched
+from app.procedures.search import LEAST_CANDIDATES, Found, ranked, searched
 from app.storage.text import content_hash
 
 SPARE = 2
@@ -15,7 +15,7 @@ SHOWN_NOTES = 3
 async def gather(asked: Asked) -> list[Item]:
     where = searched(min_trust=asked.body.min_trust, until=asked.body.as_of)
     k = max(LEAST_CANDIDATES, SPARE * asked.limit)
-    looked = await search(asked, PROCEDURES, where, k, least_spread=LEAST_SPREAD)
+    looked = await search(asked, PROCEDURES, where, k)
     return [_item(one) for one in ranked(looked.hits, asked.now)[: SPARE * asked.limit]]
 
 

@@ -3,20 +3,18 @@
 from app.clock import to_ms
 from app.context.items import Asked
 from app.memories.decays import Decays
-from app.memories.features import LEAST_SPREAD
 from app.memories.lookup import Looked, Lookup, Wanted
 from app.storage.collection import Collection
 from app.storage.filters import Filter
 
 
-async def search(  # noqa: PLR0913 (a search's options)
+async def search(
     asked: Asked,
     collection: Collection,
     where: Filter,
     k: int,
     decays: Decays | None = None,
     *,
-    least_spread: float = LEAST_SPREAD,
     partners: bool = False,
 ) -> Looked:
     """The best k for the query among what the agent may know of the user; warnings of the search go into `asked`.
@@ -35,7 +33,6 @@ async def search(  # noqa: PLR0913 (a search's options)
         decays=decays,
         vector_seconds=held.settings.context.arm_seconds / 2,
         rerank_seconds=held.settings.context.arm_seconds / 4,
-        least_spread=least_spread,
         interval=asked.interval,
         partners=partners,
     )
