@@ -101,9 +101,11 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
         load_model("./no/such/folder")
 
 
-def test_the_tokenizer_file_is_the_one_its_readme_names() -> None:
-    digest = hashlib.sha256((DATA / "tokenizer.json").read_bytes()).hexdigest()
-    assert digest in (DATA / "README.md").read_text()
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2.onnx", "tokenizer.json"])
+def test_the_files_are_those_that_their_readme_names(name: str) -> None:
+    digest = hashlib.sha256((DATA / name).read_bytes()).hexdigest()
+    row = next(line for line in (DATA / "README.md").read_text().splitlines() if line.startswith(f"| `{name}`"))
+    assert row.endswith(f"| `{digest}` |")
 
 
 # --- Windows ----------------------------------------------------------------------------------------------------------
