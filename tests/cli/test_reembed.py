@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from app.actions.models import ACTIONS
+from app.embedding.onnx import MINILM_NAME, load_minilm
 from app.ids import new_id
 from app.memories.documents import new_memory
 from app.memories.models import MEMORIES
@@ -22,12 +23,15 @@ from app.storage.packed import model_id
 from app.storage.text import content_hash, index_text
 from app.wiring import open_store
 from tests.cli.conftest import Run
+from tests.conftest import TestParts, TurnedClock, running
 from tests.embedding.scripted import DIM, Reply, ScriptedServer, scripted_server
 from tests.server import environment
 
 T = TypeVar("T")
 
 NEW = "m:openai-4"
+UNTIL_NOW = "all-MiniLM-L6-v2:onnx-int8-8199be6f"
+"""The default model's name as long as its file came from a package."""
 MANY = 40  # more than are committed at once
 NOW = "2026-06-01T00:00:00.000Z"
 
@@ -55,15 +59,16 @@ def fill(settings: Settings, texts: list[str], actions: int = 0) -> None:
     on_store(settings, lambda store: store.commit([*(memory(text, len(text) % 7) for text in texts), *done]))
 
 
-def entry(text: str) -> SearchEntry:
-    vector = np.random.default_rng(len(text)).standard_normal(24).astype(np.float32)
-    return SearchEntry(index_text(text), vector / np.float32(np.linalg.norm(vector)), "old")
+def entry(text: str, model: str = "old", dim: int = 24) -> SearchEntry:
+    vector = np.random.default_rng(len(text)).standard_normal(dim).astype(np.float32)
+    return SearchEntry(index_text(text), vector / np.float32(np.linalg.norm(vector)), model)
 
 
-def memory(text: str, user: int) -> Insert:
+def memory(text: str, user: int, model: str = "old", dim: int = 24) -> Insert:
     fields = {"content": text, "importance": 0.5, "memory_type": "fact", "agent_id": "a", "user_id": f"u{user}"}
     doc = {"tenant_id": "default", **new_memory(fields, {}, NOW, unique=False)}
-    return Insert(MEMORIES, doc | {"embedding": {"model": "old", "dim": 24, "status": "ready"}}, entry(text))
+    embedding = {"model": model, "dim": dim, "status": "ready"}
+    return Insert(MEMORIES, doc | {"embedding": embedding}, entry(text, model, dim))
 
 
 def action(text: str) -> Insert:
@@ -82,14 +87,17 @@ def moved(settings: Settings) -> int:
     return on_store(settings, count)
 
 
-def given(settings: Settings, model: ScriptedServer) -> dict[str, str]:
+def store_of(settings: Settings) -> dict[str, str]:
     return {
         "RECALLD_DATA_DIR": str(settings.data_dir),
         "RECALLD_STORE": settings.store.get_secret_value(),
         "RECALLD_MONGODB_DATABASE": settings.mongodb.database,
         "RECALLD_MONGODB_DEADLINE_SECONDS": "30",
-        "RECALLD_EMBEDDING_BASE_URL": model.url,
     }
+
+
+def given(settings: Settings, model: ScriptedServer) -> dict[str, str]:
+    return {**store_of(settings), "RECALLD_EMBEDDING_BASE_URL": model.url}
 
 
 def test_a_move_that_was_killed_goes_on_where_it_was(run: Run, settings: Settings, model: ScriptedServer) -> None:
@@ -159,3 +167,40 @@ def test_an_empty_store_is_moved_at_once(run: Run, settings: Settings, model: Sc
     report: Any = json.loads(run("reembed", "--json", "--model", "openai:m", **given(settings, model)).stdout)
     assert report["ok"]
     assert report["embedded"] == 0
+
+
+def test_a_store_of_the_former_default_file_is_found_by_words_until_it_is_moved(
+    run: Run, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = TestParts(load_minilm(), TurnedClock())
+    on_store(settings, lambda store: store.commit([memory("Ada drinks green tea", 1, UNTIL_NOW, 384)]))
+
+    def found(mode: str, query: str) -> list[str]:
+        async def search() -> list[str]:
+            async with running(settings, parts) as service:
+                body = {"agent_id": "a", "user_id": "u1", "query": query, "mode": mode}
+                answer = await service.client.post("/v1/memories/search", json=body)
+                assert answer.status_code == 200, answer.text
+                return [item["memory"]["content"] for item in answer.json()["items"]]
+
+        return asyncio.run(search())
+
+    def checked() -> tuple[int, str]:
+        ended = run("doctor", "--json", **store_of(settings))
+        (finding,) = [each for each in json.loads(ended.stdout)["findings"] if each["name"] == "embedding model"]
+        assert finding["ok"] == (ended.returncode == 0)
+        return ended.returncode, finding["detail"]
+
+    assert found("hybrid", "green tea") == ["Ada drinks green tea"]
+    assert "the store has vectors of another embedding model" in caplog.text
+    assert found("vector", "a hot drink") == []
+    code, detail = checked()
+    assert (code, detail.split(":")[0]) == (1, "1 records have a vector of another model than all-MiniLM-L6-v2")
+    assert "recalld reembed" in detail
+
+    report = json.loads(run("reembed", "--json", **store_of(settings)).stdout)
+    assert (report["ok"], report["embedded"]) == (True, 1)
+    caplog.clear()
+    assert found("vector", "a hot drink") == ["Ada drinks green tea"]
+    assert "another embedding model" not in caplog.text
+    assert checked() == (0, MINILM_NAME)

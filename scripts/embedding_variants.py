@@ -1,0 +1,133 @@
+"""The table of bench_embedding.py --variants: every graph in turn in each round, so that all meet the same machine."""
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from app.embedding.model import Vectors, unit
+from app.embedding.onnx import DATA, MAX_TOKENS, read_session
+from scripts.evaluation import locomo
+
+REFERENCE = Path(__file__).resolve().parent.parent / "tests" / "embedding" / "data"
+FORMER = "former"
+"""The graph that takes batches; speeds are told as ratios to it, one text a run."""
+QUERY_TOKENS, TEXT_TOKENS, TEXTS, BATCH = 12, 64, 32, 8
+RESAMPLES = 2_000
+
+Ids = list[int]
+
+
+@dataclass
+class Variant:
+    name: str
+    session: Any
+    batch: int = 1
+    query: list[float] = field(default_factory=list)
+    texts: list[float] = field(default_factory=list)
+
+    def run(self, rows: Sequence[Ids]) -> Vectors:
+        """Unit vectors of texts of any lengths, `batch` of them in a run."""
+        parts = [self._run(rows[start : start + self.batch]) for start in range(0, len(rows), self.batch)]
+        return np.concatenate(parts)
+
+    def _run(self, rows: Sequence[Ids]) -> Vectors:
+        shape = len(rows), max(map(len, rows))
+        ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for row, own in enumerate(rows):
+            ids[row, : len(own)], mask[row, : len(own)] = own, 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
+        wanted = [entry.name for entry in self.session.get_inputs()]
+        output = self.session.run(None, {name: feed[name] for name in wanted})[0]
+        return unit(np.asarray((output * mask[..., None]).sum(axis=1), np.float32))
+
+
+def compare(folder: Path, threads: int, rounds: int, questions: Path | None) -> None:
+    """Prints the table."""
+    variants = [
+        Variant(path.stem, read_session(path.stem, str(path), threads)) for path in sorted(folder.glob("*.onnx"))
+    ]
+    variants.sort(key=lambda variant: variant.name != FORMER)
+    variants.insert(1, Variant(f"{FORMER}, {BATCH} a run", variants[0].session, BATCH))
+    _measure(variants, rounds)
+    tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.no_padding()
+    recalls = _recalls(variants, tokenizer, questions) if questions else {}
+    base = variants[0]
+    print(f"\n{threads} thread(s), best of {rounds} rounds; × against {base.name}, one text a run")
+    print(f"{'graph':24}{'12 tokens ms':>14}{'×':>6}{'texts/s of 64':>15}{'×':>6}{'cosine':>10}{'least':>8}  recall@10")
+    for variant in variants:
+        query, texts = min(variant.query), min(variant.texts)
+        cosine = _cosine(variant, tokenizer)
+        print(
+            f"{variant.name:24}{query * 1000:14.2f}{min(base.query) / query:6.2f}{TEXTS / texts:15.0f}"
+            f"{min(base.texts) / texts:6.2f}{cosine.mean():10.4f}{cosine.min():8.4f}  {recalls.get(variant.name, '')}"
+        )
+
+
+def _measure(variants: Sequence[Variant], rounds: int) -> None:
+    rng = np.random.default_rng(7)
+
+    def text(tokens: int) -> Ids:
+        return [101, *map(int, rng.integers(2_000, 20_000, tokens - 2)), 102]
+
+    queries, texts = [text(QUERY_TOKENS) for _ in range(20)], [text(TEXT_TOKENS) for _ in range(TEXTS)]
+    for _ in range(rounds):
+        for variant in variants:
+            for query in queries:
+                variant.query.append(_seconds(variant, [query]))
+            variant.texts.append(_seconds(variant, texts))
+
+
+def _seconds(variant: Variant, rows: Sequence[Ids]) -> float:
+    start = time.perf_counter()
+    variant.run(rows)
+    return time.perf_counter() - start
+
+
+def _encode(variant: Variant, tokenizer: Tokenizer, texts: Sequence[str]) -> Vectors:
+    return variant.run([encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts))])
+
+
+def _cosine(variant: Variant, tokenizer: Tokenizer) -> Vectors:
+    """To what sentence-transformers says of 200 sentences in float32."""
+    with np.load(REFERENCE / "reference.npz") as kept:
+        reference = unit(kept["vectors"].astype(np.float32))
+    sentences = json.loads((REFERENCE / "sentences.json").read_text(encoding="utf-8"))
+    return np.asarray((_encode(variant, tokenizer, sentences) * reference).sum(axis=1))
+
+
+def _recalls(variants: Sequence[Variant], tokenizer: Tokenizer, path: Path) -> dict[str, str]:
+    """By vectors alone, speakers' names stripped from questions; against the first with a 95 % interval."""
+    conversations, rng = locomo.load(path), np.random.default_rng(7)
+    told: dict[str, str] = {}
+    base: Vectors | None = None
+    for variant in variants:
+        hits = np.concatenate([_hits(variant, tokenizer, conversation) for conversation in conversations])
+        base = hits if base is None else base
+        apart = hits - base
+        means = [apart[rng.integers(0, len(apart), len(apart))].mean() for _ in range(RESAMPLES)]
+        low, high = np.percentile(means, [2.5, 97.5])
+        told[variant.name] = f"{hits.mean():.3f} ({apart.mean():+.4f}, {low:+.4f} to {high:+.4f})"
+    return told
+
+
+def _hits(variant: Variant, tokenizer: Tokenizer, conversation: locomo.Conversation) -> Vectors:
+    """For each question the share of its evidence among the ten nearest turns."""
+    places = [turn.place for turn in conversation.turns]
+    names = re.compile("|".join(rf"\b{re.escape(name)}(?:'s)?\b" for name in conversation.speakers), re.IGNORECASE)
+    queries = [" ".join(names.sub(" ", question.text).split()) or question.text for question in conversation.questions]
+    turns = _encode(variant, tokenizer, [turn.text for turn in conversation.turns])
+    nearest = np.argsort(-(_encode(variant, tokenizer, queries) @ turns.T), axis=1)[:, :10]
+    shares = [
+        len({places[index] for index in row} & set(question.evidence)) / len(question.evidence)
+        for row, question in zip(nearest, conversation.questions, strict=True)
+    ]
+    return np.array(shares, np.float32)
