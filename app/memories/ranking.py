@@ -32,8 +32,8 @@ FEW = 700
 """So many are sorted as fast by a plain stable sort."""
 SAME_QUESTION = 0.9
 """Share of the query's words, by their idf, in a question that asks the same."""
-LATEST_AMONG = 3
-"""A query for the latest orders so many of the best by their time."""
+LATEST_AMONG, LATEST_WITHIN = 4, 3.0
+"""A query for the latest orders by their time at most so many of the best: those with log-odds so near to the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Weights:
     importance: float = 0.5
     recency: float = 0.2
     when: float = 0.0
-    latest: float = 0.7
+    latest: float = 5.0
     summary: float = -1.5
     echo: float = -4.0
 
@@ -263,6 +263,7 @@ def _latest(columns: Columns, odds: Floats) -> Floats:
     """1 for the newest of the best documents, halved with each step back; 0 for all others."""
     found: Floats = np.zeros(len(odds), np.float32)
     best = _sorted(columns, odds, columns.matched, LATEST_AMONG)[:LATEST_AMONG]
+    best = best[odds[best] >= odds[best[:1]] - np.float32(LATEST_WITHIN)]
     times = np.unique(columns.time[best])
     found[best] = np.exp2(times.searchsorted(columns.time[best]) - (len(times) - 1.0))
     return found

@@ -37,6 +37,9 @@ _DAY_BEFORE = re.compile(
     r"(?<![\w.])(\d{1,2})(?:st|nd|rd|th|er|\.|日|号)?\s*"
     r"(?:-|–|—|to|and|bis(?: zum)?|und|al|a|y|au|et|e|ao|到|至|から)\s*(?:the )?\Z"
 )
+_QUESTION = re.compile(r"[^.!?。！？؟\n]+[?？؟]")
+_SEVERAL = re.compile(r"[.!。！\n]\s*\w")
+"""More than one sentence."""
 _PLAIN_AND = re.compile(r"\s*(?:and|und|y|e|et|和|与|跟|と)(?!\w)")
 
 
@@ -81,9 +84,11 @@ def prepare() -> None:
 
 @lru_cache(maxsize=2048)
 def asks_for_latest(query: str) -> bool:
-    """The query asks how things are now, or what has changed: of contradicting statements the latest is meant."""
+    """The query asks how things are now, or what has changed: of contradicting statements the latest is meant. Of a
+    longer text only the questions count: "I'm back now. Where did we stop?" does not ask for it."""
     text = fold(query[:MAX_CHARS])
-    return any(grammar.latest.search(text) for grammar in likeliest(text))
+    asked = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
+    return any(grammar.latest.search(one) for one in asked for grammar in likeliest(one))
 
 
 @lru_cache(maxsize=2048)

@@ -246,7 +246,9 @@ def test_a_query_for_the_present_state_prefers_the_latest_of_what_answers_and_ke
     ranked = rank(columns, now, "hybrid", NOW)
     assert sorted(ranked.order.tolist()) == list(range(23))
     assert ranked.parts["latest"].max() == 1
-    assert (ranked.parts["latest"] > 0).sum() == LATEST_AMONG, "only the best ones take part"
+    assert ranked.parts["latest"].tolist() == [0.25, 0.5, 1, *[0] * 20], "only what is nearly as good as the best"
+    alike = rank(replace(columns, cosine=np.linspace(0.6, 0.598, 23, dtype=np.float32)), now, "hybrid", NOW)
+    assert (alike.parts["latest"] > 0).sum() == LATEST_AMONG, "only the best ones take part"
     near = np.array([0.6, 0.5999, 0.5998, 0.1], np.float32)
     few = replace(columns_of(4), cosine=near, time=NOW - np.array([300, 200, 100, 400]) * DAY_MS)
     assert rank(few, now, "hybrid", NOW).parts["latest"].tolist() == [0.25, 0.5, 1, 0]

@@ -166,7 +166,7 @@ async def test_the_event_loop_gets_the_same_interval() -> None:
         "What has changed?", "What does she drive these days?", "Wo wohnt sie jetzt?", "Was ist der aktuelle Plan?",
         "Raucht er immer noch?", "¿Dónde vive ahora?", "¿Todavía fuma?", "Où habite-t-elle maintenant ?",
         "Quel est son travail actuel ?", "Dove abita adesso?", "Onde ela mora agora?", "她现在住在哪里？",
-        "最新的计划是什么", "目前的工作", "今どこに住んでいる？", "最新の計画",
+        "最新的计划是什么", "目前的工作", "今どこに住んでいる？", "最新の計画", "I forgot. Where does she live now?",
     ],
 )  # fmt: skip
 def test_a_query_for_the_present_state_asks_for_the_latest(query: str) -> None:
@@ -178,7 +178,8 @@ def test_a_query_for_the_present_state_asks_for_the_latest(query: str) -> None:
     [
         "Where did she live in 2019?", "What does he know about snow?", "Who is Nowak?", "What did we eat yesterday?",
         "Wo hat sie 2019 gewohnt?", "¿Dónde vivía antes?", "Où habitait-elle en 2019 ?", "她2019年住在哪里？",
-        "去年の夏", "今日の会議", "",
+        "去年の夏", "今日の会議", "", "What did Tim paint recently?", "她最近看了什么电影？",
+        "I'm back now. Where did we stop?", "现在天气真好。我们去哪儿了？", "I can't focus right now. It is hard.",
     ],
 )  # fmt: skip
 def test_other_queries_do_not(query: str) -> None:
