@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from app.clock import Clock
+from app.embedding.turns import work_for
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import operations
 from app.jobs.kinds import LANES, Lane
@@ -206,6 +207,7 @@ class Runner:
             raise
 
     async def _attempt(self, lease: Lease) -> str:
+        work_for(lease.job.tenant)
         try:
             handler = self._handler(lease)
             if told := self._told(lease, {"status": "running"}):

@@ -18,7 +18,7 @@ from app.storage.scope import SYSTEM
 CAUGHT_UP_AT_ONCE = 256
 REINDEXED_AT_ONCE = 2_000
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
-"""After a run that moved none of the records that are in another model: the model refuses them."""
+"""After a run that got nowhere: the model refuses the records that are left in another one, or is away."""
 
 
 class EmbeddingJob:
@@ -31,30 +31,30 @@ class EmbeddingJob:
         self._paused_until: datetime | None = None
 
     async def has_work(self) -> bool:
-        """Whether a run could do anything now. Reads only; the model is asked for a vector where there is work, so that
-        one that is away starts no runs that come to nothing."""
-        waiting = (
-            await self._pending.due()
-            or await self._reindex.unfinished()
-            or (not self._paused() and await self._reembed.behind())
-        )
-        return waiting and await self._model_answers()
+        """Whether a run could do anything now. Reads only; where texts are pending the model is asked for a vector, so
+        that one that is away starts no runs that come to nothing."""
+        if await self._pending.due() and await self._model_answers():
+            return True
+        return not self._paused() and (await self._reindex.unfinished() or await self._reembed.behind())
 
     async def handle(self, run: Run) -> Done:
         if run.payload.get("dry_run"):
             return Done({"pending": await self._store.count(PENDING, SYSTEM)})
         embedded = await self._pending.embed_all()
-        embedded += await self._catch_up()
-        return Done({"embedded": embedded, "reindexed": await self._reindex.catch_up(REINDEXED_AT_ONCE)})
-
-    async def _catch_up(self) -> int:
         moved = await self._reembed.catch_up(CAUGHT_UP_AT_ONCE)
-        if moved:
-            self._pause, self._paused_until = FIRST_PAUSE, None
-        else:
+        reindexed = await self._reindex.catch_up(REINDEXED_AT_ONCE)
+        if await self._stuck(moved, reindexed):
             self._paused_until = self._clock.now() + self._pause
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        return moved
+        else:
+            self._pause, self._paused_until = FIRST_PAUSE, None
+        return Done({"embedded": embedded + moved, "reindexed": reindexed})
+
+    async def _stuck(self, moved: int, reindexed: int) -> bool:
+        """Another run at once would come to nothing again."""
+        if not moved and await self._reembed.behind():
+            return True
+        return not reindexed and await self._reindex.unfinished() and not await self._model_answers()
 
     def _paused(self) -> bool:
         """Never for longer than the longest pause, should the clock be set back."""

@@ -106,6 +106,26 @@ async def test_records_that_the_new_model_refuses_are_tried_ever_more_seldom(ser
     assert not await job.has_work()
 
 
+async def test_a_walk_over_old_entries_that_needs_a_model_that_is_away_is_not_tried_every_five_seconds(
+    service: Service, faulty: Faulty
+) -> None:
+    """A long text's windows are embedded on the walk."""
+    job = job_of(service)
+    await remember(service.client, "a long story " * 400)
+    faulty.failing = True
+    runs = 0
+    for _ in range(24 * 60):
+        service.clock.move(minutes=1)
+        if await job.has_work():
+            await run(service, job)
+            runs += 1
+    assert 24 <= runs <= 24 + 7
+    faulty.failing = False
+    service.clock.move(seconds=LONGEST_PAUSE.total_seconds())
+    assert (await run(service, job))["reindexed"] == 1
+    assert not await job.has_work()
+
+
 class Named(Faulty):
     """The same vectors under the name of another model."""
 
