@@ -37,7 +37,12 @@ class EmbeddingSettings(_Group):
         "`openai:NAME`.",
     )
     threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
-    batch_tokens: int = Field(2048, ge=64, description="Most tokens in one batch, padding included.")
+    batch_tokens: int = Field(
+        2048,
+        ge=64,
+        description="Most tokens in one batch, padding included. Models on the CPU take smaller pieces, and queries "
+        "come between them.",
+    )
     query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
     text_chars: int = Field(
         8192,

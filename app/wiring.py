@@ -49,13 +49,12 @@ from app.jobs.kinds import (
 )
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import Done, Handler, Run, Runner
-from app.jobs.schedule import Schedules, periods
+from app.jobs.schedule import Look, Schedules, periods
 from app.llm.llm import LLM, open_llm
 from app.memories.access import AccessRecorder
+from app.memories.embedding_job import EmbeddingJob
 from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
-from app.memories.pending import MEMORY, Embeddable, PendingEmbeddings
-from app.memories.reembed import Reembed
-from app.memories.reindex import Reindex
+from app.memories.pending import MEMORY, Embeddable
 from app.metrics import parts
 from app.procedures.documents import PROCEDURE
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
@@ -70,7 +69,6 @@ from app.storage.collection import Collection, Store
 from app.storage.opening import Where
 from app.storage.opening import open_store as open_engine
 from app.storage.packed import model_id
-from app.storage.scope import SYSTEM
 from app.storage.transfer import MovableStore
 from app.tasks.models import CHECKPOINTS, TASKS
 
@@ -106,8 +104,6 @@ COLLECTIONS: tuple[Collection, ...] = (
 EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
 """All that is found by meaning."""
 
-CAUGHT_UP_AT_ONCE = 256
-REINDEXED_AT_ONCE = 2_000
 WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -269,33 +265,33 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     deeds = Deeds(store, embedder, clock)
     undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
     erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
-    pending = PendingEmbeddings(store, embedder, EMBEDDABLE, clock)
-    reembed = Reembed(store, embedder, EMBEDDABLE)
-    reindex = Reindex(store, embedder, EMBEDDABLE, clock)
-
-    async def embed_pending(run: Run) -> Done:
-        if run.payload.get("dry_run"):
-            return Done({"pending": await store.count(PENDING, SYSTEM)})
-        embedded = await pending.embed_all()
-        embedded += await reembed.catch_up(CAUGHT_UP_AT_ONCE)
-        return Done({"embedded": embedded, "reindexed": await reindex.catch_up(REINDEXED_AT_ONCE)})
+    embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
+    decay = DecayJob(store, clock, WORTH_WRITING)
+    tidying = TidyingJobs(tools, llm, undo_days)
 
     async def undo(run: Run) -> Done:
         return await undoing[run.payload["kind"]](run)
 
     handlers: dict[str, Handler] = {
-        DECAY: DecayJob(store, clock, WORTH_WRITING).handle,
+        DECAY: decay.handle,
         EXPIRY: forgetting.expire,
         RETENTION: forgetting.retain,
         FORGET: forgetting.forget,
         ERASE_USER: erasures.handle,
         UNDO: undo,
-        EMBED_PENDING: embed_pending,
+        EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
-        CONSOLIDATION: TidyingJobs(tools, llm, undo_days).handle,
+        CONSOLIDATION: tidying.handle,
     }
-    return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs)))
+    looks: dict[str, Look] = {
+        DECAY: decay.has_work,
+        EXPIRY: forgetting.has_expired,
+        RETENTION: forgetting.has_outlived,
+        EMBED_PENDING: embedding.has_work,
+        CONSOLIDATION: tidying.has_work,
+    }
+    return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
 
 
 def _refuse_open_door(settings: Settings, keyless: KeylessAccess) -> None:

@@ -80,6 +80,7 @@ class RememberingModel:
 
     def __init__(self, model: OnnxModel) -> None:
         self._model, self.name, self.dim = model, model.name, model.dim
+        self.piece_tokens = model.piece_tokens
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return self._model.lengths(texts)

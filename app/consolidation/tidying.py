@@ -92,12 +92,21 @@ class TidyingJobs:
 
     # --- By the clock -------------------------------------------------------------------------------------------------
 
+    async def has_work(self) -> bool:
+        """Whether a run by the clock might find something to do. Reads only."""
+        schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
+        wanted = [(MEMORIES, self._candidates(_news(schedule))), (DERIVATIONS, self._past_undo())]
+        if self._llm is not None:
+            wanted.append((ACTIONS, waiting(EVERYTHING)))
+        for collection, where in wanted:
+            if await self._tools.store.find(collection, None, where, limit=1):
+                return True
+        return False
+
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each pair that has something to do since the last look."""
         looked_at = self._tools.clock.now()
-        schedule = await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION) or {}
-        since = schedule.get("looked_at")
-        news = EVERYTHING if since is None else Range("created_at", ge=since)
+        news = _news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
         pairs = {
             pair: None
             for pair in await self._with_memories(None, news)
@@ -114,9 +123,8 @@ class TidyingJobs:
 
     async def _end_undo(self, run: Run) -> int:
         """What can be undone no longer is not kept for it."""
-        past = Range("created_at", lt=rfc3339(self._tools.clock.now() - timedelta(days=self._undo_days + 1)))
         ended = 0
-        find = partial(self._tools.store.find, DERIVATIONS, None, both(past, Not(Absent("operation_id"))))
+        find = partial(self._tools.store.find, DERIVATIONS, None, self._past_undo())
         async for notes in pages(find, DERIVATIONS, PAGE):
             for note in notes:
                 fields: Doc = {"operation_id": None, "undo": []}
@@ -124,6 +132,10 @@ class TidyingJobs:
                     await run.commit([Update(DERIVATIONS, note["tenant_id"], note["derivation_id"], set=fields)])
                     ended += 1
         return ended
+
+    def _past_undo(self) -> Filter:
+        last = self._tools.clock.now() - timedelta(days=self._undo_days + 1)
+        return both(Range("created_at", lt=rfc3339(last)), Not(Absent("operation_id")))
 
     async def _start(self, run: Run, pair: Owner) -> None:
         owner = {"agent_id": pair.agent, "user_id": pair.user}
@@ -135,8 +147,10 @@ class TidyingJobs:
 
     async def _with_memories(self, tenant: str | None, where: Filter) -> list[Owner]:
         """Pairs with memories that could be there twice, in the order of their first."""
-        wanted = both(where, duplicates.candidates(rfc3339(self._tools.clock.now())))
-        return await self._pairs(MEMORIES, tenant, wanted)
+        return await self._pairs(MEMORIES, tenant, self._candidates(where))
+
+    def _candidates(self, where: Filter) -> Filter:
+        return both(where, duplicates.candidates(rfc3339(self._tools.clock.now())))
 
     async def _with_episodes(self, tenant: str | None, where: Filter) -> list[Owner]:
         return await self._pairs(ACTIONS, tenant, waiting(where))
@@ -145,6 +159,12 @@ class TidyingJobs:
         found = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
         pairs = {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None async for docs in found for doc in docs}
         return list(pairs)
+
+
+def _news(schedule: Doc | None) -> Filter:
+    """What came since the last run looked."""
+    since = (schedule or {}).get("looked_at")
+    return EVERYTHING if since is None else Range("created_at", ge=since)
 
 
 def _asked(payload: Doc) -> Filter:

@@ -1,7 +1,7 @@
 """The model's one thread.
 
-There is no timer: the thread takes whatever waits when it is free, so a lone caller runs at once, and callers that
-arrive during a batch share the next one.
+There is no timer: the thread takes whatever waits when it is free, so a lone caller runs at once. Queries go before
+bulk work, and tenants take turns (`turns.py`): a caller waits for the batch under way, not for all of another caller.
 """
 
 import asyncio
@@ -13,8 +13,10 @@ from itertools import groupby
 
 import numpy as np
 
-from app.embedding.backlog import Backlog, Item, Request
+from app.embedding.backlog import Backlog, Item
 from app.embedding.model import Model, encode_checked
+from app.embedding.request import Request
+from app.embedding.turns import tenant_at_work
 from app.errors import EmbeddingUnavailable
 from app.metrics.parts import EMBEDDING_QUEUE
 
@@ -27,13 +29,14 @@ class BatchQueue:
     """`submit` from an event loop, `close` from any thread but the model's."""
 
     def __init__(self, model: Model, *, batch_tokens: int = 256, observe: ObserveBatch | None = None) -> None:
-        """`batch_tokens`: the most that a batch holds, padding included, and so the longest that a query waits."""
+        """`batch_tokens`: the most that a batch holds, padding included, and so the longest that a query waits. A model
+        on this machine's CPU takes less at once (`Model.piece_tokens`)."""
         self.model = model
         self._observe = observe
         self._inbox: list[Request] = []
         self._closing = False
         self._wake = threading.Condition()
-        self._backlog = Backlog(model.lengths, batch_tokens)
+        self._backlog = Backlog(model.lengths, min(batch_tokens, model.piece_tokens or batch_tokens))
         self._thread = threading.Thread(target=self._work, name="embedding", daemon=True)
         self._thread.start()
 
@@ -44,7 +47,8 @@ class BatchQueue:
     def submit(self, texts: Sequence[str], *, urgent: bool = False) -> Request:
         """Await its future; cancel it to drop what has not run yet. Raises `EmbeddingUnavailable` when closed."""
         future = asyncio.get_running_loop().create_future()
-        request = Request(list(texts), np.empty((len(texts), self.model.dim), np.float32), future, urgent)
+        request = Request(list(texts), np.empty((len(texts), self.model.dim), np.float32), future)
+        request.urgent, request.tenant = urgent, tenant_at_work()
         with self._wake:
             if not self.alive:
                 raise EmbeddingUnavailable("the embedder is closed")

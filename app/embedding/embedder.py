@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from app.embedding.backlog import Request
 from app.embedding.batching import BatchQueue
 from app.embedding.model import Vectors
+from app.embedding.request import Request
 from app.errors import EmbeddingUnavailable
 from app.offload import off_loop
 

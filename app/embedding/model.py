@@ -27,6 +27,12 @@ class Model(Protocol):
     @property
     def dim(self) -> int: ...
 
+    @property
+    def piece_tokens(self) -> int | None:
+        """Most tokens of one run while others may wait (or one text): on a CPU large batches gain nothing, and a query
+        waits for the run under way. None: batches may be as large as the setting allows (a server, a GPU)."""
+        ...
+
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Tokens that each text will cost, to batch like with like. An estimate does."""
         ...

@@ -31,6 +31,8 @@ TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f41157
 class OnnxModel:
     """A sentence-embedding graph with the input `input_ids`, and perhaps `attention_mask` and `token_type_ids`."""
 
+    piece_tokens = 32
+
     def __init__(
         self, name: str, graph: bytes | str, tokenizer: Tokenizer, *, threads: int = 1, pooling: str = "mean"
     ) -> None:

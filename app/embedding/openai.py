@@ -34,6 +34,8 @@ class OpenAIModel:
     """Each batch is asked for again within the deadline; what a server says of an error is not passed on but for its
     code, since it may quote the key or somebody's text."""
 
+    piece_tokens = None
+
     def __init__(self, model: str, options: Options | None = None) -> None:
         """Asks the server for one vector to learn the dimension, unless it is set. Raises `EmbeddingUnavailable`."""
         options = options or Options()

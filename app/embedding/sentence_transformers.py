@@ -16,6 +16,8 @@ from app.errors import EmbeddingUnavailable
 
 TOKEN_CHARS = 4
 """Characters that a token has in most texts. Of scripts with more tokens, the end of a window goes unread."""
+CPU_PIECE_TOKENS = 128
+"""A run of torch costs some milliseconds of its own, so that very small ones would halve the throughput."""
 
 
 class SentenceTransformersModel:
@@ -32,6 +34,7 @@ class SentenceTransformersModel:
         if probe.ndim != 2 or not probe.any():
             raise EmbeddingUnavailable(f"{self.name} gives no usable vector")
         self.dim = int(probe.shape[1])
+        self.piece_tokens = CPU_PIECE_TOKENS if self._model.device.type == "cpu" else None
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return [min(estimated_tokens(text[: self._chars]), self._longest) for text in texts]

@@ -43,14 +43,22 @@ class DecayJob:
             return Done(await self.dry_run(tenant))
         return Done({"changed": await self.apply(tenant)})
 
+    async def has_work(self) -> bool:
+        """Whether anything has faded so far that it is to be written down. Reads only."""
+        now = rfc3339(self._clock.now())
+        for share in await self._shares(None):
+            if await self._store.would_change(MEMORIES, None, self._rule(share, now), share.where):
+                return True
+        return False
+
     async def apply(self, tenant: str | None) -> int:
         """How many memories were given another importance. Tenant None is every tenant."""
-        now, changed = rfc3339(self._clock.now()), 0
-        for share in await self._shares(tenant):
-            decay = share.decay
-            rule = Fade(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
-            changed += await self._store.apply(MEMORIES, tenant, rule, share.where)
-        return changed
+        now, shares = rfc3339(self._clock.now()), await self._shares(tenant)
+        return sum([await self._store.apply(MEMORIES, tenant, self._rule(one, now), one.where) for one in shares])
+
+    def _rule(self, share: Share, now: str) -> Fade:
+        decay = share.decay
+        return Fade(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
 
     async def dry_run(self, tenant: str | None, step: Any = lambda seen: None) -> Doc:
         """Histograms of importance as it was written down and as it is now; `step` is told how many were seen."""

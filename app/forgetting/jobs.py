@@ -1,7 +1,7 @@
 """The jobs of forgetting: what was asked for, its undo, time limits, retention."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -96,18 +96,31 @@ class ForgettingJobs:
 
     async def expire(self, run: Run) -> Done:
         """Deletes what has passed its time, which reads have hidden since; and archives past their grace time."""
+        return Done({name: await self._sweep(run, *expired) for name, expired in self._expired().items()})
+
+    async def has_expired(self) -> bool:
+        """Whether `expire` would find anything. Reads only."""
+        return await self._any(self._expired().values())
+
+    def _expired(self) -> dict[str, tuple[Collection, Filter]]:
         past = Range("expires_at", le=rfc3339(self._clock.now()))
         grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
         gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
-        result = {
-            "memories": await self._sweep(run, MEMORIES, past),
-            "archived": await self._sweep(run, MEMORIES, gone),
-            "sessions": await self._sweep(run, SESSIONS, past),
-            "tasks": await self._sweep(run, TASKS, past),
-            "idempotency_keys": await self._sweep(run, IDEMPOTENCY, past),
-            "feedback_notes": await self._sweep(run, FEEDBACK, past),
+        return {
+            "memories": (MEMORIES, past),
+            "archived": (MEMORIES, gone),
+            "sessions": (SESSIONS, past),
+            "tasks": (TASKS, past),
+            "idempotency_keys": (IDEMPOTENCY, past),
+            "feedback_notes": (FEEDBACK, past),
         }
-        return Done(result)
+
+    async def _any(self, wanted: Iterable[tuple[Collection, Filter]]) -> bool:
+        """Of every tenant."""
+        for collection, where in wanted:
+            if await self._store.find(collection, None, where, limit=1):
+                return True
+        return False
 
     async def _sweep(self, run: Run, collection: Collection, where: Filter) -> int:
         tenant = _tenant(run)
@@ -132,28 +145,44 @@ class ForgettingJobs:
     async def retain(self, run: Run) -> Done:
         """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year;
         deletes operations that ended, jobs that failed, and entries of the audit trail, long ago."""
+        result = {"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)}
+        return Done(result | {name: await self._sweep(run, *old) for name, old in self._outlived().items()})
+
+    async def has_outlived(self) -> bool:
+        """Whether `retain` would find anything. Reads only."""
+        unused, old = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
+        return await self._any([old, unused, *self._outlived().values()])
+
+    def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
         days = self._retention
         ended = both(
             In("status", operations.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
         )
-        failed = both(Eq("status", "failed"), self._older("run_at", days.operation_days))
-        result = {
-            "rolled_up": await self._roll_up(run),
-            "archived": await self._archive_unused(run),
-            "operations": await self._sweep(run, OPERATIONS, ended),
-            "failed_jobs": await self._sweep(run, JOBS, failed),
-            "audit": await self._sweep(run, AUDIT, self._older("created_at", days.audit_days)),
+        return {
+            "operations": (OPERATIONS, ended),
+            "failed_jobs": (JOBS, both(Eq("status", "failed"), self._older("run_at", days.operation_days))),
+            "audit": (AUDIT, self._older("created_at", days.audit_days)),
         }
-        return Done(result)
+
+    def _old_actions(self) -> Range:
+        """Whole days only, so that a day is summed up once and not anew each hour."""
+        last = self._clock.now() - timedelta(days=self._retention.action_days)
+        return Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
+
+    def _unused(self) -> Filter:
+        return both(
+            Eq("memory_type", "message"),
+            Eq("status", "active"),
+            Not(Eq("pinned", True)),
+            self._older("anchored_at", self._retention.message_days),
+            self._older("created_at", self._retention.message_days),  # implied; lists go by it, so this ends the walk
+        )
 
     def _older(self, field: str, days: float) -> Range:
         return Range(field, lt=rfc3339(self._clock.now() - timedelta(days=days)))
 
     async def _roll_up(self, run: Run) -> int:
-        """Whole days only, so that a day is summed up once and not anew each hour."""
-        tenant = _tenant(run)
-        last = self._clock.now() - timedelta(days=self._retention.action_days)
-        old = Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
+        tenant, old = _tenant(run), self._old_actions()
         if run.payload.get("dry_run"):
             return await self._store.count(ACTIONS, tenant, old)
         done, tell = 0, None if self._teller is None else self._teller()
@@ -216,14 +245,7 @@ class ForgettingJobs:
         return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)
 
     async def _archive_unused(self, run: Run) -> int:
-        tenant = _tenant(run)
-        unused = both(
-            Eq("memory_type", "message"),
-            Eq("status", "active"),
-            Not(Eq("pinned", True)),
-            self._older("anchored_at", self._retention.message_days),
-            self._older("created_at", self._retention.message_days),  # implied; lists go by it, so this ends the walk
-        )
+        tenant, unused = _tenant(run), self._unused()
         if run.payload.get("dry_run"):
             return await self._store.count(MEMORIES, tenant, unused)
         done = 0

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.auth.dependencies import authenticate, header, held_of
+from app.embedding.turns import work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 from app.http import strict_query
 from app.http.strict_json import parse
@@ -59,6 +60,7 @@ class StrictRoute(APIRoute):
         async def strict(request: Request) -> Response:
             principal = await authenticate(request)
             principal.require(verb)
+            work_for(principal.scope.tenant)
             request.scope["state"]["principal"] = principal
             strict_query.check(request.scope["query_string"], parameters)
             if not isinstance(request, StrictRequest):

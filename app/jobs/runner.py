@@ -16,18 +16,23 @@ from datetime import timedelta
 from typing import Any
 
 from app.clock import Clock
+from app.embedding.turns import work_for
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import operations
 from app.jobs.kinds import LANES, Lane
+from app.jobs.models import JOBS
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.metrics.jobs import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.collection import Change, CommitConflict, Doc, Store
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 1.0
+"""How often the queue is read for what other processes put into it. A job of this process wakes the loop at once."""
 LOOK_SECONDS = 0.1
 """How often `carry_out` looks whether another worker has ended the job."""
 COUNT_SECONDS = 5.0
+ASLEEP = "jobs: waiting for news"
+"""Name of the task that a loop without work waits for."""
 FAULT_PAUSE_SECONDS = 2.0
 JOBS_IN_LANE = 1
 LAPSED_BESIDE = 1
@@ -90,6 +95,8 @@ class Runner:
         self._in_lanes: dict[asyncio.Task[None], Lane] = {}
         self._carried_out: set[asyncio.Task[bool]] = set()
         self._counted = -COUNT_SECONDS
+        self._news = asyncio.Event()
+        store.on_insert(JOBS, self._news.set)
 
     async def run(self) -> None:
         """Until cancelled. A store that is away is waited for, and no fault ends it."""
@@ -141,6 +148,7 @@ class Runner:
     async def _start_next(self) -> None:
         """Starts the next job that a lane has room for; where there is none, waits until there may be one."""
         running = list(self._in_lanes)
+        self._news.clear()
         await self._schedules.tick()
         if time.monotonic() - self._counted >= COUNT_SECONDS:
             JOBS_QUEUED.set(await self._queue.waiting())
@@ -148,11 +156,20 @@ class Runner:
         queued, lapsed = self._lanes_below(JOBS_IN_LANE), self._lanes_below(JOBS_IN_LANE + LAPSED_BESIDE)
         lease = await self._take(self._queue.take(queued, lapsed))
         if lease is None:
-            await _first_ended(running)
+            await self._pause(running)
             return
         task = asyncio.create_task(_in_lane(self._work(lease)))
         self._in_lanes[task] = lease.lane
         task.add_done_callback(self._in_lanes.pop)
+
+    async def _pause(self, running: Sequence[asyncio.Task[None]]) -> None:
+        """Until one of these ends, or has ended meanwhile, a job is queued, or it is time to look again."""
+        news = asyncio.create_task(self._news.wait(), name=ASLEEP)
+        seconds = min(POLL_SECONDS, self._schedules.seconds_to_next())
+        try:
+            await asyncio.wait([*running, news], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
 
     def _lanes_below(self, jobs: int) -> list[Lane]:
         """Lanes in which fewer jobs run."""
@@ -190,6 +207,7 @@ class Runner:
             raise
 
     async def _attempt(self, lease: Lease) -> str:
+        work_for(lease.job.tenant)
         try:
             handler = self._handler(lease)
             if told := self._told(lease, {"status": "running"}):
@@ -247,14 +265,6 @@ async def _where_missing_without(noted: list[Change], commit: Callable[[list[Cha
         if conflict.reason != "missing":
             raise
         await commit([])
-
-
-async def _first_ended(running: Sequence[asyncio.Task[None]]) -> None:
-    """Until one of these ends, or has ended meanwhile, or it is time to look at the queue again."""
-    if running:
-        await asyncio.wait(running, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    else:
-        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _in_lane(work: Awaitable[None]) -> None:

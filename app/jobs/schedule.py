@@ -2,12 +2,18 @@
 
 A service that was away catches up with one run, not with one for each that it missed; a job that takes longer than its
 period is followed by the next, never joined by it.
+
+A job is queued only where a look at the store finds something for it to do. Looks read and write nothing, so that a
+service that has nothing to do writes nothing. Between looks each process keeps in memory when the next one is due.
 """
 
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 
 from app.clock import Clock, parse_rfc3339, rfc3339
+from app.errors import StoreUnavailable
 from app.jobs.kinds import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION
 from app.jobs.models import SCHEDULES
 from app.jobs.queue import Job
@@ -15,27 +21,64 @@ from app.settings import JobSettings
 from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
 from app.storage.scope import SYSTEM
 
+log = logging.getLogger(__name__)
+
+Look = Callable[[], Awaitable[bool]]
+"""Whether a job would find something to do. Reads only."""
+
 
 class Schedules:
-    """`every` gives each scheduled kind its period."""
+    """`every` gives each scheduled kind its period, `looks` says whether it has work; without a look it always has."""
 
-    def __init__(self, store: Store, clock: Clock, every: Mapping[str, timedelta]) -> None:
-        self._store, self._clock, self._every = store, clock, every
+    def __init__(
+        self, store: Store, clock: Clock, every: Mapping[str, timedelta], looks: Mapping[str, Look] | None = None
+    ) -> None:
+        self._store, self._clock, self._every, self._looks = store, clock, every, looks or {}
+        self._due: dict[str, datetime] = {}
 
     @property
     def kinds(self) -> frozenset[str]:
         return frozenset(self._every)
 
     async def tick(self) -> int:
-        """Queues what is due; how many."""
+        """Queues what is due and has work; how many."""
         return sum([await self._tick(kind, period) for kind, period in self._every.items()])
+
+    def seconds_to_next(self) -> float:
+        """Until the next look is due; infinite where none is known. A tick that lost to another does not count."""
+        now = self._clock.now()
+        return min(((due - now).total_seconds() for due in self._due.values() if due > now), default=math.inf)
 
     async def _tick(self, kind: str, period: timedelta) -> int:
         now = self._clock.now()
-        doc = await self._store.get(SCHEDULES, SYSTEM, kind)
-        if doc is not None and parse_rfc3339(doc["next_run"]) > now:
+        if _lies_ahead(self._due.get(kind), now, period):
             return 0
-        following = rfc3339(_after(now, period, doc))
+        doc = await self._store.get(SCHEDULES, SYSTEM, kind)
+        noted = None if doc is None else parse_rfc3339(doc["next_run"])
+        if noted is not None and _lies_ahead(noted, now, period):
+            self._due[kind] = noted  # another process was first
+            return 0
+        following = _after(now, period, noted)
+        if not await self._has_work(kind):
+            self._due[kind] = following
+            return 0
+        queued = await self._queue(kind, doc, now, rfc3339(following))
+        if queued:
+            self._due[kind] = following
+        return queued
+
+    async def _has_work(self, kind: str) -> bool:
+        """A look that fails counts as work: the job then says what is wrong. Raises StoreUnavailable."""
+        look = self._looks.get(kind)
+        try:
+            return look is None or await look()
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("a look for work failed", extra={"kind": kind})
+            return True
+
+    async def _queue(self, kind: str, doc: Doc | None, now: datetime, following: str) -> int:
         job = Job(kind, SYSTEM, slot=kind).enqueue(now)
         if doc is None:
             first = {"tenant_id": SYSTEM, "name": kind, "next_run": following, "last_run": None, "outcome": None}
@@ -56,9 +99,9 @@ class Schedules:
         return Update(SCHEDULES, SYSTEM, kind, set={"last_run": rfc3339(self._clock.now()), "outcome": outcome})
 
     async def all(self) -> list[Doc]:
-        docs = await self._store.find(SCHEDULES, SYSTEM, order="asc")
+        docs, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
         by_name = {doc["name"]: doc for doc in docs}
-        return [_shown(kind, period, by_name.get(kind)) for kind, period in self._every.items()]
+        return [_shown(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
 
 
 def periods(settings: JobSettings) -> dict[str, timedelta]:
@@ -72,12 +115,20 @@ def periods(settings: JobSettings) -> dict[str, timedelta]:
     }
 
 
-def _after(now: datetime, period: timedelta, doc: Doc | None) -> datetime:
+def _lies_ahead(moment: datetime | None, now: datetime, period: timedelta) -> bool:
+    """False also for a moment further ahead than a period: the clock was set back, or the period made shorter."""
+    return moment is not None and now < moment <= now + period
+
+
+def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime:
     """The next time on the schedule's own beat that lies ahead."""
-    last = now if doc is None else parse_rfc3339(doc["next_run"])
+    last = now if noted is None else noted
     return last + period * ((now - last) // period + 1)
 
 
-def _shown(kind: str, period: timedelta, doc: Doc | None) -> Doc:
+def _shown(kind: str, period: timedelta, doc: Doc | None, now: datetime) -> Doc:
+    """`next_run` lies ahead: one that has passed found nothing to do."""
     told = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
+    if doc is not None and (noted := parse_rfc3339(doc["next_run"])) <= now:
+        told["next_run"] = rfc3339(_after(now, period, noted))
     return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **told}

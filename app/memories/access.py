@@ -39,6 +39,7 @@ class AccessRecorder:
         self._store, self._agents, self._clock = store, agents, clock
         self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
         self._flushing = asyncio.Lock()
+        self._noted = asyncio.Event()
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
         now = self._clock.now()
@@ -46,12 +47,17 @@ class AccessRecorder:
             count, _ = self._waiting.get((tenant, memory_id), (0, now))
             if count or len(self._waiting) < MAX_WAITING:
                 self._waiting[(tenant, memory_id)] = (count + 1, now)
+        self._noted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Sleeps while nothing is recalled."""
         while True:
+            await self._noted.wait()
             await asyncio.sleep(FLUSH_SECONDS)
+            self._noted.clear()
             await asyncio.shield(self.flush())
+            if self._waiting:
+                self._noted.set()
 
     async def flush(self) -> None:
         """Writes what was noted, after what is being written. A store that cannot be written keeps it waiting."""

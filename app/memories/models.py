@@ -98,8 +98,9 @@ FEEDBACK = Collection(
 """That an API key gave feedback on a memory on one UTC day: the id is made of these three. `effect` is the change that
 the feedback made to the importance. Notes are purged two days later; the counts stay with the memory."""
 
-PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={}, audited=False)
-"""Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`."""
+PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False)
+"""Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`. A text that the
+model refused is not tried before `not_before`."""
 
 MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, asked_always=True)
 """The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""

@@ -15,6 +15,7 @@ from app.memories.embeddings import Embeddings, Passage
 from app.memories.models import MEMORIES, PENDING
 from app.metrics.parts import PENDING as WAITING
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Insert, SearchEntry, Store, Update
+from app.storage.filters import Not, Range
 from app.storage.repository import pages
 from app.storage.scope import SYSTEM
 
@@ -65,6 +66,13 @@ class PendingEmbeddings:
     ) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock or SystemClock()
         self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
+
+    async def due(self) -> bool:
+        """Whether the list holds a text that was not put off. Reads only."""
+        WAITING.set(await self._store.count(PENDING, SYSTEM))
+        now = rfc3339(self._clock.now())
+        put_off = Range("not_before", gt=now)
+        return bool(await self._store.find(PENDING, SYSTEM, Not(put_off), limit=1))
 
     async def embed_all(self) -> int:
         """Goes through the whole list once, in batches, as long as the model is there. How many it did."""

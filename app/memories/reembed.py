@@ -111,14 +111,26 @@ class Reembed:
     async def _page(self, kind: Embeddable, pairs: Sequence[int], after: int) -> list[Lacking]:
         return await self._vectors.lacking(kind.collection, pairs, self._model, after, AT_ONCE)
 
+    async def behind(self) -> bool:
+        """Whether `catch_up` would look at any pair. Reads only."""
+        if not await self._moved_to_ours():
+            return False
+        for kind in self._kinds:
+            if await self._vectors.pairs(kind.collection, self._model, 0, 1, "unlike"):
+                return True
+        return False
+
     async def catch_up(self, most: int) -> int:
         """What others wrote with another model, if this store was moved to ours; how many were embedded."""
-        move = await self._store.get(MOVES, SYSTEM, LATEST)
-        if move is None or (move["model"], move["dim"]) != (self._embedder.name, self._embedder.dim):
+        if not await self._moved_to_ours():
             return 0
         with suppress(EmbeddingUnavailable):  # it is back another time
             return await self.move("unlike", most=most)
         return 0
+
+    async def _moved_to_ours(self) -> bool:
+        move = await self._store.get(MOVES, SYSTEM, LATEST)
+        return move is not None and (move["model"], move["dim"]) == (self._embedder.name, self._embedder.dim)
 
     async def counts(self) -> dict[str, VectorCounts]:
         dim = self._embedder.dim

@@ -40,6 +40,10 @@ class Reindex:
     def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable], clock: Clock) -> None:
         self._store, self._embedder, self._kinds, self._clock = store, embedder, kinds, clock
 
+    async def unfinished(self) -> bool:
+        """Whether `catch_up` has anything left to look at. Reads only."""
+        return not _Walk(await self._store.get(INDEXING, SYSTEM, SEARCH), 0).finished
+
     async def catch_up(self, most: int) -> int:
         """Rewrites about `most` records, long ones counting as `LONG_COST`, or what is left; how many.
 

@@ -19,6 +19,7 @@ from app.memories.models import MAX_TAGS
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
 from app.memories.similar import NearDuplicates, shown
+from app.offload import with_a_turn_for_others
 from app.storage.collection import Change, Doc, SearchEntry
 from app.storage.repository import expired
 
@@ -75,7 +76,9 @@ class Remember:
         _check_names(bodies, at)
         pointers = [f"{at}/{index}" if at else "" for index in range(len(bodies))]
         derived = sources or [{}] * len(bodies)
-        items = [await self._item(*each) for each in zip(bodies, derived, pointers, strict=True)]
+        items = [
+            await with_a_turn_for_others(self._item(*each)) for each in zip(bodies, derived, pointers, strict=True)
+        ]
         if self._precondition.header is not None:
             self._precondition.check(items[0].old or items[0].guard if len(items) == 1 else None)
         drafts = [self._draft(item) for item in items]
@@ -83,7 +86,7 @@ class Remember:
         texts = [None if draft is None else (draft, next(entries)) for draft in drafts]
         answers, created = [], []
         for item, text in zip(items, texts, strict=True):
-            answer, new = await self._one(item, text)
+            answer, new = await with_a_turn_for_others(self._one(item, text))
             answers.append(answer)
             created.append(new)
         return answers, self._changes, created

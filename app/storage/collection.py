@@ -355,6 +355,17 @@ class Store(Protocol):
         """
         ...
 
+    async def would_change(
+        self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING
+    ) -> bool:
+        """Whether `apply` would change anything now. Writes nothing."""
+        ...
+
+    def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
+        """Calls `callback` after each commit of this process that inserts into the collection, in its event loop.
+        What other processes insert is to be looked for."""
+        ...
+
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         """Forgets what the engine keeps by itself of a user without documents: pairs, tombstones, copies, and these
         counters."""

@@ -265,3 +265,18 @@ async def test_a_hundred_commits_at_once_are_all_there(store: Store) -> None:
     await asyncio.gather(*(store.commit(changes) for changes in inserts))
     assert await store.count(THINGS, T) == await store.count(ENTRIES, T) == 100
     assert (await store.scope_facts(ENTRIES, T, ask().pairs)).count == 100
+
+
+# --- Listeners --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_inserted_is_told_once_it_is_committed(store: Store) -> None:
+    seen: list[int] = []
+    counted: list[str] = []
+    store.on_insert(THINGS, lambda: seen.append(len(seen)))
+    store.on_insert(NUMBERED, lambda: counted.append("numbered"))
+    await store.commit([thing("a"), thing("b")])
+    assert seen == [0], "once for a commit"
+    await store.commit([Update(THINGS, T, "a", set={"name": "x"}), Delete(THINGS, T, "b")])
+    await refused(store, thing("c"), thing("a"))
+    assert (len(seen), counted) == (1, [])

@@ -73,6 +73,23 @@ async def test_what_is_written_down_is_the_one_function(store: Store, decay: Dec
     assert await store.apply(MEMORIES, T, rule(decay)) == 0, "the same moment again changes nothing"
 
 
+@pytest.mark.parametrize("least", [0.0, 0.01])
+async def test_whether_a_rule_would_change_anything_is_told_without_a_change(store: Store, least: float) -> None:
+    seed, decay = random.Random(7), Decay(0.5, 10.0, 0.05)
+    made = [memory(seed, importance=0.8, pinned=at == 0) for at in range(5)]
+    await store.commit(made)
+    steep = replace(rule(decay, NOW + timedelta(days=400)), least=least)
+    before = await everything(store)
+    assert await store.would_change(MEMORIES, T, steep)
+    assert await store.would_change(MEMORIES, None, steep)
+    assert not await store.would_change(MEMORIES, OTHER, steep)
+    pinned = Eq("memory_id", made[0].doc["memory_id"])
+    assert not await store.would_change(MEMORIES, T, steep, pinned)
+    assert await everything(store) == before
+    assert await store.apply(MEMORIES, T, steep) == 4
+    assert not await store.would_change(MEMORIES, T, steep)
+
+
 async def test_an_anchor_in_the_future_fades_nothing(store: Store) -> None:
     await store.commit([memory(random.Random(1), importance=0.8, pinned=False)])
     await store.apply(MEMORIES, T, rule(Decay(0.5, 0.0, 0.0), NOW - timedelta(days=40_000)))

@@ -13,6 +13,7 @@ class FakeModel:
 
     name = "fake"
     dim = 2
+    piece_tokens: int | None = None
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []

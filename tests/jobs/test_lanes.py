@@ -1,6 +1,7 @@
 """Lanes are worked at the same time, and a job whose worker died waits behind none of them."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -224,6 +225,9 @@ async def test_an_idle_runner_reads_twice_at_each_look_and_writes_nothing(
                 over.set()
                 await asyncio.Event().wait()
             return 0
+
+        def seconds_to_next(self) -> float:
+            return math.inf
 
     monkeypatch.setattr(running, "POLL_SECONDS", 0.001)
     async with Loop(Runner(cast(Store, counted), clock, {}, cast(Any, Ticks()))):

@@ -13,11 +13,13 @@ from app.jobs import runner as running
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
 from app.jobs.runner import Done, Run
+from app.jobs.schedule import Schedules
 from app.storage.collection import CommitConflict, Delete, Doc, Insert, Store
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written
+from tests.stores import Open
 
 pytestmark = pytest.mark.anyio
 
@@ -348,3 +350,41 @@ async def test_a_conflict_of_the_handler_is_tried_again(store: Store, clock: Tur
     assert await made.step()
     assert await written(store) == ["a"]
     assert isinstance(row("c"), Insert)
+
+
+async def test_a_job_of_this_process_begins_at_once(
+    store: Store, clock: TurnedClock, runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "POLL_SECONDS", 3_600)
+    ran = asyncio.Semaphore(0)
+
+    async def work(_: Run) -> Done:
+        ran.release()
+        return Done({})
+
+    async def asleep() -> bool:
+        return any(task.get_name() == running.ASLEEP for task in asyncio.all_tasks())
+
+    task = asyncio.create_task(runner(work=work).run())
+    for _ in range(3):
+        await until(asleep)
+        await put(store, clock)
+        await asyncio.wait_for(ran.acquire(), 60)
+    await stopped(task)
+
+
+async def test_a_job_of_another_process_is_found_by_looking(
+    open_store: Open, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
+    mine, others = await open_store(), await open_store()
+    ran = asyncio.Event()
+
+    async def work(_: Run) -> Done:
+        ran.set()
+        return Done({})
+
+    task = asyncio.create_task(running.Runner(mine, clock, {"work": work}, Schedules(mine, clock, {})).run())
+    await put(others, clock)
+    await asyncio.wait_for(ran.wait(), 60)
+    await stopped(task)

@@ -1,11 +1,13 @@
 """What runs by the clock: one tick, one job."""
 
 import asyncio
+import math
 from datetime import timedelta
 
 import pytest
 
 from app.clock import parse_rfc3339
+from app.errors import StoreUnavailable
 from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.queue import Queue
 from app.jobs.schedule import Schedules
@@ -88,6 +90,95 @@ async def test_a_tick_that_nobody_works_off_does_not_pile_up(
     assert await store.count(JOBS, SYSTEM) == 1
 
 
+class Looking:
+    """A look that says what it is told to, and counts."""
+
+    def __init__(self, *, finds: bool) -> None:
+        self.finds, self.looks = finds, 0
+
+    async def __call__(self) -> bool:
+        self.looks += 1
+        return self.finds
+
+
+async def test_a_job_without_work_is_neither_queued_nor_noted_until_a_look_finds_some(
+    store: Store, clock: TurnedClock
+) -> None:
+    look = Looking(finds=False)
+    schedules = Schedules(store, clock, {"work": HOUR}, {"work": look})
+    for looks in range(1, 4):
+        assert [await schedules.tick() for _ in range(3)] == [0, 0, 0]
+        assert look.looks == looks, "one look a period"
+        clock.move(hours=1)
+    assert (await store.count(JOBS, SYSTEM), await store.get(SCHEDULES, SYSTEM, "work")) == (0, None)
+    look.finds = True
+    assert [await schedules.tick() for _ in range(3)] == [1, 0, 0]
+    assert await store.count(JOBS, SYSTEM) == 1
+
+
+async def test_a_look_that_fails_counts_as_work(store: Store, clock: TurnedClock) -> None:
+    async def broken() -> bool:
+        raise ValueError("a bug of ours")
+
+    assert await Schedules(store, clock, {"work": HOUR}, {"work": broken}).tick() == 1
+
+
+async def test_a_look_that_finds_the_store_away_is_made_again(store: Store, clock: TurnedClock) -> None:
+    outcomes = [StoreUnavailable("away"), None]
+
+    async def look() -> bool:
+        fault = outcomes.pop(0)
+        if fault is not None:
+            raise fault
+        return True
+
+    schedules = Schedules(store, clock, {"work": HOUR}, {"work": look})
+    with pytest.raises(StoreUnavailable):
+        await schedules.tick()
+    assert await schedules.tick() == 1
+
+
+async def test_a_process_whose_look_was_early_sees_the_run_of_another_and_keeps_the_beat(
+    store: Store, queue: Queue, clock: TurnedClock
+) -> None:
+    look = Looking(finds=False)
+    mine, other = Schedules(store, clock, {"work": HOUR}, {"work": look}), Schedules(store, clock, {"work": HOUR})
+    assert [await mine.tick(), await other.tick()] == [0, 1]
+    await (await taken(queue)).done([])
+    look.finds = True
+    clock.move(minutes=30)
+    assert [await mine.tick(), await other.tick()] == [0, 0]
+    clock.move(minutes=31)
+    assert [await mine.tick(), await other.tick()] == [1, 0]
+
+
+async def test_a_clock_that_was_set_back_parks_nothing(store: Store, queue: Queue, clock: TurnedClock) -> None:
+    look = Looking(finds=False)
+    schedules = Schedules(store, clock, {"work": HOUR}, {"work": look})
+    await schedules.tick()
+    look.finds = True
+    for _ in range(3):  # first with a look in memory, then with a run in the store
+        clock.move(days=-3)
+        assert [await schedules.tick() for _ in range(3)] == [1, 0, 0]
+        await (await taken(queue)).done([])
+
+
+async def test_a_period_that_was_made_shorter_holds_at_once(store: Store, queue: Queue, clock: TurnedClock) -> None:
+    await Schedules(store, clock, {"work": 24 * HOUR}).tick()
+    await (await taken(queue)).done([])
+    clock.move(minutes=1)
+    assert await Schedules(store, clock, {"work": HOUR}).tick() == 1
+
+
+async def test_the_next_look_says_how_long_to_sleep(store: Store, clock: TurnedClock) -> None:
+    schedules = Schedules(store, clock, {"work": HOUR, "rest": 2 * HOUR}, {"work": Looking(finds=False)})
+    assert schedules.seconds_to_next() == math.inf
+    await schedules.tick()
+    assert schedules.seconds_to_next() == pytest.approx(3_600, abs=1)
+    clock.move(hours=1)
+    assert schedules.seconds_to_next() == pytest.approx(3_600, abs=1)
+
+
 async def test_all_are_shown_with_what_came_of_them(store: Store, schedules: Schedules, clock: TurnedClock) -> None:
     unborn = {"name": "work", "schedule": "every 3600 s", "last_run": None, "next_run": None, "outcome": None}
     assert await schedules.all() == [unborn]
@@ -99,3 +190,12 @@ async def test_all_are_shown_with_what_came_of_them(store: Store, schedules: Sch
     assert shown["outcome"] == "succeeded"
     assert shown["last_run"] < shown["next_run"]
     assert schedules.ran("forget", "succeeded") is None
+
+
+async def test_the_next_run_that_is_shown_lies_ahead(store: Store, schedules: Schedules, clock: TurnedClock) -> None:
+    await schedules.tick()
+    noted = parse_rfc3339((await schedule(store))["next_run"])
+    clock.move(hours=5)  # nothing was to do
+    (shown,) = await schedules.all()
+    assert parse_rfc3339(shown["next_run"]) - clock.now() < HOUR
+    assert (parse_rfc3339(shown["next_run"]) - noted) % HOUR == timedelta(0)

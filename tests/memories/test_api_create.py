@@ -1,15 +1,17 @@
 """POST /v1/memories and /batch: what is sent comes back, and is there."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.settings import Settings
+from app.settings import JobSettings, Settings
+from app.storage.collection import Store
 from tests.conftest import Service, Starter, TestParts
 from tests.memories.helpers import PAIR, Faulty, batch, found, listed, problem, recall, remember
+from tests.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 
@@ -203,3 +205,40 @@ async def test_search_follows_patch_and_delete_at_once(api: httpx.AsyncClient) -
     assert similarity > 0.99
     assert (await api.delete(path)).status_code == 204
     assert await found(api, "cat") == []
+
+
+ITEMS = 60
+
+
+async def test_a_batch_lets_others_have_the_event_loop_between_its_items(
+    start: Starter, parts: TestParts, settings: Settings
+) -> None:
+    """On the embedded engine the reads of a batch are done at once: it would keep the loop to itself for a second."""
+    turns, embedded, committed = 0, 0, 0
+
+    class Noting(Wrapped):
+        async def commit(self, changes: Any) -> Any:
+            nonlocal committed
+            committed = max(committed, turns) if len(changes) > ITEMS else committed
+            return await self._store.commit(changes)
+
+    class Embedding(Faulty):
+        async def embed_texts(self, texts: Any) -> Any:
+            nonlocal embedded
+            vectors = await super().embed_texts(texts)
+            embedded = turns
+            return vectors
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    parts.wrap, parts.wrap_store = Embedding, lambda store: cast(Store, Noting(store))
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        await batch(service.client, {"content": "there already"})
+        task = asyncio.create_task(others())
+        await batch(service.client, *({"content": f"likes tea {at}"} for at in range(ITEMS)))
+        task.cancel()
+    assert committed - embedded >= ITEMS

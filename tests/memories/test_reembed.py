@@ -37,6 +37,8 @@ EACH = 12
 class Hashed:
     """Each text has a direction of its own. A batch waits inside while it is not `open`."""
 
+    piece_tokens = None
+
     def __init__(self, name: str, dim: int) -> None:
         self.name, self.dim = name, dim
         self.texts: list[str] = []

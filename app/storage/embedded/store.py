@@ -6,7 +6,7 @@ writer of the process.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,6 +18,7 @@ from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.embedded import backup, check, fade, pairs, purge, sql, transfer
 from app.storage.embedded.changes import execute
+from app.storage.embedded.log import IDLE_SECONDS, LogTruncation
 from app.storage.embedded.modes import make_private
 from app.storage.embedded.readers import Readers
 from app.storage.embedded.reads import Reads
@@ -25,6 +26,7 @@ from app.storage.embedded.reembedding import EmbeddedReembedding
 from app.storage.embedded.schema import connect, guarded, migrate
 from app.storage.embedded.writer import Observe, Writer
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.listeners import InsertListeners
 from app.storage.packed import model_id
 from app.storage.rules import Fade
 from app.storage.scope import Pair
@@ -47,7 +49,7 @@ class EmbeddedStore:
 
     name = "embedded"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (as `open`)
         self,
         path: Path,
         collections: Sequence[Collection],
@@ -56,6 +58,7 @@ class EmbeddedStore:
         cache_bytes: int,
         busy_timeout_ms: int,
         observe_commit: Observe,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
         self._collections = tuple(collections)
@@ -66,13 +69,15 @@ class EmbeddedStore:
         self._reads = Reads(self._reader)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
         self._observe_commit = observe_commit
+        self._listeners = InsertListeners()
+        self._log = LogTruncation(self._readers.apart, idle_seconds)
         self.writer = self._start_writer()
 
     def _start_writer(self) -> Writer:
-        return Writer(connect(self._path, self._busy_timeout_ms), execute, self._observe_commit)
+        return Writer(connect(self._path, self._busy_timeout_ms), execute, self._observe_commit, self._log.written)
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 (options, each with a default)
         cls,
         directory: Path,
         collections: Sequence[Collection],
@@ -81,8 +86,12 @@ class EmbeddedStore:
         cache_bytes: int = 256 << 20,
         busy_timeout_ms: int = 5_000,
         observe_commit: Observe = lambda writes, seconds: None,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> "EmbeddedStore":
-        """Raises StoreUnavailable when the directory or the database cannot be used."""
+        """`idle_seconds`: after so long without a write the log is emptied (`log.py`).
+
+        Raises StoreUnavailable when the directory or the database cannot be used.
+        """
         path = directory / FILE_NAME
         with guarded():
             _make(path)
@@ -94,10 +103,12 @@ class EmbeddedStore:
             cache_bytes=cache_bytes,
             busy_timeout_ms=busy_timeout_ms,
             observe_commit=observe_commit,
+            idle_seconds=idle_seconds,
         )
 
     async def close(self) -> None:
         await self.writer.close()
+        await self._log.close()
         for load in self._loads.values():
             load.cancel()
         self._readers.close()
@@ -152,7 +163,12 @@ class EmbeddedStore:
         return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        return await self.writer.commit(changes)
+        committed = await self.writer.commit(changes)
+        self._listeners.tell(changes)
+        return committed
+
+    def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
+        self._listeners.add(collection, callback)
 
     async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
         steps, changed = fade.Steps(collection, tenant, rule, where), 0
@@ -160,6 +176,15 @@ class EmbeddedStore:
             if rows:
                 changed += (await self.writer.submit(partial(steps.write, rows))).deleted
         return changed
+
+    async def would_change(
+        self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING
+    ) -> bool:
+        steps = fade.Steps(collection, tenant, rule, where)
+        while (rows := await self._readers.apart(steps.look)) is not None:
+            if rows:
+                return True
+        return False
 
     # --- Search -------------------------------------------------------------------------------------------------------
 

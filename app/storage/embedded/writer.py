@@ -49,8 +49,10 @@ class Writer:
         connection: apsw.Connection,
         execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
         observe: Observe,
+        written: Callable[[], None] = lambda: None,
     ) -> None:
-        self._connection, self._execute, self._observe = connection, execute, observe
+        """`written` is called after each group, in the event loop."""
+        self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
         self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -159,7 +161,11 @@ class Writer:
             return fault
 
     def acknowledge(self, group: Sequence[Waiting]) -> None:
-        self._loop.call_soon_threadsafe(_tell, list(group))
+        self._loop.call_soon_threadsafe(self._tell, list(group))
+
+    def _tell(self, group: Sequence[Waiting]) -> None:
+        _tell(group)
+        self._written()
 
 
 def _end(future: "asyncio.Future[None]", fault: Exception | None) -> None:

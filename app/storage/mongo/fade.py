@@ -41,6 +41,14 @@ class Step:
         return done.modified_count
 
 
+async def would_change(
+    database: Database, collection: Collection, tenant: str | None, rule: Fade, where: Filter
+) -> bool:
+    wanted = query.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
+    moved = query.joined(wanted, {"$expr": {"$ne": ["$importance", written(rule)]}})
+    return await database[collection.name].find_one(moved, {"_id": 1}) is not None
+
+
 def written(rule: Fade) -> dict[str, Any]:
     """What `importance` shall be: a document that keeps it is not written by the server."""
     moved = {"$abs": {"$subtract": ["$importance", "$$faded"]}}

@@ -18,6 +18,7 @@ from app.storage import patience
 from app.storage.cache import SegmentCache
 from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.listeners import InsertListeners
 from app.storage.mongo import check, fade, pairs, purge, query, transfer
 from app.storage.mongo.candidates import Candidates
 from app.storage.mongo.changes import Work, competing
@@ -67,6 +68,7 @@ class MongoStore(Unbroken):
         self._database = client[options.database]
         self._runner = Runner(self._database, options.deadline_seconds)
         self._slowly = Runner(self._database, LONG_FACTOR * options.deadline_seconds)
+        self._listeners = InsertListeners()
         self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
@@ -147,7 +149,11 @@ class MongoStore(Unbroken):
         started = time.perf_counter()
         committed = await self._commit(changes)
         self._options.observe_commit(1, time.perf_counter() - started)
+        self._listeners.tell(changes)
         return committed
+
+    def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
+        self._listeners.add(collection, callback)
 
     async def _commit(self, changes: Sequence[Change]) -> Committed:
         keys = competing(changes)
@@ -171,6 +177,11 @@ class MongoStore(Unbroken):
         while step.last is not None:  # whole steps: between two it can be ended
             changed += await self._slow(step.run)
         return changed
+
+    async def would_change(
+        self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING
+    ) -> bool:
+        return await self._slow(lambda: fade.would_change(self._database, collection, tenant, rule, where))
 
     # --- Search -------------------------------------------------------------------------------------------------------
 

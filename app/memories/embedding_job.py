@@ -1,0 +1,69 @@
+"""The job `embed_pending`: vectors that are missing, records that are still in another model, old index entries."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from app.clock import Clock
+from app.embedding.embedder import Embedder
+from app.errors import EmbeddingUnavailable
+from app.jobs.runner import Done, Run
+from app.memories.embeddings import HARMLESS
+from app.memories.models import PENDING
+from app.memories.pending import Embeddable, PendingEmbeddings
+from app.memories.reembed import Reembed
+from app.memories.reindex import Reindex
+from app.storage.collection import Store
+from app.storage.scope import SYSTEM
+
+CAUGHT_UP_AT_ONCE = 256
+REINDEXED_AT_ONCE = 2_000
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
+"""After a run that got nowhere: the model refuses the records that are left in another one, or is away."""
+
+
+class EmbeddingJob:
+    def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable], clock: Clock) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock
+        self._pending = PendingEmbeddings(store, embedder, kinds, clock)
+        self._reembed = Reembed(store, embedder, kinds)
+        self._reindex = Reindex(store, embedder, kinds, clock)
+        self._pause = FIRST_PAUSE
+        self._paused_until: datetime | None = None
+
+    async def has_work(self) -> bool:
+        """Whether a run could do anything now. Reads only; where texts are pending the model is asked for a vector, so
+        that one that is away starts no runs that come to nothing."""
+        if await self._pending.due() and await self._model_answers():
+            return True
+        return not self._paused() and (await self._reindex.unfinished() or await self._reembed.behind())
+
+    async def handle(self, run: Run) -> Done:
+        if run.payload.get("dry_run"):
+            return Done({"pending": await self._store.count(PENDING, SYSTEM)})
+        embedded = await self._pending.embed_all()
+        moved = await self._reembed.catch_up(CAUGHT_UP_AT_ONCE)
+        reindexed = await self._reindex.catch_up(REINDEXED_AT_ONCE)
+        if await self._stuck(moved, reindexed):
+            self._paused_until = self._clock.now() + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        else:
+            self._pause, self._paused_until = FIRST_PAUSE, None
+        return Done({"embedded": embedded + moved, "reindexed": reindexed})
+
+    async def _stuck(self, moved: int, reindexed: int) -> bool:
+        """Another run at once would come to nothing again."""
+        if not moved and await self._reembed.behind():
+            return True
+        return not reindexed and await self._reindex.unfinished() and not await self._model_answers()
+
+    def _paused(self) -> bool:
+        """Never for longer than the longest pause, should the clock be set back."""
+        now = self._clock.now()
+        return self._paused_until is not None and now < self._paused_until <= now + LONGEST_PAUSE
+
+    async def _model_answers(self) -> bool:
+        try:
+            await self._embedder.embed_texts([HARMLESS])
+        except EmbeddingUnavailable:
+            return False
+        return True
