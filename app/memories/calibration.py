@@ -57,10 +57,10 @@ class Calibration:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_CALIBRATION = Calibration(
     turn=Terms(
-        base=-0.931, share=0.846, tail=0.994, nearest=1.086, coverage=1.051, foreign=-0.492, foreign_coverage=6.262
+        base=-0.71, share=0.937, tail=0.883, nearest=0.858, coverage=0.977, foreign=-0.612, foreign_coverage=6.012
     ),
     plain=Terms(
-        base=-1.85, share=1.822, tail=0.775, nearest=6.969, coverage=-0.777, foreign=3.157, foreign_coverage=4.747
+        base=-2.002, share=1.807, tail=0.891, nearest=7.505, coverage=-0.985, foreign=3.382, foreign_coverage=5.285
     ),
 )
 

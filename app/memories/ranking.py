@@ -98,35 +98,35 @@ class Weights:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_WEIGHTS = Weights(
     person=Blend(
-        vector_scaled=2.17,
-        text_scaled=0.35,
-        vector_rank=13.25,
-        coverage=3.42,
-        repeats=-17.14,
+        vector_scaled=2.21,
+        text_scaled=0.32,
+        vector_rank=13.03,
+        coverage=3.47,
+        repeats=-17.18,
         speaker=2.46,
-        session=3.07,
-        neighbour=3.5,
+        session=3.11,
+        neighbour=3.47,
         number=0.66,
-        question=-1.37,
-        length=-2.07,
-        long_question=1.26,
+        question=-1.39,
+        length=-2.12,
+        long_question=1.28,
     ),
     assistant=Blend(
-        base=-2.71,
-        vector_scaled=4.05,
-        text_scaled=1.68,
-        session=1.81,
-        neighbour=1.99,
-        number=2.2,
-        question=1.57,
-        length=-1.54,
-        long_question=-1.64,
+        base=-2.75,
+        vector_scaled=4.07,
+        text_scaled=1.54,
+        session=1.71,
+        neighbour=2.19,
+        number=2.23,
+        question=1.55,
+        length=-1.57,
+        long_question=-1.63,
     ),
     plain=Blend(
-        base=-0.26, vector_scaled=6.01, coverage=4.94, repeats=-48.74, session=3.43, number=0.35, question=-0.49
+        base=-0.3, vector_scaled=6.04, coverage=4.93, repeats=-48.74, session=3.43, number=0.35, question=-0.49
     ),
-    foreign=Foreign(vector_scaled=0.2, text_scaled=2.41, repeats=7.67),
-    when=5.58,
+    foreign=Foreign(vector_scaled=0.2, text_scaled=2.38, repeats=7.9),
+    when=5.6,
 )
 
 
