@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Protocol
 
-from app import tokens
+from app import heap, tokens
 from app.actions.models import ACTIONS
 from app.actions.service import ACTION
 from app.audit.erasure_key import ErasureKey
@@ -222,9 +222,11 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
 
 
 async def _warm() -> None:
-    """Once the service is ready; who counts tokens before, waits for the vocabulary."""
+    """Once the service is ready; who counts tokens before, waits for the vocabulary. What loading it and the model left
+    behind is given back."""
     await asyncio.sleep(WARM_AFTER_SECONDS)
     await asyncio.to_thread(tokens.warm)
+    await asyncio.to_thread(heap.trim)
 
 
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
