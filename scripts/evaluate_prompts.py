@@ -1,7 +1,7 @@
 """How much of what a question needs stands in the prompt that a running service gives for it, over HTTP.
 
     .venv/bin/python scripts/evaluate_prompts.py --data FILE... [--budgets 500,1000,2000,4000] [--url URL] [--key KEY]
-        [--part dev|held_out|all] [--conversations N] [--limit N] [--json FILE] [--speed]
+        [--part dev|held_out|all] [--conversations N] [--limit N] [--any] [--last] [--json FILE] [--speed]
 
 Each conversation becomes a user of its own. Its messages go in through /v1/sessions/{id}/messages, with speaker and
 time, its facts through /v1/memories/batch with `event_at`; a question that is asked when only the first items are known
@@ -10,6 +10,9 @@ is asked before the others go in. Each question is one call of /v1/context for e
 scripts/prompt_scoring.py says how a memory is counted. A question's figure is the mean over the memories that it needs,
 a row's figure the mean over its questions, in brackets the 95 % bootstrap interval over questions. `tokens` is the mean
 of the tokens used. `overhead` is what the section `memories` spends on a memory beyond the memory's own words.
+
+Where each of several memories tells the answer, one of them is enough: with --any a question's figure is the largest of
+its memories'. --last asks only the last question of each conversation.
 
 Without --data the stories of tests/data/prompt_stories.json are asked: orders, how-tos, greetings, single words and
 pinned rules in five languages; --part selects from them. With --speed a context of 2,000 tokens is timed beside a
@@ -20,8 +23,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,6 +42,7 @@ from scripts.evaluation.service import Service
 from scripts.evaluation.sets import World, answerable, fewer, load
 from scripts.prompt_scoring import Passage
 
+Enough = Callable[[Sequence[float]], float]
 STORIES = Path(__file__).resolve().parent.parent / "tests" / "data" / "prompt_stories.json"
 
 
@@ -56,7 +60,10 @@ class Score:
     degraded: bool
 
 
-def ask_world(service: Service, world: World, budgets: Sequence[int], *, wall_clock: bool) -> Iterator[Score]:
+def ask_world(
+    service: Service, world: World, budgets: Sequence[int], *, wall_clock: bool, enough: Enough = fmean
+) -> Iterator[Score]:
+    """`enough`: makes a question's figure of the shares of its memories."""
     owner = service.owner(world)
     idf = scoring.inverse_frequencies(world.contents)
     memories: dict[str, Passage] = {}
@@ -75,7 +82,7 @@ def ask_world(service: Service, world: World, budgets: Sequence[int], *, wall_cl
                 ]
                 spent = _overhead(answer, memories, prompt)
                 used = answer["tokens"]
-                yield Score(question.group, question.kind, budget, fmean(shares), used, spent, degraded)
+                yield Score(question.group, question.kind, budget, enough(shares), used, spent, degraded)
 
 
 def _overhead(answer: dict[str, Any], memories: dict[str, Passage], prompt: Passage) -> float | None:
@@ -84,11 +91,13 @@ def _overhead(answer: dict[str, Any], memories: dict[str, Passage], prompt: Pass
     return scoring.overhead(section["tokens"], packed, prompt) if section and packed else None
 
 
-def evaluate(client: httpx.Client, worlds: Sequence[World], budgets: Sequence[int], *, wall_clock: bool) -> list[Score]:
+def evaluate(
+    client: httpx.Client, worlds: Sequence[World], budgets: Sequence[int], *, wall_clock: bool, enough: Enough = fmean
+) -> list[Score]:
     service, scores = Service(client), list[Score]()
     for world in worlds:
         start = time.perf_counter()
-        scores += ask_world(service, world, budgets, wall_clock=wall_clock)
+        scores += ask_world(service, world, budgets, wall_clock=wall_clock, enough=enough)
         took = time.perf_counter() - start
         print(f"{world.name}: {len(world.questions)} questions in {took:.0f} s", file=sys.stderr)
     return scores
@@ -142,12 +151,15 @@ def main() -> None:
     options = _options()
     files = [[answerable(world) for world in load(path, options.part)] for path in options.data]
     worlds = [world for loaded in files for world in fewer(loaded, options.conversations, options.limit)]
+    if options.last:
+        worlds = [replace(world, questions=world.questions[-1:]) for world in worlds]
+    enough: Enough = max if options.any else fmean
     with connection(options.url, options.key) as client:
         if options.speed:
             result: Any = prompt_speed.measure(client, worlds)
             print(prompt_speed.table(result))
         else:
-            result = summary(evaluate(client, worlds, options.budgets, wall_clock=options.wall_clock))
+            result = summary(evaluate(client, worlds, options.budgets, wall_clock=options.wall_clock, enough=enough))
             print(table(result, options.budgets))
     if options.json:
         options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -163,6 +175,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--part", choices=("dev", "held_out", "all"), default="dev", help="which worlds of the stories")
     parser.add_argument("--conversations", type=int, help="only the first N of each file")
     parser.add_argument("--limit", type=int, help="only N questions of each conversation, spread over all")
+    parser.add_argument("--any", action="store_true", help="one of the memories that a question needs is enough")
+    parser.add_argument("--last", action="store_true", help="only the last question of each conversation")
     parser.add_argument("--wall-clock", action="store_true", help="ask without `now`; accesses are recorded then")
     parser.add_argument("--speed", action="store_true", help="time a context of 2,000 tokens beside a search instead")
     parser.add_argument("--json", type=Path, help="write the figures here too")

@@ -262,6 +262,8 @@ def test_a_question_is_worth_the_mean_of_its_evidence_at_each_budget() -> None:
     assert [(score.budget, score.share) for score in scores] == [(500, 0.5), (2000, 0.5)]
     assert scores[0].overhead is not None
     assert 0 < scores[0].overhead < 3
+    (best,) = ask_world(Service(Fake().client()), world, [500], wall_clock=True, enough=max)
+    assert best.share == 1, "one of the memories is enough"
 
 
 def test_an_answer_that_lacks_a_section_is_asked_for_again_and_then_said() -> None:
