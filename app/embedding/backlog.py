@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 
 MEASURED_AT_ONCE = 16
 MEASURED_CHARS = 8_000
-"""Texts, and about how many characters of them, that are tokenized between two batches: a query waits for this, too."""
+"""Texts, and about how many characters of them, that are tokenized between two batches: a query waits for this, too.
+For large batches there are more of them: as many as fill one with texts of `SHORT_TOKENS`."""
+SHORT_TOKENS = 32
 LOOKED_AHEAD = 256
 """Measured texts of a lane among which those of like length are looked for."""
 
@@ -27,6 +29,7 @@ class Backlog:
     def __init__(self, lengths: Callable[[Sequence[str]], list[int]], batch_tokens: int) -> None:
         self._lengths = lengths
         self._cap = batch_tokens
+        self._at_once = max(MEASURED_AT_ONCE, batch_tokens // SHORT_TOKENS)
         self._turns = Turns()
 
     def __bool__(self) -> bool:
@@ -52,7 +55,7 @@ class Backlog:
 
     def _measure(self, lane: deque[Request]) -> None:
         """Some more of the lane's texts; in any case one, where none is known."""
-        texts, chars = min(MEASURED_AT_ONCE, LOOKED_AHEAD - sum(len(one.waiting) for one in lane)), MEASURED_CHARS
+        texts, chars = min(self._at_once, LOOKED_AHEAD - sum(len(one.waiting) for one in lane)), MEASURED_CHARS
         known = False
         for request in lane:
             least = 0 if known or request.waiting else 1

@@ -127,8 +127,9 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
 
 
 def _shown(kind: str, period: timedelta, doc: Doc | None, now: datetime) -> Doc:
-    """`next_run` lies ahead: one that has passed found nothing to do."""
+    """`next_run` lies ahead: one that has passed found nothing to do; one never noted comes within a period."""
     told = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
-    if doc is not None and (noted := parse_rfc3339(doc["next_run"])) <= now:
+    noted = parse_rfc3339(doc["next_run"]) if doc else None
+    if noted is None or noted <= now:
         told["next_run"] = rfc3339(_after(now, period, noted))
     return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **told}

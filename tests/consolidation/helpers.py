@@ -1,7 +1,11 @@
 """Short words for what the tests of learning do."""
 
+import asyncio
 from typing import Any
 
+from app.jobs.models import JOBS
+from app.storage.filters import Eq
+from app.storage.scope import SYSTEM
 from app.wiring import job_runner
 from tests.conftest import Service
 from tests.memories.helpers import PAIR
@@ -27,13 +31,16 @@ async def talk(service: Service, *texts: str, session: str = "s", **more: Any) -
 
 
 async def work(service: Service, minutes: float = 0) -> int:
-    """Runs every job that is due; how many."""
+    """Runs every job that is due; how many. Waits for what the service's own loop has taken, where that runs, too."""
     held = service.resources
     service.clock.move(minutes=minutes)
     runner, number = job_runner(held.settings, held.store, held.embedder, held.clock, held.llm), 0
-    while await runner.step():
-        number += 1
-    return number
+    while True:
+        while await runner.step():
+            number += 1
+        if not (held.settings.jobs.enabled and await held.store.count(JOBS, SYSTEM, Eq("status", "running"))):
+            return number
+        await asyncio.sleep(0.01)
 
 
 async def end(service: Service, session: str = "s") -> Json:
