@@ -1,7 +1,6 @@
 """The table of bench_embedding.py --variants: every graph in turn in each round, so that all meet the same machine."""
 
 import json
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,13 +12,14 @@ from tokenizers import Tokenizer
 
 from app.embedding.model import Vectors, unit
 from app.embedding.onnx import DATA, MAX_TOKENS, read_session
+from app.memories.query import analyse
 from scripts.evaluation import locomo
+from scripts.evaluation.measures import interval
 
 REFERENCE = Path(__file__).resolve().parent.parent / "tests" / "embedding" / "data"
 FORMER = "former"
 """The graph that takes batches; speeds are told as ratios to it, one text a run."""
 QUERY_TOKENS, TEXT_TOKENS, TEXTS, BATCH = 12, 64, 32, 8
-RESAMPLES = 2_000
 
 Ids = list[int]
 
@@ -106,15 +106,14 @@ def _cosine(variant: Variant, tokenizer: Tokenizer) -> Vectors:
 
 def _recalls(variants: Sequence[Variant], tokenizer: Tokenizer, path: Path) -> dict[str, str]:
     """By vectors alone, speakers' names stripped from questions; against the first with a 95 % interval."""
-    conversations, rng = locomo.load(path), np.random.default_rng(7)
+    conversations = locomo.load(path)
     told: dict[str, str] = {}
     base: Vectors | None = None
     for variant in variants:
         hits = np.concatenate([_hits(variant, tokenizer, conversation) for conversation in conversations])
         base = hits if base is None else base
         apart = hits - base
-        means = [apart[rng.integers(0, len(apart), len(apart))].mean() for _ in range(RESAMPLES)]
-        low, high = np.percentile(means, [2.5, 97.5])
+        low, high = interval(apart)
         told[variant.name] = f"{hits.mean():.3f} ({apart.mean():+.4f}, {low:+.4f} to {high:+.4f})"
     return told
 
@@ -122,8 +121,7 @@ def _recalls(variants: Sequence[Variant], tokenizer: Tokenizer, path: Path) -> d
 def _hits(variant: Variant, tokenizer: Tokenizer, conversation: locomo.Conversation) -> Vectors:
     """For each question the share of its evidence among the ten nearest turns."""
     places = [turn.place for turn in conversation.turns]
-    names = re.compile("|".join(rf"\b{re.escape(name)}(?:'s)?\b" for name in conversation.speakers), re.IGNORECASE)
-    queries = [" ".join(names.sub(" ", question.text).split()) or question.text for question in conversation.questions]
+    queries = [analyse(question.text, conversation.speakers).stripped for question in conversation.questions]
     turns = _encode(variant, tokenizer, [turn.text for turn in conversation.turns])
     nearest = np.argsort(-(_encode(variant, tokenizer, queries) @ turns.T), axis=1)[:, :10]
     shares = [

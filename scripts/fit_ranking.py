@@ -29,6 +29,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from app.memories.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
 from app.memories.features import ASKED, base_score, bm25, scaled_text
@@ -37,7 +38,7 @@ from app.memories.query import QueryText
 from app.memories.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
 from app.retrieval.when import when
 from app.storage.search import Columns, Floats
-from scripts.evaluation.measures import auc, calibration_error
+from scripts.evaluation.measures import METRICS, auc, calibration_error, retrieval
 from scripts.evaluation.sets import World, load
 from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
 
@@ -171,10 +172,20 @@ class RankingData:
             gradient = values.T @ (weight[case] * (part / whole[case] - target)) + RIDGE_RANKING * found
             return float(lost + RIDGE_RANKING / 2 * found @ found), gradient
 
-        bounds = [(least * spread, None) for least, spread in zip(map(_least, TERMS), self._spread, strict=True)]
-        ended = minimize(loss, np.zeros(len(TERMS)), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
-        assert ended.success, ended.message
-        return np.asarray(ended.x / self._spread, np.float64)
+        least = np.array([_least(term) for term in TERMS]) * self._spread
+        found: Array = minimised(loss, len(TERMS), least) / self._spread
+        return found
+
+
+def minimised(loss: Callable[[Array], tuple[float, Array]], size: int, least: Array | None = None) -> Array:
+    """Where `loss`, which also gives its gradient, is least. `least`: the smallest value of each number.
+
+    A fit that does not converge is an error: its figures would be too low without anybody seeing why.
+    """
+    bounds = None if least is None else [(bound, None) for bound in least]
+    ended = minimize(loss, np.zeros(size), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
+    assert ended.success, ended.message
+    return np.asarray(ended.x, np.float64)
 
 
 def _least(term: tuple[str, str]) -> float:
@@ -224,15 +235,14 @@ def fit_terms(pairs: Sequence[tuple[Case, Floats]], weights: Mapping[str, float]
     weight = np.concatenate([each * whole for whole, (_, _, each) in zip(of_case, shown, strict=True)])
     mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-6
     scaled = np.hstack(((values - mean) / spread, np.ones((len(values), 1))))
-    found, ridge = np.zeros(scaled.shape[1]), np.diag([RIDGE_CALIBRATION] * values.shape[1] + [1e-6])
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(scaled @ found, -30, 30)))
-        gradient = scaled.T @ (weight * (p - right)) + ridge @ found
-        curve = (scaled * (weight * p * (1 - p) + 1e-9)[:, np.newaxis]).T @ scaled + ridge
-        step = np.linalg.solve(curve, gradient)
-        found -= step
-        if float(np.abs(step).max()) < 1e-6:
-            break
+    ridge = np.array([RIDGE_CALIBRATION] * values.shape[1] + [1e-6])
+
+    def loss(found: Array) -> tuple[float, Array]:
+        odds = scaled @ found
+        lost = weight @ (np.logaddexp(0, odds) - right * odds) + ridge / 2 @ found**2
+        return float(lost), scaled.T @ (weight * (expit(odds) - right)) + ridge * found
+
+    found = minimised(loss, scaled.shape[1])
     each = found[:-1] / spread
     return Terms(*(round(float(value), 3) for value in (found[-1] - each @ mean, *each)))
 
@@ -253,15 +263,14 @@ def score_of(case: Case, odds: Floats, calibration: Calibration) -> Floats:
 
 # --- Report -----------------------------------------------------------------------------------------------------------
 
-DEPTHS = (1, 5, 10, 20)
+SHOWN = ("recall@1", "recall@5", "recall@10", "recall@20", "MRR")
 
 
 def figures(case: Case, score: Floats) -> list[float]:
-    """Recall at DEPTHS, and the reciprocal rank of the first evidence among the first 20."""
-    found = case.evidence[np.argsort(-score, kind="stable")]
-    ranks = np.flatnonzero(found)
-    reciprocal = 1 / (ranks[0] + 1) if ranks[0] < DEPTHS[-1] else 0.0
-    return [*(float(found[:depth].sum() / found.sum()) for depth in DEPTHS), float(reciprocal)]
+    """SHOWN, as the evaluation over HTTP has them."""
+    ranks = np.flatnonzero(case.evidence[np.argsort(-score, kind="stable")]).tolist()
+    known = dict(zip(METRICS, retrieval(ranks, len(ranks)), strict=True))
+    return [known[name] for name in SHOWN]
 
 
 def report(name: str, cases: Sequence[Case], scores: Sequence[Floats]) -> None:
@@ -290,10 +299,8 @@ def evaluate(fitted: Sequence[Path], judged: Sequence[Path], cache: Path | None,
     odds = [odds_of(case, by_fold[case.fold]) for case in cases]
     whole = fit_calibration(cases, odds, calibration)
     left_out = [fit_calibration(cases, odds, calibration, fold) for fold in range(folds)]
-    print(
-        "| set | questions | " + " | ".join(f"recall@{d}" for d in DEPTHS) + " | MRR | ECE | right hits' score | AUC |"
-    )
-    print("|---|--:|" + "--:|" * (len(DEPTHS) + 4))
+    print(f"| set | questions | {' | '.join(SHOWN)} | ECE | right hits' score | AUC |")
+    print("|---|--:|" + "--:|" * (len(SHOWN) + 3))
     for name in ranking:
         of_set = [
             (case, score_of(case, o, left_out[case.fold]))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import httpx
 import numpy as np
@@ -39,6 +39,7 @@ from tests.mongodb import mongodb_database as mongodb_database
 from tests.stores import Open, Watched, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
+W = TypeVar("W")
 for _profile in ("default", "ci"):  # a busy machine makes examples slowly, and that is no fault of theirs
     property_settings.register_profile(
         _profile, property_settings.get_profile(_profile), suppress_health_check=[HealthCheck.too_slow]
@@ -118,6 +119,18 @@ class TestParts(RealParts):
 
     def clock(self) -> TurnedClock:
         return self._clock
+
+
+def wrapped_stores(parts: TestParts, wrapper: Callable[[Store], W]) -> list[W]:
+    """What `wrapper` makes of the store of each service started with `parts`, the latest last."""
+    made: list[W] = []
+
+    def wrap(store: Store) -> Store:
+        made.append(wrapper(store))
+        return cast(Store, made[-1])
+
+    parts.wrap_store = wrap
+    return made
 
 
 class Service:
@@ -259,14 +272,7 @@ def parts(model: OnnxModel, clock: TurnedClock) -> TestParts:
 @pytest.fixture
 def watched(parts: TestParts) -> list[Watched]:
     """The store of each service started, the latest last."""
-    made: list[Watched] = []
-
-    def wrap(store: Store) -> Store:
-        made.append(Watched(store))
-        return cast(Store, made[-1])
-
-    parts.wrap_store = wrap
-    return made
+    return wrapped_stores(parts, Watched)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A service that nobody calls writes nothing, however long it stands there."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,7 +12,7 @@ from app.settings import JobSettings, Settings
 from app.storage.collection import Change, Committed, Store
 from app.storage.scope import SYSTEM
 from app.wiring import job_runner
-from tests.conftest import Service, Starter, TestParts
+from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.memories.helpers import PAIR, batch, recall, remember
 from tests.stores import Wrapped
 
@@ -37,14 +37,7 @@ class Counting(Wrapped):
 
 @pytest.fixture
 def counted(parts: TestParts) -> list[Counting]:
-    made: list[Counting] = []
-
-    def wrap(store: Store) -> Store:
-        made.append(Counting(store))
-        return cast(Store, made[-1])
-
-    parts.wrap_store = wrap
-    return made
+    return wrapped_stores(parts, Counting)
 
 
 @pytest.fixture

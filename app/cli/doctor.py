@@ -10,11 +10,11 @@ from app.cli.output import AsJson, as_json, table
 from app.cli.running import on_store
 from app.errors import EmbeddingUnavailable
 from app.memories import reindex
+from app.memories.reembed import Reembed
 from app.retrieval.reranker_factory import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
 from app.storage.collection import Finding, Store
-from app.storage.packed import model_id
 from app.wiring import EMBEDDABLE, RealParts
 
 MODEL_CHECK = "embedding model"
@@ -70,9 +70,8 @@ async def _model(store: Store, settings: Settings) -> Finding:
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))
     await embedder.close()
-    code = model_id(embedder.name, embedder.dim)
-    counts = [await store.reembedding.counts(kind.collection, code, embedder.dim) for kind in EMBEDDABLE]
-    others = sum(count.others for count in counts)
+    counts = await Reembed(store, embedder, EMBEDDABLE).counts()
+    others = sum(count.others for count in counts.values())
     if not others:
         return Finding(MODEL_CHECK, ok=True, detail=embedder.name)
     detail = (

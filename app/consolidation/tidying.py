@@ -28,7 +28,7 @@ from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.collection import Collection, CommitConflict, Doc, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Not, Range, both
-from app.storage.repository import pages
+from app.storage.repository import anything, pages
 from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
@@ -98,10 +98,7 @@ class TidyingJobs:
         wanted = [(MEMORIES, self._candidates(_news(schedule))), (DERIVATIONS, self._past_undo())]
         if self._llm is not None:
             wanted.append((ACTIONS, waiting(EVERYTHING)))
-        for collection, where in wanted:
-            if await self._tools.store.find(collection, None, where, limit=1):
-                return True
-        return False
+        return await anything(self._tools.store, wanted)
 
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each pair that has something to do since the last look."""

@@ -5,12 +5,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
 from app import tokens
-from app.clock import parse_rfc3339, zone_named
+from app.clock import parse_rfc3339
 from app.context import layout
 from app.context.intent import boosts, infer
 from app.context.items import Arm, Asked, Item
@@ -60,7 +60,7 @@ class ContextService:
         budget = body.token_budget or await self._budget(body.agent_id)
         arms = [arm for arm in self._arms if arm.section not in body.exclude and self._limit(arm, body)]
         now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
-        interval = await interval_of(body.query, now, UTC if body.timezone is None else zone_named(body.timezone))
+        interval = await interval_of(body.query, now, body.timezone)
         gathered = await asyncio.gather(*(self._gather(arm, body, now, interval) for arm in arms))
         for one in gathered:
             if one.failed and isinstance(one.faults[0], NotFound):

@@ -1,7 +1,7 @@
 """The jobs of forgetting: what was asked for, its undo, time limits, retention."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from app.sessions.repository import SessionRepository
 from app.settings import RetentionSettings
 from app.storage.collection import Change, Collection, CommitConflict, Delete, Doc, Store
 from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
-from app.storage.repository import pages
+from app.storage.repository import anything, pages
 from app.storage.scope import SYSTEM, Scope
 from app.tasks.models import TASKS
 from app.tasks.repository import TaskRepository
@@ -100,7 +100,7 @@ class ForgettingJobs:
 
     async def has_expired(self) -> bool:
         """Whether `expire` would find anything. Reads only."""
-        return await self._any(self._expired().values())
+        return await anything(self._store, self._expired().values())
 
     def _expired(self) -> dict[str, tuple[Collection, Filter]]:
         past = Range("expires_at", le=rfc3339(self._clock.now()))
@@ -114,13 +114,6 @@ class ForgettingJobs:
             "idempotency_keys": (IDEMPOTENCY, past),
             "feedback_notes": (FEEDBACK, past),
         }
-
-    async def _any(self, wanted: Iterable[tuple[Collection, Filter]]) -> bool:
-        """Of every tenant."""
-        for collection, where in wanted:
-            if await self._store.find(collection, None, where, limit=1):
-                return True
-        return False
 
     async def _sweep(self, run: Run, collection: Collection, where: Filter) -> int:
         tenant = _tenant(run)
@@ -151,7 +144,7 @@ class ForgettingJobs:
     async def has_outlived(self) -> bool:
         """Whether `retain` would find anything. Reads only."""
         unused, old = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
-        return await self._any([old, unused, *self._outlived().values()])
+        return await anything(self._store, [old, unused, *self._outlived().values()])
 
     def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
         days = self._retention

@@ -1,13 +1,12 @@
 """Search of memories: what a request filters by, and what it is answered."""
 
 from collections.abc import Iterator
-from datetime import UTC
 from functools import lru_cache, partial
 
 import numpy as np
 import orjson
 
-from app.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms, zone_named
+from app.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
 from app.memories.decays import Decays
 from app.memories.documents import metadata_terms
 from app.memories.lookup import Lookup, Wanted
@@ -36,8 +35,7 @@ class Recall:
         least = body.min_importance
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
-        zone = UTC if body.timezone is None else zone_named(body.timezone)
-        interval = await interval_of(body.query, now, zone)
+        interval = await interval_of(body.query, now, body.timezone)
         looked = await self._lookup.find(
             Wanted(
                 query=body.query,

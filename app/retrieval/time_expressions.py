@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import pairwise
 
-from app.clock import to_ms
+from app.clock import to_ms, zone_named
 from app.retrieval import spans
 from app.retrieval.library_dates import OTHER_LANGUAGES, library_pattern, read_date
 from app.retrieval.query_language import (
@@ -66,13 +66,14 @@ def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval
         return None
 
 
-async def interval_of(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:
-    """`read_interval` that does not hold up the event loop: a thread reads the queries that may speak of time."""
+async def interval_of(query: str, now: datetime, timezone: str | None = None) -> TimeInterval | None:
+    """`read_interval` that does not hold up the event loop: a thread reads the queries that may speak of time.
+    `timezone`: an IANA name; None is UTC."""
     if not anchors.cache_info().currsize:
         await asyncio.to_thread(prepare)
     if not may_hold_time(fold(query[:MAX_CHARS])):
         return None
-    return await asyncio.to_thread(read_interval, query, now, zone)
+    return await asyncio.to_thread(read_interval, query, now, UTC if timezone is None else zone_named(timezone))
 
 
 def prepare() -> None:

@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -34,6 +34,14 @@ def unexpired(now: str) -> Filter:
 
 def expired(doc: Doc, now: str) -> bool:
     return doc["expires_at"] is not None and doc["expires_at"] <= now
+
+
+async def anything(store: Store, wanted: Iterable[tuple[Collection, Filter]]) -> bool:
+    """Whether any of these filters matches a document, of whatever tenant. Stops at the first."""
+    for collection, where in wanted:
+        if await store.find(collection, None, where, limit=1):
+            return True
+    return False
 
 
 async def pages(

@@ -1,4 +1,4 @@
-"""LoCoMo conversations in the shape of their makers (Maharana et al., ACL 2024), and the figures of one question.
+"""LoCoMo conversations in the shape of their makers (Maharana et al., ACL 2024).
 
 Each turn is a message with its speaker's name and its session's time, an image's caption appended. The adversarial
 questions of category 5 name, as evidence, turns about the other person: they are questions that were never answered.
@@ -6,7 +6,6 @@ questions of category 5 name, as evidence, turns about the other person: they ar
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any, TypeAlias
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 ADVERSARIAL = 5
-METRICS = ("recall@5", "recall@10", "recall@20", "hit@10", "session hit@5", "MRR")
 
 Place: TypeAlias = tuple[int, int]
 """Session and seq of a turn, both from 1."""
@@ -70,13 +68,3 @@ def _conversation(raw: dict[str, Any]) -> Conversation:
     never_said = tuple(qa["question"] for qa in raw["qa"] if qa["category"] == ADVERSARIAL)
     speakers = (talk["speaker_a"], talk["speaker_b"])
     return Conversation(raw["sample_id"], speakers, tuple(turns), tuple(questions), never_said)
-
-
-def figures(found: Sequence[Place], evidence: frozenset[Place]) -> tuple[float, ...]:
-    """METRICS of one question; recall is the part of its evidence that was found, MRR knows the first 20."""
-    ranks = [at for at, place in enumerate(found[:20]) if place in evidence]
-    recall = [sum(rank < k for rank in ranks) / len(evidence) for k in (5, 10, 20)]
-    sessions = list(dict.fromkeys(session for session, _ in found))[:5]
-    in_session = any(session in sessions for session, _ in evidence)
-    hit = any(rank < 10 for rank in ranks)
-    return (*recall, float(hit), float(in_session), 1 / (ranks[0] + 1) if ranks else 0.0)

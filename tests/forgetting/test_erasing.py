@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,7 @@ from app.storage.collection import Store, Update
 from app.storage.filters import EVERYTHING, Eq
 from app.storage.scope import SYSTEM, Scope
 from app.wiring import COLLECTIONS, job_runner
-from tests.conftest import Service, Starter, TestParts
+from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.forgetting.lives import bytes_with
 from tests.jobs.conftest import until
 from tests.memories.helpers import Json, problem, remember
@@ -82,14 +82,7 @@ class Faulty(Wrapped):
 
 @pytest.fixture
 def faulty(parts: TestParts) -> list[Faulty]:
-    made: list[Faulty] = []
-
-    def wrap(store: Store) -> Store:
-        made.append(Faulty(store))
-        return cast(Store, made[-1])
-
-    parts.wrap_store = wrap
-    return made
+    return wrapped_stores(parts, Faulty)
 
 
 @pytest.fixture

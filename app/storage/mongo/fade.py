@@ -28,7 +28,7 @@ class Step:
     async def run(self) -> int:
         """How many were changed."""
         documents = self.database[self.collection.name]
-        wanted = query.of_tenant(self.collection, self.tenant, both(self.where, Not(Eq("pinned", True))))
+        wanted = _fading(self.collection, self.tenant, self.where)
         after = query.joined({"_id": {"$gt": self.last}}, wanted)
         page = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
         if not page:
@@ -44,9 +44,12 @@ class Step:
 async def would_change(
     database: Database, collection: Collection, tenant: str | None, rule: Fade, where: Filter
 ) -> bool:
-    wanted = query.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
-    moved = query.joined(wanted, {"$expr": {"$ne": ["$importance", written(rule)]}})
+    moved = query.joined(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
     return await database[collection.name].find_one(moved, {"_id": 1}) is not None
+
+
+def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[str, Any]:
+    return query.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
 
 
 def written(rule: Fade) -> dict[str, Any]:
