@@ -89,7 +89,8 @@ class BatchingEmbedder:
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         if not texts:
             return np.empty((0, self.dim), np.float32)
-        return await self._queue.submit(texts).future
+        prompt = self._queue.model.prompts.passage
+        return await self._queue.submit([prompt + text for text in texts]).future
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         model = self._queue.model
@@ -103,7 +104,7 @@ class BatchingEmbedder:
         await asyncio.to_thread(self._queue.close)
 
     def _join(self, text: str) -> Request:
-        request, callers = self._flying.get(text) or (self._queue.submit([text], urgent=True), 0)
+        request, callers = self._flying.get(text) or (self._queue.submit([self._queue.model.prompts.query + text], urgent=True), 0)
         self._flying[text] = (request, callers + 1)
         return request
 

@@ -1,6 +1,7 @@
 """What a model runtime has to be: synchronous, pure, called from one thread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -20,12 +21,33 @@ def knows_all_scripts(name: str) -> bool:
     return not name.rpartition("/")[2].startswith(LATIN_ONLY)
 
 
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What a model wants before a text, by what the text is for. Most models want nothing."""
+
+    query: str = ""
+    passage: str = ""
+
+    @classmethod
+    def of(cls, stored: Mapping[str, str], default: str | None = None) -> "Prompts":
+        """From the prompts that sentence-transformers keeps with a model, by name. `default`: the name of the one that
+        goes before all texts that have none of their own."""
+        general = stored.get(default, "") if default else ""
+        passage = stored.get("passage") or stored.get("document") or general
+        return cls(stored.get("query") or general, passage)
+
+
 class Model(Protocol):
     @property
     def name(self) -> str: ...
 
     @property
     def dim(self) -> int: ...
+
+    @property
+    def prompts(self) -> Prompts:
+        """The caller puts these before the texts that it encodes. `split` leaves room for the one of passages."""
+        ...
 
     @property
     def piece_tokens(self) -> int | None:

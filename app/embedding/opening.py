@@ -107,7 +107,8 @@ def _missing(extra: str, error: ModuleNotFoundError) -> EmbeddingUnavailable:
 
 
 def _download(repository: str) -> Path:
-    wanted = ["model.onnx", "onnx/model.onnx", "onnx/model.onnx_data", "tokenizer.json", "1_Pooling/config.json"]
+    wanted = ["model.onnx", "onnx/model.onnx", "onnx/model.onnx_data", "tokenizer.json"]
+    wanted += ["1_Pooling/config.json", "config_sentence_transformers.json"]
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=wanted))
     except Exception as error:  # the hub's own errors, those of its HTTP client, OSError

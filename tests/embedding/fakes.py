@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.embedding.model import Vectors
+from app.embedding.model import Prompts, Vectors
 
 
 class FakeModel:
@@ -14,6 +14,7 @@ class FakeModel:
     name = "fake"
     dim = 2
     piece_tokens: int | None = None
+    prompts = Prompts()
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
