@@ -8,7 +8,8 @@ It is of the same kind as the default model's (scripts/embedding_graph.py). The 
 
 The model's own vectors lie close together (cosines of .7 to 1), and those of one language closest: a question finds
 the memories in its language first. The graph therefore takes out of each vector what all have in common and the
-directions in which languages differ (scripts/fit_languages.py). `--plain` leaves them as they are.
+directions in which languages differ (scripts/fit_languages.py): `aligned` in the folder's name says so. `--plain` leaves
+the vectors as they are.
 
 The folder is written beside its final place and moved there when it is whole.
 """
@@ -28,12 +29,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from scripts.embedding_graph import SHIPPED, VARIANTS, Common, Encoder, Floats, build
 
 SOURCE_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-ENCODER = Encoder("multilingual-e5-small", layers=12, heads=12, width=384)
+ENCODER = Encoder("multilingual-e5-small-aligned", layers=12, heads=12, width=384)
+WEIGHTS = "model.onnx_data"
 LANGUAGES = Path(__file__).parent / "multilingual" / "languages.npy"
 """(1 + directions, width), made by scripts/fit_languages.py: the mean, then the directions."""
 INNER = 1536
@@ -201,13 +204,16 @@ def write(folder: Path, data: bytes, variant: str, common: Common | None) -> Non
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    made = build(ENCODER, weights, variant, common)
-    (unfinished / "model.onnx").write_bytes(made)
+    graph = onnx.load_from_string(build(ENCODER, weights, variant, common))
+    # Beside the graph they are mapped into memory, and the word table is never read as a whole.
+    onnx.save_model(graph, unfinished / "model.onnx", save_as_external_data=True, location=WEIGHTS)
+    (unfinished / WEIGHTS).chmod(0o644)
     _write_json(unfinished / "tokenizer.json", tokenizer(vocabulary))
     _write_json(unfinished / "config_sentence_transformers.json", {"prompts": PROMPTS})
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
-    print(f"{folder}: model.onnx has {len(made)} bytes, sha256 {hashlib.sha256(made).hexdigest()}")
+    size = (folder / WEIGHTS).stat().st_size
+    print(f"{folder}: {size} bytes of weights, sha256 {hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()}")
 
 
 def _write_json(path: Path, content: object) -> None:

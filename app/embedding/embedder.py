@@ -104,7 +104,10 @@ class BatchingEmbedder:
         await asyncio.to_thread(self._queue.close)
 
     def _join(self, text: str) -> Request:
-        request, callers = self._flying.get(text) or (self._queue.submit([self._queue.model.prompts.query + text], urgent=True), 0)
+        request, callers = self._flying.get(text) or (
+            self._queue.submit([self._queue.model.prompts.query + text], urgent=True),
+            0,
+        )
         self._flying[text] = (request, callers + 1)
         return request
 

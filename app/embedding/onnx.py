@@ -124,16 +124,23 @@ def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> O
 
 
 def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
-    """The graph's path, its sha256 and the tokenizer of any ONNX model in a folder. Raises `EmbeddingUnavailable`."""
+    """The graph's path, the sha256 of it and its weights, and the tokenizer of any ONNX model in a folder. Raises `EmbeddingUnavailable`."""
     graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
     if graph is None or not (folder / "tokenizer.json").is_file():
         raise EmbeddingUnavailable(f"{folder} must hold tokenizer.json and model.onnx or onnx/model.onnx")
-    with graph.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for part in (graph, graph.with_name(f"{graph.name}_data")):  # large weights may lie beside the graph
+        if part.is_file():
+            _add(digest, part)
     try:
-        return graph, digest, Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return graph, digest.hexdigest(), Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises Exception itself
         raise EmbeddingUnavailable(f"{folder}/tokenizer.json cannot be read: {error}") from error
+
+
+def _add(digest: "hashlib._Hash", path: Path) -> None:
+    with path.open("rb") as file:
+        hashlib.file_digest(file, lambda: digest)
 
 
 def read_session(name: str, graph: bytes | str, threads: int) -> Any:

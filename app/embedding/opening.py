@@ -20,7 +20,7 @@ DEFAULT_MODEL = "minilm-int8"
 MULTILINGUAL = "multilingual"
 MODELS = Path(__file__).resolve().parents[2] / ".models"
 """Where `scripts/extra` puts what it makes."""
-MULTILINGUAL_FOLDER = "multilingual-e5-small"
+MULTILINGUAL_FOLDER = "multilingual-e5-small-aligned"
 OPENAI = "openai:"
 SENTENCE_TRANSFORMERS = "sentence-transformers:"
 
