@@ -8,8 +8,8 @@ It is of the same kind as the default model's (scripts/embedding_graph.py). The 
 
 The model's own vectors lie close together (cosines of .7 to 1), and those of one language closest: a question finds
 the memories in its language first. The graph therefore takes out of each vector what all have in common and the
-directions in which languages differ (scripts/fit_languages.py): `aligned` in the folder's name says so. `--plain` leaves
-the vectors as they are.
+directions in which languages differ (scripts/fit_languages.py): `aligned` in the folder's name says so. `--plain`
+leaves the vectors as they are.
 
 The folder is written beside its final place and moved there when it is whole.
 """
@@ -23,6 +23,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def _vocabulary(reader: Reader) -> Vocabulary:
     reader.at += size
     _, normalizing = reader.take("iI")
     reader.at += normalizing  # a table of single characters; the tokenizer's own normalizers do more
-    pieces = [blob[start:stop].decode() for start, stop in zip(offsets, offsets[1:], strict=False)]
+    pieces = [blob[start:stop].decode() for start, stop in pairwise(offsets)]
     return Vocabulary(pieces, scores, begin, end, padding, unknown)
 
 

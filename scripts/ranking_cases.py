@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.embedding.opening import DEFAULT_MODEL, load_model
 from app.memories.features import base_score, bm25, features, scaled_text
-from app.memories.query import QueryText, analyse
+from app.memories.query import QueryText, analyse, read_by
 from app.retrieval.time_expressions import read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import (
@@ -54,6 +54,10 @@ class Embedder:
         if cache and cache.exists():
             with np.load(cache, allow_pickle=True) as stored:
                 self._known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
+
+    @property
+    def model(self) -> str:
+        return self._model.name
 
     def windows(self, text: str) -> list[str]:
         return self._model.split(text)
@@ -188,7 +192,7 @@ def _case(  # noqa: PLR0913 (a case's parts)
     now: str | None,
 ) -> Case:
     known_items = scope.items[: question.after]
-    blank, query = _known(scope.blank, len(known_items)), analyse(question.query, speakers)
+    blank, query = _known(scope.blank, len(known_items)), read_by(embed.model, analyse(question.query, speakers))
     n = len(known_items)
     nearest = np.maximum.reduceat(scope.vectors @ embed.queries([query.stripped])[0], scope.first)[:n]
     hits = np.zeros((len(query.terms), n), np.float32)

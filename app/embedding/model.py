@@ -37,6 +37,9 @@ class Prompts:
         return cls(stored.get("query") or general, passage)
 
 
+NO_PROMPTS = Prompts()
+
+
 class Model(Protocol):
     @property
     def name(self) -> str: ...

@@ -14,7 +14,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: it keeps a devic
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
-from app.embedding.model import Prompts, Vectors, clipped, unit
+from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
 from app.embedding.windows import MAX_WINDOWS, by_tokens, split
 from app.errors import EmbeddingUnavailable
 
@@ -34,7 +34,7 @@ class Kind:
     """What a model's folder says beside its graph. `pooling`: `mean` or `cls`."""
 
     pooling: str = "mean"
-    prompts: Prompts = Prompts()
+    prompts: Prompts = NO_PROMPTS
 
 
 class OnnxModel:
@@ -124,7 +124,10 @@ def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> O
 
 
 def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
-    """The graph's path, the sha256 of it and its weights, and the tokenizer of any ONNX model in a folder. Raises `EmbeddingUnavailable`."""
+    """The graph's path, the sha256 of it and of weights beside it, and the tokenizer of any ONNX model in a folder.
+
+    Raises `EmbeddingUnavailable`.
+    """
     graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
     if graph is None or not (folder / "tokenizer.json").is_file():
         raise EmbeddingUnavailable(f"{folder} must hold tokenizer.json and model.onnx or onnx/model.onnx")
@@ -178,7 +181,7 @@ def _prompts(folder: Path) -> Prompts:
     """As sentence-transformers writes them down; none where it does not."""
     config = folder / "config_sentence_transformers.json"
     if not config.is_file():
-        return Prompts()
+        return NO_PROMPTS
     stored = json.loads(config.read_text(encoding="utf-8"))
     return Prompts.of(stored.get("prompts") or {}, stored.get("default_prompt_name"))
 

@@ -51,8 +51,8 @@ async def open_embedder(
 ) -> BatchingEmbedder:
     """Load in a thread, then start. Close it when done. Raises `EmbeddingUnavailable` with the reason.
 
-    `model`: `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub (downloaded once), `openai:NAME` or
-    `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
+    `model`: `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub (downloaded once),
+    `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
     `threads`: of the runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
     """
     begun = _begun.pop((model, threads, options or Options()), None)

@@ -3,18 +3,18 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from app.embedding.embedder import Embedder
-from app.embedding.model import Vectors, knows_all_scripts
+from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
 from app.memories.features import term_weights
-from app.memories.query import QueryText, analyse
+from app.memories.query import QueryText, analyse, read_by
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
 from app.memories.strength import DEFAULT_DECAY, Decay
 from app.metrics.parts import SEARCH_SECONDS
@@ -136,9 +136,7 @@ class Lookup:
         mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
-            query = analyse(wanted.query, facts.speakers)
-            if query.foreign and knows_all_scripts(self._embedder.name):
-                query = replace(query, foreign=0.0)
+            query = read_by(self._embedder.name, analyse(wanted.query, facts.speakers))
             vector = await self._vector(wanted, query)
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]
