@@ -1,10 +1,10 @@
 """Find the directions in which the vectors of the multilingual model differ by language alone.
 
-    .venv-multilingual/bin/python scripts/make_multilingual_model.py /tmp/plain/multilingual-e5-small --plain
-    .venv/bin/python scripts/fit_languages.py /tmp/plain/multilingual-e5-small
+    python scripts/make_multilingual_model.py FOLDER --plain     # with the packages of requirements/multilingual.txt
+    .venv/bin/python scripts/fit_languages.py FOLDER
 
 scripts/multilingual/sentences.json holds the same sentences in 20 languages. Where the means of the languages lie
-apart, it is not by what the sentences say. Their first principal directions are written to scripts/multilingual/languages.npy,
+apart, it is not by what the sentences say. Their first principal directions are written to languages.npy beside them,
 after the mean, and make_multilingual_model.py takes them out of all vectors (Yang et al., EMNLP 2021: "A Simple and
 Effective Method To Eliminate the Self Language Bias in Multilingual Representations"). Each language has two means,
 one by the prompt of queries and one by that of passages, so that the difference between both prompts is taken out, too.
