@@ -11,7 +11,7 @@ from app.embedding.model import Prompts, Vectors
 class FakeModel:
     """The vector of a text points along (its length, 1). A text that holds `poison` raises."""
 
-    name = "fake"
+    name: str = "fake"
     dim = 2
     piece_tokens: int | None = None
     prompts = Prompts()
