@@ -21,6 +21,10 @@ def knows_all_scripts(name: str) -> bool:
     return not name.rpartition("/")[2].startswith(LATIN_ONLY)
 
 
+PASSAGE_PROMPTS = ("document", "passage", "corpus")
+"""Names under which models keep the prompt of what is stored; sentence-transformers looks in this order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompts:
     """What a model wants before a text, by what the text is for. Most models want nothing."""
@@ -33,7 +37,7 @@ class Prompts:
         """From the prompts that sentence-transformers keeps with a model, by name. `default`: the name of the one that
         goes before all texts that have none of their own."""
         general = stored.get(default, "") if default else ""
-        passage = stored.get("passage") or stored.get("document") or general
+        passage = next((prompt for name in PASSAGE_PROMPTS if (prompt := stored.get(name))), general)
         return cls(stored.get("query") or general, passage)
 
 

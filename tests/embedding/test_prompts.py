@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
     [
         (E5, None, Prompts("query: ", "passage: ")),
         ({"query": "Q: ", "document": "D: "}, None, Prompts("Q: ", "D: ")),
+        ({"document": "", "corpus": "C: "}, None, Prompts("", "C: ")),
         ({"query": "", "document": ""}, None, Prompts()),
         ({"query": "Q: "}, None, Prompts("Q: ", "")),
         ({"all": "A: "}, "all", Prompts("A: ", "A: ")),
