@@ -90,7 +90,7 @@ def test_the_page_of_retrieval_has_the_numbers_that_the_code_has(name: str) -> N
 def test_the_page_of_retrieval_names_every_feature() -> None:
     page = (DOCS / "retrieval.md").read_text(encoding="utf-8").split("## Features")[1].split("## Kinds of memory")[0]
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    assert listed == [*FEATURES, "when", "latest"]
+    assert listed == [*FEATURES, "when", "latest", "echo", "filler"]
 
 
 def test_the_operating_page_names_every_metric_and_route_of_health() -> None:

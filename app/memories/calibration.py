@@ -57,7 +57,7 @@ class Calibration:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_CALIBRATION = Calibration(
     turn=Terms(
-        base=-0.71, share=0.937, tail=0.883, nearest=0.858, coverage=0.977, foreign=-0.612, foreign_coverage=6.012
+        base=-0.714, share=1.002, tail=0.895, nearest=0.949, coverage=1.088, foreign=-0.56, foreign_coverage=5.936
     ),
     plain=Terms(
         base=-2.002, share=1.807, tail=0.891, nearest=7.505, coverage=-0.985, foreign=3.382, foreign_coverage=5.285

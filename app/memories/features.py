@@ -8,6 +8,7 @@ from types import EllipsisType
 
 import numpy as np
 
+from app.memories.kinds import SHORT_TEXT
 from app.memories.query import QueryText
 from app.memories.strength import DAY_MS, DEFAULT_DECAY, Decay, Fading
 from app.storage.search import Bools, Columns, Floats, Ints
@@ -31,9 +32,9 @@ RECENCY_DAYS = 30
 """Half-life."""
 LEAST_SPREAD = 0.4
 """Of cosines: in a scope of a few memories on one subject the farthest is not far."""
-FEW_TERMS, SHORT_TEXT = 4, 6
-"""A short text that repeats one or two words does not ask the same: a query and a text of fewer terms count as of so
-many."""
+FEW_TERMS = 4
+"""A short text that repeats one or two words does not ask the same: a query of fewer terms counts as one of so many, as
+does a text of fewer than SHORT_TEXT."""
 LONG_TEXT = 5
 """A text of e^5 - 1 = 147 terms has the length 1."""
 

@@ -15,9 +15,18 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from app.memories.calibration import COVERAGE, DEFAULT_CALIBRATION, Calibration, probabilities
-from app.memories.features import ASKED, FEATURES, asked, bm25, everything_or, importance_at, standing
-from app.memories.kinds import assistants, plain_memories, questions
+from app.memories.calibration import DEFAULT_CALIBRATION, Calibration, probabilities
+from app.memories.features import (
+    ASKED,
+    FEATURES,
+    FEW_TERMS,
+    asked,
+    bm25,
+    everything_or,
+    importance_at,
+    standing,
+)
+from app.memories.kinds import assistants, plain_memories, turns
 from app.memories.query import QueryText
 from app.memories.strength import DEFAULT_DECAY, Decay
 from app.retrieval.when import when
@@ -30,8 +39,6 @@ Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
 FEW = 700
 """So many are sorted as fast by a plain stable sort."""
-SAME_QUESTION = 0.9
-"""Share of the query's words, by their idf, in a question that asks the same."""
 LATEST_AMONG, LATEST_WITHIN = 4, 3.0
 """A query for the latest orders by their time at most so many of the best: those with log-odds so near to the best."""
 
@@ -60,6 +67,7 @@ class Blend:
 
 FITTED = FEATURES[:12]
 _FITTED = attrgetter(*FITTED)
+REPEATS = ASKED.index("repeats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +87,11 @@ class Weights:
     """`person`: what a user or a named speaker says in a session. `assistant`: what an assistant without a name says
     there. `plain`: all other memories. `when`: for a memory inside the time that the query speaks of.
 
-    Set by hand are the small priors `importance` and `recency`; `latest`, for the newest of the best where the query
-    asks for the present state; `summary`, since what a summary holds is found in its messages as well; and `echo`, for
-    a question of a conversation that holds nearly all of the query's words: it asks the same, and answers nothing."""
+    These are set by hand: the small priors `importance` and `recency`; `latest`, for the newest of the best where the
+    query asks for the present state; `summary`, since what a summary holds is found in its messages as well; `echo`,
+    for a question of a conversation that asks what the query asks (`_echoes`): it answers nothing; `echo_cosine`, the
+    least cosine of a question that asks the same in other words (it depends on the embedding model); and `filler`, for
+    a turn that says no more than "Noted." (`_fillers`)."""
 
     person: Blend
     assistant: Blend
@@ -92,7 +102,9 @@ class Weights:
     when: float = 0.0
     latest: float = 5.0
     summary: float = -1.5
-    echo: float = -4.0
+    echo: float = -12.0
+    echo_cosine: float = 0.6
+    filler: float = -2.0
 
 
 # Fitted by scripts/fit_ranking.py
@@ -219,13 +231,20 @@ def log_odds(
     odds += columns.derived.get("lasting", (lasting, rest, base), lambda: np.add.reduce(lasting * rest, axis=0) + base)
     if query.foreign:
         odds += np.float32(query.foreign) * _foreign(known, each, weights.foreign)
-    odds += np.float32(weights.echo) * _echoes(columns, known)
     parts: dict[str, Floats] = {}
+    for name, weight, at in (
+        ("echo", weights.echo, _echoes(columns, known, weights.echo_cosine)),
+        ("filler", weights.filler, _fillers(columns)),
+    ):
+        if len(at):
+            parts[name] = np.zeros(len(odds), np.float32)
+            parts[name][at] = 1
+            odds[at] += np.float32(weight)
     if interval is not None:
         parts["when"] = when(columns.time, interval)
         odds += np.float32(weights.when) * parts["when"]
     if query.latest:
-        parts["latest"] = _latest(columns, odds)
+        parts["latest"] = _latest(columns, odds, parts)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
 
@@ -235,7 +254,7 @@ def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
     vector, rank = ASKED.index("vector_scaled"), ASKED.index("vector_rank")
     more: Floats = known[vector] * (np.float32(foreign.vector_scaled) - each[vector]) - known[rank] * each[rank]
     more += known[ASKED.index("text_scaled")] * np.float32(foreign.text_scaled)
-    more += known[ASKED.index("repeats")] * np.float32(foreign.repeats)
+    more += known[REPEATS] * np.float32(foreign.repeats)
     return more
 
 
@@ -253,16 +272,43 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats
     return each[: len(ASKED)], each[len(ASKED) :], base[which] + summaries
 
 
-def _echoes(columns: Columns, known: Floats) -> Bools:
-    """Questions of a conversation that hold nearly all of the query's words."""
-    echoes: Bools = questions(columns) & (known[COVERAGE] >= SAME_QUESTION)
-    return echoes
+def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
+    """Indices of the questions of conversations that ask what the query asks. The share of common words is not weighed
+    by idf: the more often a question was asked, the less its words would count."""
+    of = turns(columns)
+    echoes = columns.cosine >= np.float32(nearest)
+    echoes &= of.short_questions
+    of_question = known[REPEATS] * of.repeated_terms
+    of_question *= np.float32(max(len(columns.hits), FEW_TERMS))
+    common = of_question >= np.float32(0.6)
+    common &= of.questions
+    at: Ints = common.nonzero()[0]
+    if len(at):
+        of_query = np.count_nonzero(columns.hits[:, at], axis=0) / len(columns.hits)
+        nothing_else = (of_query >= 0.6) & (of_question[at] >= 0.75)
+        echoes[at] |= nothing_else | of.short_questions[at] & (of_query >= 0.8)
+    found: Ints = echoes.nonzero()[0]
+    return found
 
 
-def _latest(columns: Columns, odds: Floats) -> Floats:
-    """1 for the newest of the best documents, halved with each step back; 0 for all others."""
+def _fillers(columns: Columns) -> Ints:
+    """Indices of the turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of which are
+    the query's."""
+    at = turns(columns).short
+    if not len(at):
+        return at
+    fillers: Ints = at[3 * np.count_nonzero(columns.hits[:, at], axis=0) <= len(columns.hits)]
+    return fillers
+
+
+def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:
+    """1 for the newest of the best documents that state something, halved with each step back; 0 for all others."""
     found: Floats = np.zeros(len(odds), np.float32)
-    best = _sorted(columns, odds, columns.matched, LATEST_AMONG)[:LATEST_AMONG]
+    stating = columns.matched
+    for name in ("echo", "filler"):
+        if name in parts:
+            stating = stating & (parts[name] == 0)
+    best = _sorted(columns, odds, stating, LATEST_AMONG)[:LATEST_AMONG]
     best = best[odds[best] >= odds[best[:1]] - np.float32(LATEST_WITHIN)]
     times = np.unique(columns.time[best])
     found[best] = np.exp2(times.searchsorted(columns.time[best]) - (len(times) - 1.0))

@@ -207,6 +207,10 @@ def _stem(word: str) -> str:
         return str(_snowball[name].stemWord(word)) or word
 
 
+DATE_TERMS = 3
+"""How many terms the date of a memory adds to its length."""
+
+
 def _date_terms(time: datetime) -> list[str]:
     return [str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]
 

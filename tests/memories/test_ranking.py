@@ -289,15 +289,73 @@ def test_a_remembered_question_does_not_outrank_what_answers_it() -> None:
     assert ranked_pair(IS_QUESTION | SAID_BY_USER, SAID_BY_USER, repeats=2) == [1, 0]
 
 
-def test_a_question_with_all_of_the_querys_words_asks_the_same_and_answers_nothing() -> None:
+def asked_before(cosine: float, hits: int, length: int, flags: int = IS_QUESTION | SAID_BY_USER) -> Columns:
+    """Turns of a user. The first one is said to be a question that holds `hits` of the query's two words; the second
+    one holds one of them and is less near."""
     columns = replace(columns_of(40, np.arange(40)), df=np.array([1, 2], np.float32))
-    columns.cosine[:2] = 0.7, 0.5
-    columns.hits[:, 0] = columns.hits[1, 1] = 1
-    assert rank(columns, NOBODY, "hybrid", NOW).order[:2].tolist() == [0, 1]
-    columns = replace(columns, flags=np.array([IS_QUESTION, *[0] * 39]))
-    assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 1
+    columns.cosine[:2] = cosine, 0.4
+    columns.hits[:hits, 0] = columns.hits[1, 1] = 1
+    columns.length[0] = length
+    columns.flags[0] = flags
+    return columns
+
+
+def first_of(columns: Columns) -> int:
+    return int(rank(columns, NOBODY, "hybrid", NOW).order[0])
+
+
+def test_a_question_in_the_querys_words_answers_nothing() -> None:
+    assert first_of(asked_before(0.9, hits=2, length=2)) == 1
+    assert first_of(asked_before(0.9, hits=2, length=5, flags=IS_QUESTION | HAS_EVENT_TIME)) == 1, (
+        "its date adds 3 terms"
+    )
+    assert first_of(asked_before(0.9, hits=2, length=2, flags=SAID_BY_USER)) == 0, "not a question"
+    columns = asked_before(0.9, hits=2, length=2)
     plain = replace(columns, session=np.full(40, -1), speaker=np.zeros(40, np.int64))
-    assert rank(plain, NOBODY, "hybrid", NOW).order[0] == 0, "a fact that ends in a question mark is no echo"
+    assert first_of(plain) == 0, "a stored fact that ends in a question mark is no echo"
+
+
+def test_a_question_that_asks_the_same_in_other_words_answers_nothing() -> None:
+    assert first_of(asked_before(0.65, hits=0, length=6)) == 1
+    assert first_of(asked_before(0.65, hits=1, length=40)) == 0, "a long one may tell something as well"
+
+
+def test_a_question_that_adds_something_of_its_own_may_answer() -> None:
+    assert first_of(asked_before(0.65, hits=2, length=12)) == 0
+
+
+def test_an_echo_is_explained() -> None:
+    columns = asked_before(0.9, hits=2, length=2)
+    assert rank(columns, NOBODY, "hybrid", NOW).parts["echo"].tolist() == [1] + 39 * [0]
+    assert "echo" not in rank(asked_before(0.9, hits=2, length=30), NOBODY, "hybrid", NOW).parts
+
+
+def answered_before(length: int, hits: int = 0, flags: int = 0) -> Columns:
+    """An assistant's turns of 20 terms; the first one has `length` terms and was said last."""
+    columns = replace(columns_of(40, np.arange(40), terms=3), speaker=np.full(40, name_id("assistant")))
+    columns.flags[:] = SAID_BY_ASSISTANT
+    columns.flags[0] |= flags
+    columns.time[0] += 1
+    columns.length[:] = 20
+    columns.length[0], columns.hits[:hits, 0] = length, 1
+    columns.df[:hits] = 1
+    return columns
+
+
+def test_a_reply_that_says_nothing_comes_after_one_that_may() -> None:
+    assert first_of(answered_before(length=10)) == 1
+    assert first_of(answered_before(length=11)) == 0
+    assert first_of(answered_before(length=10, hits=2)) == 0, "it holds most of the query's words"
+    assert first_of(answered_before(length=10, flags=HAS_NUMBER_OR_TIME_WORD)) == 0
+
+
+def test_what_states_nothing_is_not_the_latest_state() -> None:
+    latest = replace(NOBODY, latest=True)
+    for columns in (asked_before(0.9, hits=2, length=2), answered_before(length=2)):
+        columns.time[0] += 1000
+        ranked = rank(columns, latest, "hybrid", NOW)
+        assert ranked.order[0] != 0
+        assert ranked.parts["latest"][0] == 0
 
 
 def test_what_its_messages_hold_counts_before_their_summary() -> None:
