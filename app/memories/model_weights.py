@@ -54,7 +54,7 @@ MULTILINGUAL = ModelWeights(
         when=5.14,
     ),
     Calibration(
-        turn=Terms(base=-0.555, share=1.08, tail=0.866, nearest=0.94, coverage=0.927),
+        turn=Terms(base=-0.491, share=1.171, tail=0.826, nearest=1.069, coverage=0.872),
         plain=Terms(base=-1.085, share=2.045, tail=0.788, nearest=6.17, coverage=-0.082),
     ),
 )
