@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/evaluate_merging.py [--data FILE] [--model minilm-int8] [--pairs]
 
-FILE holds a pair on each line: {"one", "other", "same"}, `same` saying whether they mean the same. Cosines are of the model.
+FILE holds a pair on each line: {"one", "other", "same"}, `same` saying whether they mean the same.
 """
 
 import argparse
