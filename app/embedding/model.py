@@ -1,5 +1,6 @@
 """What a model runtime has to be: synchronous, pure, called from one thread."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -39,6 +40,13 @@ class Prompts:
         general = stored.get(default, "") if default else ""
         passage = next((prompt for name in PASSAGE_PROMPTS if (prompt := stored.get(name))), general)
         return cls(stored.get("query") or general, passage)
+
+    def variant(self, digest: str) -> str:
+        """Eight hex digits of the weights' hash, by which a model is named, or of that and the prompts: with other
+        prompts, a text has another vector."""
+        if self == NO_PROMPTS:
+            return digest[:8]
+        return hashlib.sha256(f"{digest}\0{self.query}\0{self.passage}".encode()).hexdigest()[:8]
 
 
 NO_PROMPTS = Prompts()

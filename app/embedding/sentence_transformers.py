@@ -30,7 +30,7 @@ class SentenceTransformersModel:
         self.prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)
         self._longest = self._model.max_seq_length or self._chars
         self._window = min(self._longest * TOKEN_CHARS, self._chars)
-        self.name = f"{_label(wanted)}:sentence-transformers-{_digest(self._model)[:8]}"
+        self.name = f"{_label(wanted)}:sentence-transformers-{self.prompts.variant(_digest(self._model))}"
         probe = self.encode(["dimension"])
         if probe.ndim != 2 or not probe.any():
             raise EmbeddingUnavailable(f"{self.name} gives no usable vector")

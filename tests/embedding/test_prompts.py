@@ -11,7 +11,7 @@ import pytest
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.embedding.model import Prompts
-from app.embedding.onnx import DATA, MAX_TOKENS, MINILM, OnnxModel, load_folder
+from app.embedding.onnx import DATA, MAX_TOKENS, MINILM, MINILM_SHA256, OnnxModel, load_folder
 from app.embedding.opening import open_embedder
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
@@ -75,6 +75,16 @@ async def test_a_query_and_a_passage_of_one_text_have_vectors_of_their_own(
 
 def test_a_folder_that_says_nothing_of_prompts_has_none(folder: Callable[..., Path]) -> None:
     assert load_folder(folder(similarity_fn_name="cosine")).prompts == Prompts()
+
+
+def test_another_prompt_makes_another_model(folder: Callable[..., Path]) -> None:
+    place = folder(prompts=E5)
+    names = {load_folder(place).name}
+    for prompts in ({"query": "query: "}, {}):
+        (place / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+        names.add(load_folder(place).name)
+    assert len(names) == 3
+    assert f"asking:onnx-{MINILM_SHA256[:8]}" in names  # without prompts, the weights alone make the name
 
 
 def test_the_prompt_counts_in_a_window(folder: Callable[..., Path], minilm: OnnxModel) -> None:
