@@ -34,11 +34,13 @@ class Embedder(Protocol):
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """(dim,) float32, unit length, read-only. Goes before all bulk work; cached by text."""
+        """(dim,) float32, unit length, read-only. Goes before all bulk work; cached by text. The model's prompt of
+        queries goes before the text."""
         ...
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed."""
+        """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed.
+        The model's prompt of passages goes before each."""
         ...
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
