@@ -33,8 +33,8 @@ class LimitSettings(_Group):
 class EmbeddingSettings(_Group):
     model: str = Field(
         "minilm-int8",
-        description="`minilm-int8`, the folder of an ONNX model, a model hub's name, `sentence-transformers:NAME` or "
-        "`openai:NAME`.",
+        description="`minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a model hub's name, "
+        "`sentence-transformers:NAME` or `openai:NAME`.",
     )
     threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
     batch_tokens: int = Field(

@@ -1,9 +1,8 @@
 """Which pairs of near texts would be merged: by the rule of `app/consolidation/claims.py`, and by cosine alone.
 
-    .venv/bin/python scripts/evaluate_merging.py [--data FILE] [--pairs]
+    .venv/bin/python scripts/evaluate_merging.py [--data FILE] [--model minilm-int8] [--pairs]
 
-FILE holds a pair on each line: {"one", "other", "same"}, `same` saying whether they mean the same. Cosines are those of
-the default model.
+FILE holds a pair on each line: {"one", "other", "same"}, `same` saying whether they mean the same.
 """
 
 import argparse
@@ -14,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from app.consolidation.claims import claim
-from app.embedding.opening import load_model
+from app.embedding.opening import DEFAULT_MODEL, load_model
 from app.memories.similar import SIMILAR
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "near_pairs.jsonl"
@@ -23,11 +22,13 @@ DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "near_pairs.j
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="as RECALLD_EMBEDDING_MODEL names it")
     parser.add_argument("--pairs", action="store_true", help="every pair, with its cosine")
     options = parser.parse_args()
     pairs = [json.loads(line) for line in options.data.read_text(encoding="utf-8").splitlines()]
-    model = load_model("minilm-int8")
-    ones, others = (model.encode([pair[side] for pair in pairs]) for side in ("one", "other"))
+    model = load_model(options.model)
+    prompt = model.prompts.passage
+    ones, others = (model.encode([prompt + pair[side] for pair in pairs]) for side in ("one", "other"))
     cosines = (ones * others).sum(axis=1).tolist()
     merged = [claim(pair["one"]) == claim(pair["other"]) for pair in pairs]
     for meaning in (True, False):

@@ -1,6 +1,7 @@
 """Fits the weights of app/memories/ranking.py and the calibration of its score, and judges both on what was left out.
 
     .venv/bin/python scripts/fit_ranking.py --fit FILE... [--judge FILE...] [--vectors CACHE.npz] [--folds 5]
+        [--model minilm-int8]
     .venv/bin/python scripts/fit_ranking.py --time
 
 Columns, query analysis and features are the service's own code; only the fitting is here. `--fit` takes the sets to
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from app.embedding.opening import DEFAULT_MODEL
 from app.memories.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
 from app.memories.features import ASKED, base_score, bm25, scaled_text
 from app.memories.kinds import assistants, plain_memories
@@ -285,8 +287,10 @@ def report(name: str, cases: Sequence[Case], scores: Sequence[Floats]) -> None:
     print(line + (f" | {auc(best[answered], best[~answered]):.3f} |" if not answered.all() else " | |"), flush=True)
 
 
-def evaluate(fitted: Sequence[Path], judged: Sequence[Path], cache: Path | None, folds: int) -> None:
-    embed = Embedder(cache)
+def evaluate(
+    fitted: Sequence[Path], judged: Sequence[Path], cache: Path | None, folds: int, model: str = DEFAULT_MODEL
+) -> None:
+    embed = Embedder(cache, model)
     made = [form for path in fitted for form in forms(load(path))]
     ranking = {form.name: form.ranking for form in made}
     calibration = {form.name: form.calibration for form in made}
@@ -398,13 +402,16 @@ def main() -> None:
     parser.add_argument("--fit", type=Path, nargs="+", help="sets to fit on")
     parser.add_argument("--judge", type=Path, nargs="*", default=[], help="sets that are only judged")
     parser.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
+    parser.add_argument(
+        "--model", default=DEFAULT_MODEL, help="the embedding model, as RECALLD_EMBEDDING_MODEL names it"
+    )
     parser.add_argument("--folds", type=int, default=5, help="a conversation's fold is left out when it is judged")
     parser.add_argument("--time", action="store_true", help="only measure what a ranking costs")
     options = parser.parse_args()
     if options.time:
         time_ranking()
     elif options.fit:
-        evaluate(options.fit, options.judge, options.vectors, options.folds)
+        evaluate(options.fit, options.judge, options.vectors, options.folds, options.model)
     else:
         parser.error("--fit or --time is needed")
 

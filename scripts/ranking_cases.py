@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.embedding.onnx import load_minilm
+from app.embedding.opening import DEFAULT_MODEL, load_model
 from app.memories.features import base_score, bm25, features, scaled_text
-from app.memories.query import QueryText, analyse
+from app.memories.query import QueryText, analyse, read_by
 from app.retrieval.time_expressions import read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import (
@@ -47,19 +47,30 @@ class Case:
 
 
 class Embedder:
-    """Vectors of texts, kept in a file between runs if one is named."""
+    """Vectors of texts by one model, kept in a file between runs if one is named: one file for each model."""
 
-    def __init__(self, cache: Path | None) -> None:
-        self._cache, self._known, self._model = cache, dict[str, Floats](), load_minilm()
+    def __init__(self, cache: Path | None, model: str = DEFAULT_MODEL) -> None:
+        self._cache, self._known, self._model = cache, dict[str, Floats](), load_model(model)
         if cache and cache.exists():
             with np.load(cache, allow_pickle=True) as stored:
                 self._known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
 
+    @property
+    def model(self) -> str:
+        return self._model.name
+
     def windows(self, text: str) -> list[str]:
         return self._model.split(text)
 
-    def __call__(self, texts: Sequence[str]) -> Floats:
+    def passages(self, texts: Sequence[str]) -> Floats:
         """(n, dim)"""
+        return self._encoded([self._model.prompts.passage + text for text in texts])
+
+    def queries(self, texts: Sequence[str]) -> Floats:
+        """(n, dim)"""
+        return self._encoded([self._model.prompts.query + text for text in texts])
+
+    def _encoded(self, texts: Sequence[str]) -> Floats:
         missing = sorted({text for text in texts if text not in self._known}, key=len)
         for start in range(0, len(missing), 8):
             batch = missing[start : start + 8]
@@ -118,7 +129,7 @@ def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
             postings[term].append((at, count))
     windows = [embed.windows(item.content) for item in items]
     first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
-    return Scope(items, blank, postings, embed([window for each in windows for window in each]), first)
+    return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
 
 
 def blank_columns(indexed: Sequence[IndexedText], contents: Sequence[str]) -> Columns:
@@ -166,7 +177,7 @@ def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int
     for number, world in enumerate(worlds):
         scope = build_scope(world.items, embed)
         speakers = tuple({item.name or item.role for item in world.items if item.session is not None})
-        embed([analyse(question.query, speakers).stripped for question in world.questions])
+        embed.queries([analyse(question.query, speakers).stripped for question in world.questions])
         for question in world.questions:
             yield _case(group, number % folds, scope, question, speakers, embed, world.now)
 
@@ -181,9 +192,9 @@ def _case(  # noqa: PLR0913 (a case's parts)
     now: str | None,
 ) -> Case:
     known_items = scope.items[: question.after]
-    blank, query = _known(scope.blank, len(known_items)), analyse(question.query, speakers)
+    blank, query = _known(scope.blank, len(known_items)), read_by(embed.model, analyse(question.query, speakers))
     n = len(known_items)
-    nearest = np.maximum.reduceat(scope.vectors @ embed([query.stripped])[0], scope.first)[:n]
+    nearest = np.maximum.reduceat(scope.vectors @ embed.queries([query.stripped])[0], scope.first)[:n]
     hits = np.zeros((len(query.terms), n), np.float32)
     for row, term in enumerate(query.terms.tolist()):
         for at, count in scope.postings.get(term, ()):

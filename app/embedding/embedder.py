@@ -34,11 +34,13 @@ class Embedder(Protocol):
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """(dim,) float32, unit length, read-only. Goes before all bulk work; cached by text."""
+        """(dim,) float32, unit length, read-only. Goes before all bulk work; cached by text. The model's prompt of
+        queries goes before the text."""
         ...
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed."""
+        """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed.
+        The model's prompt of passages goes before each."""
         ...
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
@@ -89,7 +91,8 @@ class BatchingEmbedder:
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         if not texts:
             return np.empty((0, self.dim), np.float32)
-        return await self._queue.submit(texts).future
+        prompt = self._queue.model.prompts.passage
+        return await self._queue.submit([prompt + text for text in texts]).future
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         model = self._queue.model
@@ -103,7 +106,10 @@ class BatchingEmbedder:
         await asyncio.to_thread(self._queue.close)
 
     def _join(self, text: str) -> Request:
-        request, callers = self._flying.get(text) or (self._queue.submit([text], urgent=True), 0)
+        request, callers = self._flying.get(text) or (
+            self._queue.submit([self._queue.model.prompts.query + text], urgent=True),
+            0,
+        )
         self._flying[text] = (request, callers + 1)
         return request
 

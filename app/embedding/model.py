@@ -1,6 +1,8 @@
 """What a model runtime has to be: synchronous, pure, called from one thread."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -20,12 +22,47 @@ def knows_all_scripts(name: str) -> bool:
     return not name.rpartition("/")[2].startswith(LATIN_ONLY)
 
 
+PASSAGE_PROMPTS = ("document", "passage", "corpus")
+"""Names under which models keep the prompt of what is stored; sentence-transformers looks in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What a model wants before a text, by what the text is for. Most models want nothing."""
+
+    query: str = ""
+    passage: str = ""
+
+    @classmethod
+    def of(cls, stored: Mapping[str, str], default: str | None = None) -> "Prompts":
+        """From the prompts that sentence-transformers keeps with a model, by name. `default`: the name of the one that
+        goes before all texts that have none of their own."""
+        general = stored.get(default, "") if default else ""
+        passage = next((prompt for name in PASSAGE_PROMPTS if (prompt := stored.get(name))), general)
+        return cls(stored.get("query") or general, passage)
+
+    def variant(self, digest: str) -> str:
+        """Eight hex digits of the weights' hash, by which a model is named, or of that and the prompts: with other
+        prompts, a text has another vector."""
+        if self == NO_PROMPTS:
+            return digest[:8]
+        return hashlib.sha256(f"{digest}\0{self.query}\0{self.passage}".encode()).hexdigest()[:8]
+
+
+NO_PROMPTS = Prompts()
+
+
 class Model(Protocol):
     @property
     def name(self) -> str: ...
 
     @property
     def dim(self) -> int: ...
+
+    @property
+    def prompts(self) -> Prompts:
+        """The caller puts these before the texts that it encodes. `split` leaves room for the one of passages."""
+        ...
 
     @property
     def piece_tokens(self) -> int | None:

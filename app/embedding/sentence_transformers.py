@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
-from app.embedding.model import Vectors, clipped, estimated_tokens, unit
+from app.embedding.model import Prompts, Vectors, clipped, estimated_tokens, unit
 from app.embedding.options import Options
 from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable
@@ -27,9 +27,10 @@ class SentenceTransformersModel:
         disable_progress_bar()  # the log is JSON lines
         self._chars = (options or Options()).text_chars
         self._model = _load(wanted)
+        self.prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)
         self._longest = self._model.max_seq_length or self._chars
         self._window = min(self._longest * TOKEN_CHARS, self._chars)
-        self.name = f"{_label(wanted)}:sentence-transformers-{_digest(self._model)[:8]}"
+        self.name = f"{_label(wanted)}:sentence-transformers-{self.prompts.variant(_digest(self._model))}"
         probe = self.encode(["dimension"])
         if probe.ndim != 2 or not probe.any():
             raise EmbeddingUnavailable(f"{self.name} gives no usable vector")
@@ -42,7 +43,10 @@ class SentenceTransformersModel:
     def encode(self, texts: Sequence[str]) -> Vectors:
         """(n, dim) float32, unit rows; a row that the model gave as NaN or nothing is zeros, which no one stores."""
         vectors = self._model.encode(
-            [clipped(text, self._chars) for text in texts], batch_size=max(1, len(texts)), show_progress_bar=False
+            [clipped(text, self._chars) for text in texts],
+            prompt="",  # the caller has put it there
+            batch_size=max(1, len(texts)),
+            show_progress_bar=False,
         )
         return unit(np.asarray(vectors, np.float32))
 

@@ -3,18 +3,20 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from app.embedding.embedder import Embedder
-from app.embedding.model import Vectors, knows_all_scripts
+from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
 from app.memories.decays import Decays
 from app.memories.features import term_weights
-from app.memories.query import QueryText, analyse
+from app.memories.model_weights import ModelWeights, weights_for
+from app.memories.query import QueryText, analyse, read_by
 from app.memories.ranking import Mode, Ranked, importance_at, rank, top
 from app.memories.strength import DEFAULT_DECAY, Decay
 from app.metrics.parts import SEARCH_SECONDS
@@ -136,9 +138,7 @@ class Lookup:
         mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
-            query = analyse(wanted.query, facts.speakers)
-            if query.foreign and knows_all_scripts(self._embedder.name):
-                query = replace(query, foreign=0.0)
+            query = read_by(self._embedder.name, analyse(wanted.query, facts.speakers))
             vector = await self._vector(wanted, query)
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]
@@ -176,7 +176,7 @@ class Lookup:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
-        ranked, best = _ranked(columns, query, mode, decay, wanted, k)
+        ranked, best = _ranked(columns, query, mode, decay, wanted, k, weights_for(self._embedder.name))
         chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
         scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
         best = chosen.order[: _at_least(scores, wanted.min_score)]
@@ -231,16 +231,27 @@ class Lookup:
         )
 
 
-def _ranked(
-    columns: Columns, query: QueryText, mode: Mode, decay: Decay, wanted: Wanted, k: int
+def _ranked(  # noqa: PLR0913 (what a ranking depends on)
+    columns: Columns, query: QueryText, mode: Mode, decay: Decay, wanted: Wanted, k: int, fitted: ModelWeights
 ) -> tuple[Ranked, list[int]]:
     """The ranking, and the best `k` of different content."""
     interval = None if wanted.interval is None else (wanted.interval.start, wanted.interval.end)
     first = 8 * k
-    ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, first=first, interval=interval)
+    ranking = partial(
+        rank,
+        columns,
+        query,
+        mode,
+        wanted.now_ms,
+        fitted.weights,
+        decay,
+        interval=interval,
+        calibration=fitted.calibration,
+    )
+    ranked = ranking(first=first)
     best = top(ranked, columns, k)
     if len(best) < k and len(ranked.order) >= first:  # too many of equal content
-        ranked = rank(columns, query, mode, wanted.now_ms, decay=decay, interval=interval)
+        ranked = ranking()
         best = top(ranked, columns, k)
     return ranked, best
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from app.embedding.model import knows_all_scripts
 from app.retrieval.time_expressions import asks_for_latest
 from app.storage.text import UNSPACED, TermIds, name_id, term_ids, terms
 
@@ -35,6 +36,11 @@ def analyse(query: str, speakers: Sequence[str]) -> QueryText:
     taken out of the text that is embedded (recall@10 of the vector alone on LoCoMo: 0.38 to 0.56)."""
     read = _analyse if len(query) <= MAX_KEPT_CHARS else _analyse.__wrapped__
     return read(query, tuple(speakers))
+
+
+def read_by(model: str, query: QueryText) -> QueryText:
+    """The query as the embedding model of this name reads it: to one that knows all scripts no letter is foreign."""
+    return replace(query, foreign=0.0) if query.foreign and knows_all_scripts(model) else query
 
 
 @lru_cache(maxsize=2048)

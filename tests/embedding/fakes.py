@@ -5,15 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.embedding.model import Vectors
+from app.embedding.model import Prompts, Vectors
 
 
 class FakeModel:
     """The vector of a text points along (its length, 1). A text that holds `poison` raises."""
 
-    name = "fake"
+    name: str = "fake"
     dim = 2
     piece_tokens: int | None = None
+    prompts = Prompts()
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []

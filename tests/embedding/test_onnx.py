@@ -95,6 +95,16 @@ def test_a_folder_is_a_model_named_after_itself_and_its_weights(minilm: OnnxMode
     np.testing.assert_array_equal(model.encode(["hello"]), minilm.encode(["hello"]))
 
 
+def test_other_weights_beside_the_same_graph_are_another_model(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").symlink_to(MINILM)
+    shutil.copy(DATA / "tokenizer.json", tmp_path)
+    names = {load_folder(tmp_path).name}
+    for weights in (b"one", b"two"):
+        (tmp_path / "model.onnx_data").write_bytes(weights)
+        names.add(load_folder(tmp_path).name)
+    assert len(names) == 3
+
+
 def test_a_folder_that_holds_no_model_says_what_it_must_hold(tmp_path: Path) -> None:
     with pytest.raises(EmbeddingUnavailable, match=r"tokenizer\.json"):
         load_folder(tmp_path)

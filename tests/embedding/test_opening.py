@@ -1,5 +1,6 @@
 """Which runtime a setting chooses, and what is said where it is not there."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.embedding.onnx import OnnxModel
-from app.embedding.opening import begin_loading, load_any, open_embedder
+from app.embedding.model import Prompts, knows_all_scripts
+from app.embedding.onnx import DATA, MINILM, OnnxModel
+from app.embedding.opening import begin_loading, load_any, load_model, open_embedder
 from app.embedding.options import Options, Server
 from app.errors import EmbeddingUnavailable
 from app.settings import EmbeddingSettings
@@ -24,6 +26,28 @@ def test_an_extra_that_is_not_installed_is_named(extra: str, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, extra.replace("-", "_"), None)  # the import system's own word for "not here"
     with pytest.raises(EmbeddingUnavailable, match=rf"needs the extra {extra}, .*scripts/extra {extra}"):
         load_any(EXTRAS[extra])
+
+
+def test_the_multilingual_model_that_is_not_here_is_named_with_its_command(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddingUnavailable, match=r"`scripts/extra multilingual`") as refused:
+        load_model("multilingual", models=tmp_path)
+    assert "\n" not in refused.value.detail
+    assert str(tmp_path) in refused.value.detail
+
+
+def test_the_multilingual_model_is_the_folder_that_the_extra_makes(tmp_path: Path) -> None:
+    folder = tmp_path / "multilingual-e5-small-aligned"
+    folder.mkdir()
+    (folder / "model.onnx").symlink_to(MINILM)
+    shutil.copy(DATA / "tokenizer.json", folder)
+    (folder / "config_sentence_transformers.json").write_text(
+        '{"prompts": {"query": "query: ", "passage": "passage: "}}'
+    )
+    model = load_model("multilingual", models=tmp_path)
+    assert model.name.startswith("multilingual-e5-small-aligned:onnx-")
+    assert model.prompts == Prompts("query: ", "passage: ")
+    assert knows_all_scripts(model.name)
+    assert not knows_all_scripts(load_model("minilm-int8").name)
 
 
 def test_the_service_does_not_start_and_says_why(tmp_path: Path) -> None:

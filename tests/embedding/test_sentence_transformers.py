@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.embedding.model import encode_checked
+from app.embedding.model import Prompts, encode_checked
 from app.embedding.onnx import OnnxModel
 from app.embedding.opening import load_any, open_embedder
 from app.embedding.options import Options
@@ -82,6 +82,17 @@ def test_it_lies_near_the_default_and_is_another_model(model: Any, minilm: OnnxM
     ours, theirs = minilm.encode(TEXTS), model.encode(TEXTS)
     assert (ours * theirs).sum(axis=1).min() > 0.99
     assert model.name != minilm.name
+
+
+def test_prompts_of_the_folder_are_left_to_the_caller(model: Any, copy: Path) -> None:
+    config = copy / "config_sentence_transformers.json"
+    stored = json.loads(config.read_text(encoding="utf-8"))
+    stored |= {"prompts": {"query": "query: ", "document": "passage: "}, "default_prompt_name": "query"}
+    config.write_text(json.dumps(stored), encoding="utf-8")
+    prompted = load_any(named(copy))
+    assert model.prompts == Prompts()
+    assert prompted.prompts == Prompts("query: ", "passage: ")
+    np.testing.assert_allclose(prompted.encode(["hello"]), model.encode(["hello"]), atol=1e-6)
 
 
 def test_a_folder_is_loaded_without_looking_anywhere_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

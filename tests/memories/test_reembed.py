@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from app.cli.reembed import Report, move
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
-from app.embedding.model import Vectors, unit
+from app.embedding.model import Prompts, Vectors, unit
 from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.memories.reembed import Reembed, whole
@@ -38,6 +38,7 @@ class Hashed:
     """Each text has a direction of its own. A batch waits inside while it is not `open`."""
 
     piece_tokens = None
+    prompts = Prompts()
 
     def __init__(self, name: str, dim: int) -> None:
         self.name, self.dim = name, dim
