@@ -98,9 +98,9 @@ class OnnxModel:
 
 def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:
     """all-MiniLM-L6-v2 in int8, 384 dimensions. Files whose hash is another are refused."""
-    graph = _read_known(weights or MINILM, MINILM_SHA256)
-    vocabulary = _read_known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
-    return OnnxModel(MINILM_NAME, graph, Tokenizer.from_str(vocabulary.decode()), threads=threads)
+    graph = _known(weights or MINILM, MINILM_SHA256)
+    vocabulary = _known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
+    return OnnxModel(MINILM_NAME, str(graph), Tokenizer.from_file(str(vocabulary)), threads=threads)
 
 
 def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:
@@ -157,11 +157,13 @@ def _pooling(folder: Path) -> str:
     return "mean"
 
 
-def _read_known(path: Path, sha256: str) -> bytes:
+def _known(path: Path, sha256: str) -> Path:
+    """`path`, once its bytes have that hash. It is hashed in blocks: the bytes of a whole model are never in memory."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EmbeddingUnavailable(f"{path.name} cannot be read: {error.strerror}") from error
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if digest != sha256:
         raise EmbeddingUnavailable(f"{path.name} is not the file we know: its sha256 is not {sha256[:8]}…")
-    return data
+    return path
