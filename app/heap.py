@@ -7,8 +7,8 @@ M_ARENA_MAX = -8  # of glibc's malloc.h
 
 def use_one_arena() -> bool:
     """Call it before other threads are started: all threads then share one heap, and use each other's freed memory.
-    Otherwise glibc keeps a heap for each thread, about 20 MB of freed memory after a load. False where the C library
-    has no such option."""
+    Otherwise glibc keeps a heap for each thread, and some 20 MB that one thread freed are of no use to another. False
+    where the C library has no such option."""
     try:
         return bool(ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1))
     except (AttributeError, OSError, TypeError):
