@@ -96,7 +96,9 @@ def _encoding() -> Encoding:
 @cache
 def _load() -> Encoding:
     ranks = {token: rank for rank, token in enumerate(vocabulary())}
-    return Encoding(NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    encoding = Encoding(NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
+    ranks.clear()  # tiktoken has copied them, and keeps this dict of 22 MB for pickling only
+    return encoding
 
 
 def _encode(text: str) -> list[int]:

@@ -91,7 +91,7 @@ def main() -> int:
         here = str(Path(__file__).resolve())
         with (
             recalld(Path(path) / "ours", RECALLD_JOBS_ENABLED="false") as port,
-            _served(lambda free: [here, "--bare", str(free), str(Path(path) / "bare")], {}) as bare_port,
+            _served(lambda free: [here, "--bare", str(free), str(Path(path) / "bare")], {}) as (bare_port, _),
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as ours,
             httpx.Client(base_url=f"http://127.0.0.1:{bare_port}", timeout=60) as other,
         ):

@@ -132,7 +132,7 @@ def serve(kind: str, port: int, directory: Path, size: int) -> None:
 def served(kind: str, directory: Path, size: int = 0) -> Iterator[HTTPConnection]:
     here = str(Path(__file__).resolve())
     quiet = {"RECALLD_JOBS_ENABLED": "false"}
-    with _served(lambda port: [here, "--serve", kind, str(port), str(directory), str(size)], quiet) as port:
+    with _served(lambda port: [here, "--serve", kind, str(port), str(directory), str(size)], quiet) as (port, _):
         connection = HTTPConnection("127.0.0.1", port, timeout=60)
         yield connection
         connection.close()

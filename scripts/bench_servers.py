@@ -53,20 +53,28 @@ def bare_app(size: int) -> FastAPI:
 @contextmanager
 def recalld(data: Path, **settings: str) -> Iterator[int]:
     """The service on a free port, with `settings` (RECALLD_…) beside the defaults."""
-    given = {"RECALLD_HOST": "127.0.0.1", "RECALLD_DATA_DIR": str(data), "RECALLD_LOG_LEVEL": "warning", **settings}
-    with _served(lambda port: ["-m", "app.cli", "serve", "--port", str(port)], given) as port:
+    with served_process(data, **settings) as (port, _):
         yield port
+
+
+@contextmanager
+def served_process(data: Path, **settings: str) -> Iterator[tuple[int, int]]:
+    """As `recalld`: its port and the id of its process."""
+    given = {"RECALLD_HOST": "127.0.0.1", "RECALLD_DATA_DIR": str(data), "RECALLD_LOG_LEVEL": "warning", **settings}
+    with _served(lambda port: ["-m", "app.cli", "serve", "--port", str(port)], given) as found:
+        yield found
 
 
 @contextmanager
 def bare(size: int) -> Iterator[int]:
     """One route that reads the same body and answers `size` bytes."""
-    with _served(lambda port: [str(Path(__file__).resolve()), str(port), str(size)], {}) as port:
+    with _served(lambda port: [str(Path(__file__).resolve()), str(port), str(size)], {}) as (port, _):
         yield port
 
 
 @contextmanager
-def _served(command: Callable[[int], Sequence[str]], settings: dict[str, str]) -> Iterator[int]:
+def _served(command: Callable[[int], Sequence[str]], settings: dict[str, str]) -> Iterator[tuple[int, int]]:
+    """The port and the process's id."""
     port = _free_port()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
     process = subprocess.Popen(
@@ -74,7 +82,7 @@ def _served(command: Callable[[int], Sequence[str]], settings: dict[str, str]) -
     )
     try:
         _wait(port, process)
-        yield port
+        yield port, process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)

@@ -64,7 +64,9 @@ def main() -> None:
         if TARGET.read_bytes() != made:
             sys.exit(f"{TARGET.name} differs from what this script makes, whose sha256 is {digest}")
     else:
-        TARGET.write_bytes(made)
+        fresh = TARGET.with_suffix(".new")
+        fresh.write_bytes(made)
+        fresh.replace(TARGET)  # a service that runs has the old file mapped, and keeps it
     print(f"{TARGET.name}: {len(made)} bytes, sha256 {digest}")
 
 

@@ -1,10 +1,12 @@
 import ctypes
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from app.heap import trim
+from tests.server import ROOT
 
 BLOCKS, BLOCK = 60_000, 1_024
 
@@ -16,6 +18,27 @@ def resident_bytes() -> int:
 
 def has_trim() -> bool:
     return sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")
+
+
+THREADS = """
+import ctypes, threading
+from app.heap import use_one_arena
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+assert use_one_arena()
+done = threading.Barrier(5)
+for _ in range(4):
+    threading.Thread(target=lambda: (libc.malloc(5_000), done.wait())).start()
+done.wait()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(not has_trim(), reason="the C library is not glibc")
+def test_threads_share_one_arena() -> None:
+    ended = subprocess.run([sys.executable, "-c", THREADS], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.count("<heap nr=") == 1
 
 
 @pytest.mark.skipif(not has_trim(), reason="the C library cannot give memory back")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 import uvicorn
 
+from app import heap
 from app.cli.logs import configure
 from app.embedding.opening import begin_loading
 from app.embedding.options import Options
@@ -42,6 +43,7 @@ def serve(
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings = Settings()
     configure(settings.log_level)
+    heap.use_one_arena()
     chosen = settings.embedding
     begin_loading(chosen.model, threads=chosen.threads, options=Options.of(chosen))
     config = uvicorn.Config(

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack, suppress
 
+from app import heap
 from app.cli.logs import configure
 from app.settings import Settings
 from app.wiring import RealParts, found_store, job_runner
@@ -14,6 +15,7 @@ def worker() -> None:
     leave all of it to workers."""
     settings = Settings()
     configure(settings.log_level)
+    heap.use_one_arena()
     with suppress(KeyboardInterrupt):
         asyncio.run(_run(settings))
 

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,12 @@ SPLIT_CHARS = 32_768  # of a text that is split into windows
 DATA = Path(__file__).parent / "data"
 MINILM = DATA / "all-MiniLM-L6-v2.onnx"
 MINILM_SHA256 = "bfc6ff251fbf02e546417ff0511277712e7b036e72f9e95dee835c165daac931"
+WORDS, WORDS_AT, WORDS_SHAPE = "words", 19_160, (30_522, 384)
+"""The word table in that file: its name in the graph, the byte at which it begins, its shape in int8."""
 MINILM_NAME = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+
+Tables: TypeAlias = Mapping[str, ort.OrtValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,16 @@ class OnnxModel:
     piece_tokens = 32
 
     def __init__(
-        self, name: str, graph: bytes | str, tokenizer: Tokenizer, *, threads: int = 1, kind: Kind | None = None
+        self,
+        name: str,
+        graph: bytes | str,
+        tokenizer: Tokenizer,
+        *,
+        threads: int = 1,
+        kind: Kind | None = None,
+        tables: Tables | None = None,
     ) -> None:
-        """`graph`: the model's bytes or its path. Raises `EmbeddingUnavailable`."""
+        """`graph`: the model's bytes or its path. `tables`: see `read_session`. Raises `EmbeddingUnavailable`."""
         kind = kind or Kind()
         self.name, self.prompts = name, kind.prompts
         self._pooling = kind.pooling
@@ -53,7 +64,8 @@ class OnnxModel:
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
         self._room = MAX_TOKENS - len(tokenizer.encode(kind.prompts.passage).ids)  # the special tokens are among them
-        self._session = read_session(name, graph, threads)
+        self._session = read_session(name, graph, threads, tables)
+        self._tables = tables  # the session reads from them
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self.dim = int(self.encode(["dimension"]).shape[1])
 
@@ -108,9 +120,16 @@ class OnnxModel:
 
 def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:
     """all-MiniLM-L6-v2 in int8, 384 dimensions. Files whose hash is another are refused."""
-    graph = _read_known(weights or MINILM, MINILM_SHA256)
-    vocabulary = _read_known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
-    return OnnxModel(MINILM_NAME, graph, Tokenizer.from_str(vocabulary.decode()), threads=threads)
+    graph = _known(weights or MINILM, MINILM_SHA256)
+    vocabulary = _known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
+    words = np.memmap(graph, np.int8, "r", WORDS_AT, WORDS_SHAPE)  # half of the file, of which a text needs a few rows
+    return OnnxModel(
+        MINILM_NAME,
+        str(graph),
+        Tokenizer.from_file(str(vocabulary)),
+        threads=threads,
+        tables={WORDS: ort.OrtValue.ortvalue_from_numpy(words)},
+    )
 
 
 def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:
@@ -147,10 +166,17 @@ def _add(digest: "hashlib._Hash", path: Path) -> None:
         hashlib.file_digest(file, lambda: digest)
 
 
-def read_session(name: str, graph: bytes | str, threads: int) -> Any:
-    """ONNX Runtime's session of a graph, its bytes or its path. Raises `EmbeddingUnavailable`."""
+def read_session(name: str, graph: bytes | str, threads: int, tables: Tables | None = None) -> Any:
+    """ONNX Runtime's session of a graph, its bytes or its path. Raises `EmbeddingUnavailable`.
+
+    `tables`: constants of the graph by name, which the session reads where they are instead of copying them. The caller
+    keeps them as long as the session: it would read freed memory. The runtime keeps a copy of a graph given in bytes.
+    """
+    options = _options(threads)
     try:
-        return ort.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
+        for constant, value in (tables or {}).items():
+            options.add_initializer(constant, value)
+        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise EmbeddingUnavailable(f"{name}: ONNX Runtime cannot load the model: {error}") from error
 
@@ -160,6 +186,9 @@ def _options(threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # The runtime's own pool keeps what its longest text needed, 13 MB, and is no faster than the C library.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
     # Spinning threads answer a little sooner and take a core from the event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
@@ -187,11 +216,13 @@ def _prompts(folder: Path) -> Prompts:
     return Prompts.of(stored.get("prompts") or {}, stored.get("default_prompt_name"))
 
 
-def _read_known(path: Path, sha256: str) -> bytes:
+def _known(path: Path, sha256: str) -> Path:
+    """`path`, once its bytes have that hash. It is hashed in blocks: the bytes of a whole model are never in memory."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EmbeddingUnavailable(f"{path.name} cannot be read: {error.strerror}") from error
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if digest != sha256:
         raise EmbeddingUnavailable(f"{path.name} is not the file we know: its sha256 is not {sha256[:8]}…")
-    return data
+    return path

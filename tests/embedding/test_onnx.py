@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from app.embedding.onnx import DATA, MINILM, MINILM_SHA256, OnnxModel, load_folder, load_minilm
 from app.embedding.opening import load_model
@@ -50,6 +51,13 @@ def test_a_vector_is_the_same_to_the_last_bit_in_any_company(minilm: OnnxModel) 
 
 def test_a_vector_is_the_same_with_more_threads(minilm: OnnxModel) -> None:
     assert load_minilm(threads=2).encode(TEXTS).tobytes() == minilm.encode(TEXTS).tobytes()
+
+
+def test_the_word_table_that_is_mapped_is_the_one_of_the_graph(minilm: OnnxModel) -> None:
+    """Were it another place of the file, the vectors would be others."""
+    tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+    copied = OnnxModel("copied", MINILM.read_bytes(), tokenizer)
+    assert copied.encode(TEXTS).tobytes() == minilm.encode(TEXTS).tobytes()
 
 
 def test_only_the_first_256_tokens_count(minilm: OnnxModel) -> None:

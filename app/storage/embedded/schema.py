@@ -20,7 +20,7 @@ WAL_PAUSE_MS = 20
 _PRAGMAS = (
     "synchronous = FULL",
     "wal_autocheckpoint = 6000",
-    "cache_size = -16384",  # the system keeps the file, too: more would be filled for an hour and hardly be missed
+    "cache_size = -4096",  # KiB for each of five connections; the system keeps the file's pages, too
     "temp_store = MEMORY",
     "secure_delete = ON",
 )

@@ -39,7 +39,8 @@ T = TypeVar("T")
 INLINE_ROWS = 2_000
 PARSED_INLINE = 150
 """Documents of one read that are parsed in the event loop, which takes some 3 ms; more of them in a thread."""
-KEPT_DOCUMENTS = 4_096
+KEPT_DOCUMENTS = 1_024
+"""Parsed documents that searches found. Each takes some 8 kB, ten times its text."""
 MAX_KEPT_CHARS = 4_000
 FILE_NAME = "recalld.db"
 
