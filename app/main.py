@@ -8,13 +8,15 @@ from fastapi import FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
-from app import VERSION, error_handlers, openapi, wiring
-from app.api import routes
-from app.http.middleware import RequestLayer
-from app.http.shortcut import Shortcut
+from app import VERSION
+from app.api import errors, openapi
+from app.api.fast_path import Shortcut
+from app.api.middleware import RequestLayer
+from app.lifespan import Openers, RealParts, lifespan
 from app.mcp import endpoints as mcp
+from app.resources import State
+from app.router import routes
 from app.settings import Settings
-from app.state import State
 
 
 class Service(FastAPI):
@@ -32,25 +34,25 @@ class Service(FastAPI):
         return layer
 
 
-def create_app(settings: Settings | None = None, openers: wiring.Openers | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, openers: Openers | None = None) -> FastAPI:
     settings = settings or Settings()
-    openers = openers or wiring.RealParts()
+    openers = openers or RealParts()
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[State]:
-        async with wiring.lifespan(settings, openers) as state:
+    async def resources(_: FastAPI) -> AsyncIterator[State]:
+        async with lifespan(settings, openers) as state:
             yield state
 
     app = Service(
         title="Recalld",
         version=VERSION,
-        lifespan=lifespan,
+        lifespan=resources,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is ours, and sends nothing anywhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
-    error_handlers.install(app)
+    errors.install(app)
     # `include_router` would compile each route a second time, and match it twice at each request. Ours come before the
     # framework's own pages.
     app.router.routes[:0] = routes()

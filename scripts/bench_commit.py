@@ -23,8 +23,9 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.storage.collection import Collection, Insert
-from app.storage.embedded.store import EmbeddedStore
+from app.storage.changes import Insert
+from app.storage.schema import Collection
+from app.storage.sqlite.store import EmbeddedStore
 from scripts.bench_servers import _served, recalld
 
 NOTES = Collection("notes", "note_id", {})

@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from app.embedding.opening import load_model
+from app.embedding.factory import load_model
 from scripts import bench_data as data
 from scripts.bench_client import Client, Load, encoded
 from scripts.bench_data import Shape, Texts

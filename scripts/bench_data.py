@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from app.clock import rfc3339
-from app.memories.documents import new_memory, passage
+from app.core.clock import rfc3339
+from app.core.tokens import vocabulary
+from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
-from app.storage.collection import Doc, Insert, SearchEntry
-from app.storage.embedded.store import EmbeddedStore
+from app.memories.records import new_memory, passage
+from app.storage.changes import IndexEntry, Insert
+from app.storage.schema import Doc
+from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
-from app.tokens import vocabulary
-from app.wiring import COLLECTIONS
 
 AGENT = "bench"
 WORDS = 8_000
@@ -130,9 +131,9 @@ async def fill(directory: Path, shape: Shape, dim: int, model: str) -> None:
         await store.close()
 
 
-def _entry(doc: Doc, vector: Any, model: str) -> SearchEntry:
+def _entry(doc: Doc, vector: Any, model: str) -> IndexEntry:
     found_by = passage(doc)
-    return SearchEntry(index_text(found_by.content, found_by.context, found_by.time), vector, model)
+    return IndexEntry(index_text(found_by.content, found_by.context, found_by.time), vector, model)
 
 
 def queries(shape: Shape, count: int, *, distinct: int, seed: int = 11) -> list[dict[str, Any]]:

@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import httpx
 import numpy as np
 
-from app.clock import rfc3339
-from app.forgetting.decay import DecayJob
-from app.memories.documents import new_memory
+from app.core.clock import rfc3339
+from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
-from app.storage.collection import Change, Insert, SearchEntry
-from app.storage.embedded.store import EmbeddedStore
+from app.memories.records import new_memory
+from app.retention.decay_job import DecayJob
+from app.storage.changes import Change, IndexEntry, Insert
+from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
-from app.wiring import COLLECTIONS
 from scripts.bench_servers import recalld
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -68,7 +68,7 @@ async def fill(directory: Path, memories: int) -> None:
                 "embedding": {"model": MODEL, "dim": DIM, "status": "ready"},
             }
             vector = vectors.standard_normal(DIM).astype(np.float32)
-            entry = SearchEntry(index_text(content), vector / np.float32(np.linalg.norm(vector)), MODEL)
+            entry = IndexEntry(index_text(content), vector / np.float32(np.linalg.norm(vector)), MODEL)
             changes.append(Insert(MEMORIES, doc, entry))
         await store.commit(changes)
     await store.close()

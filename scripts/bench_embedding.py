@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from app.embedding.embedder import Embedder
-from app.embedding.opening import DEFAULT_MODEL, open_embedder
+from app.embedding.factory import DEFAULT_MODEL, open_embedder
 from scripts import embedding_variants
 
 WORDS = (

@@ -36,22 +36,23 @@ import uvicorn
 from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
-from app.clock import rfc3339
+from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.facts.book import Book
+from app.facts.ledger import Book
 from app.facts.models import sentence
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
 from app.facts.service import assertion_of, draft_of
+from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
-from app.memories.documents import SOURCE
+from app.memories.records import SOURCE
 from app.settings import Settings
-from app.storage.collection import Change, Collection, Doc, Insert, SearchEntry
-from app.storage.embedded.store import EmbeddedStore
+from app.storage.changes import Change, IndexEntry, Insert
+from app.storage.schema import Collection, Doc
 from app.storage.scope import Scope
+from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
-from app.wiring import COLLECTIONS, RealParts
 from scripts.bench_servers import _served
 
 NOTES = Collection("notes", "note_id", {})
@@ -180,7 +181,7 @@ def changes(facts: FactRepository, users: int) -> Iterator[Change]:
         for doc in documents(said):
             vector = vectors.standard_normal(DIM).astype(np.float32)
             text = index_text(sentence(doc))
-            yield facts.insert(doc, SearchEntry(text, vector / np.float32(np.linalg.norm(vector)), MODEL))
+            yield facts.insert(doc, IndexEntry(text, vector / np.float32(np.linalg.norm(vector)), MODEL))
             if doc["group_id"] not in turned:
                 turned.add(doc["group_id"])
                 yield facts.turn(None, doc, rfc3339(TODAY - timedelta(days=1)), "one")

@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from app.embedding.opening import load_model
+from app.embedding.factory import load_model
 from scripts import bench_data as data
 from scripts import bench_writes as writes
 from scripts.bench_client import Client, Load, Timing, encoded

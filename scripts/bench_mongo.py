@@ -31,16 +31,16 @@ from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from app.memories.documents import new_memory
 from app.memories.models import MEMORIES
+from app.memories.records import new_memory
 from app.sessions.models import MESSAGES, SESSIONS
-from app.storage.collection import Allocate, Insert, Ref, SearchEntry, Update
+from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
 from app.storage.filters import Eq
 from app.storage.mongo.client import OURS
-from app.storage.mongo.documents import key
-from app.storage.mongo.pairs import PAIRS, pair_key
-from app.storage.mongo.store import MongoStore, Options
-from app.storage.scope import Pair
+from app.storage.mongo.codec import key
+from app.storage.mongo.partitions import PAIRS, pair_key
+from app.storage.mongo.store import MongoOptions, MongoStore
+from app.storage.scope import Partition
 from app.storage.search import SearchQuery
 from app.storage.text import index_text, term_ids, terms
 
@@ -59,7 +59,7 @@ def memory(i: int) -> Insert:
     given = {"agent_id": "a", "user_id": "u", "memory_type": "fact", "importance": 0.5}
     text = f"memory number {i} speaks of tea, gardens and the {i % 97}th street of a town"
     doc = new_memory({**given, "content": text}, {}, AT, unique=False)
-    entry = SearchEntry(index_text(text), unit(i), "m")
+    entry = IndexEntry(index_text(text), unit(i), "m")
     return Insert(MEMORIES, {"tenant_id": TENANT, **doc, "embedding": None}, entry)
 
 
@@ -68,7 +68,7 @@ class Bench:
         self._uri, self._name, self._memories = uri, database, memories
 
     async def _open(self) -> MongoStore:
-        options = Options(database=self._name, deadline_seconds=60)
+        options = MongoOptions(database=self._name, deadline_seconds=60)
         return await MongoStore.open(self._uri, (MEMORIES, SESSIONS, MESSAGES), options, dim=DIM)
 
     async def __aenter__(self) -> "Bench":
@@ -84,7 +84,7 @@ class Bench:
         await self.store.commit([Insert(SESSIONS, session)])
         await self.bare[SESSIONS.name].insert_one({"_id": key(TENANT, "bare"), **session, "session_id": "bare"})
         self.query = SearchQuery(
-            TENANT, (Pair("a", "u"),), Eq("status", "active"), unit(7), "m", term_ids(terms("tea in the garden"))
+            TENANT, (Partition("a", "u"),), Eq("status", "active"), unit(7), "m", term_ids(terms("tea in the garden"))
         )
         return self
 

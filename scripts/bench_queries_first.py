@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
-from app.foreign import mem0
-from app.foreign.bring import bring
-from app.foreign.records import Owner
+from app.importers import mem0
+from app.importers.loader import bring
+from app.importers.models import DefaultOwner
 from scripts.bench_servers import recalld
 
 WORDS = (
@@ -100,7 +100,7 @@ class Bench:
             await self._post(path, body)
             return None
 
-        await bring(list(mem0.read(records, Owner(None, None, "2026-01-01T00:00:00.000Z"))), post)
+        await bring(list(mem0.read(records, DefaultOwner(None, None, "2026-01-01T00:00:00.000Z"))), post)
 
     async def _post(self, path: str, body: dict[str, Any]) -> None:
         (await self._client.post(path, json=body)).raise_for_status()

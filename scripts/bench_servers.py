@@ -24,7 +24,7 @@ from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
 from app.embedding.embedder import Embedder
-from app.embedding.opening import open_embedder
+from app.embedding.factory import open_embedder
 from app.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from app.embedding.opening import load_model
+from app.embedding.factory import load_model
 from scripts import bench_data as data
 from scripts.bench_client import Client, Load, encoded
 from scripts.bench_data import Shape, Texts

@@ -202,15 +202,15 @@ def serve_planted() -> None:
     """The service with a writer that lies: it acknowledges first, and commits a moment later."""
     import uvicorn  # noqa: PLC0415 (only this process needs the service's modules)
 
+    from app.lifespan import COLLECTIONS, RealParts  # noqa: PLC0415
     from app.main import create_app  # noqa: PLC0415
     from app.settings import Settings  # noqa: PLC0415
-    from app.storage.embedded import changes  # noqa: PLC0415
-    from app.storage.embedded.schema import connect  # noqa: PLC0415
-    from app.storage.embedded.store import EmbeddedStore  # noqa: PLC0415
-    from app.storage.embedded.writer import Waiting, Writer  # noqa: PLC0415
-    from app.wiring import COLLECTIONS, RealParts  # noqa: PLC0415
+    from app.storage.sqlite import changes  # noqa: PLC0415
+    from app.storage.sqlite.schema import connect  # noqa: PLC0415
+    from app.storage.sqlite.store import EmbeddedStore  # noqa: PLC0415
+    from app.storage.sqlite.writer import Waiting, WriterThread  # noqa: PLC0415
 
-    class HastyWriter(Writer):
+    class HastyWriter(WriterThread):
         def commit_group(self, group: Sequence[Waiting]) -> None:
             self._connection.execute("BEGIN IMMEDIATE")
             for waiting in group:
@@ -220,7 +220,7 @@ def serve_planted() -> None:
             self._connection.execute("COMMIT")
 
     class HastyStore(EmbeddedStore):
-        def _start_writer(self) -> Writer:
+        def _start_writer(self) -> WriterThread:
             return HastyWriter(connect(self._path, self._busy_timeout_ms), changes.execute, self._observe_commit)
 
     class HastyParts(RealParts):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from app.embedding.model import Vectors, unit
 from app.embedding.onnx import DATA, MAX_TOKENS, read_session
-from app.memories.query import analyse
+from app.retrieval.query_analysis import analyse
 from scripts.evaluation import locomo
 from scripts.evaluation.measures import interval
 

@@ -1,4 +1,4 @@
-"""Which pairs of near texts would be merged: by the rule of `app/consolidation/claims.py`, and by cosine alone.
+"""Which pairs of near texts would be merged: by the rule of `app/learning/fact_assertion.py`, and by cosine alone.
 
     .venv/bin/python scripts/evaluate_merging.py [--data FILE] [--model minilm-int8] [--pairs]
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from app.consolidation.claims import claim
-from app.embedding.opening import DEFAULT_MODEL, load_model
-from app.memories.similar import SIMILAR
+from app.embedding.factory import DEFAULT_MODEL, load_model
+from app.learning.fact_assertion import claim
+from app.memories.near_duplicates import SIMILAR
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "near_pairs.jsonl"
 

@@ -1,4 +1,4 @@
-"""Write app/data/openapi_examples.json: the answers of a running service in the conversation of tests/http.
+"""Write app/api/data/openapi_examples.json: the answers of a running service in the conversation of tests/http.
 
 Run it, and scripts/export_openapi.py after it, when a test says that an example is missing or does not fit."""
 
@@ -14,11 +14,11 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from app.api.openapi import EXAMPLES
 from app.main import create_app
-from app.openapi import EXAMPLES
 from app.settings import Settings
-from tests.http.contract import Contract
-from tests.http.conversation import Talk, whole_conversation
+from tests.api.contract import Contract
+from tests.api.conversation import Talk, whole_conversation
 from tests.llm.model import scripted_model
 from tests.server import serving
 

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from app.embedding.opening import load_model
+from app.embedding.factory import load_model
 from app.settings import JobSettings, MongodbSettings, Settings
 from tests.conftest import TestParts, running
 from tests.facts.machine import STEPS, Step, Story

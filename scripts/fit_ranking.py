@@ -1,4 +1,4 @@
-"""Fits the weights of app/memories/ranking.py and the calibration of its score, and judges both on what was left out.
+"""Fits the weights of app/retrieval/ranking.py and the calibration of its score, and judges both on what was left out.
 
     .venv/bin/python scripts/fit_ranking.py --fit FILE... [--judge FILE...] [--vectors CACHE.npz] [--folds 5]
         [--model minilm-int8]
@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from app.embedding.opening import DEFAULT_MODEL
-from app.memories.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
-from app.memories.features import ASKED, base_score, bm25, scaled_text
-from app.memories.kinds import assistants, plain_memories
-from app.memories.query import QueryText
-from app.memories.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
-from app.retrieval.when import when
+from app.embedding.factory import DEFAULT_MODEL
+from app.retrieval.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
+from app.retrieval.features import ASKED, base_score, bm25, scaled_text
+from app.retrieval.kinds import assistants, plain_memories
+from app.retrieval.query_analysis import QueryText
+from app.retrieval.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
+from app.retrieval.time_expressions import when
 from app.storage.search import Columns, Floats
 from scripts.evaluation.measures import METRICS, auc, calibration_error, retrieval
 from scripts.evaluation.sets import World, load

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from app import tokens
+from app.core import tokens
 from app.storage.text import terms
 
 WINDOW = 120

@@ -32,16 +32,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import httpx
 from pymongo import MongoClient
 
-from app.clock import SystemClock, parse_rfc3339, rfc3339, to_ms
+from app.core.clock import SystemClock, parse_rfc3339, rfc3339, to_ms
 from app.jobs import runner as running
 from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules
-from app.metrics.jobs import JOB_RUNS
+from app.metrics import JOB_RUNS
 from app.settings import Settings
-from app.storage.collection import Collection, Insert, Store
+from app.storage.changes import Insert
+from app.storage.factory import EMBEDDED, StoreLocation, open_store
 from app.storage.filters import Eq
-from app.storage.opening import EMBEDDED, Where, open_store
+from app.storage.protocol import Store
+from app.storage.schema import Collection
 from app.storage.scope import SYSTEM
 from scripts.bench_servers import recalld
 
@@ -165,7 +167,7 @@ def _period() -> timedelta:
 
 async def _opened(directory: Path) -> Store:
     settings = Settings(data_dir=directory)
-    where = Where(
+    where = StoreLocation(
         store=settings.store.get_secret_value(),
         directory=directory,
         database=settings.mongodb.database,

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.embedding.opening import DEFAULT_MODEL, load_model
-from app.memories.features import base_score, bm25, features, scaled_text
-from app.memories.query import QueryText, analyse, read_by
+from app.embedding.factory import DEFAULT_MODEL, load_model
+from app.retrieval.features import base_score, bm25, features, scaled_text
+from app.retrieval.query_analysis import QueryText, analyse, read_by
 from app.retrieval.time_expressions import read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import (

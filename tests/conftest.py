@@ -22,15 +22,15 @@ from pydantic import SecretStr
 from app.auth.keys import Keys, NewKey
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.factory import load_model
 from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
-from app.embedding.opening import load_model
+from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
+from app.resources import Resources
 from app.retrieval.reranking import Reranker
 from app.settings import ContextSettings, MongodbSettings, Settings
-from app.state import Resources
-from app.storage.collection import Store
-from app.wiring import COLLECTIONS, RealParts
+from app.storage.protocol import Store
 from tests.command import data as data  # fixtures, for every folder
 from tests.command import run as run
 from tests.mongodb import Deployment, Emptied, emptied

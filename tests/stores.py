@@ -7,10 +7,11 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from app.errors import StoreUnavailable
+from app.lifespan import where_of
 from app.settings import Settings
-from app.storage.collection import Collection, Store
-from app.storage.opening import open_store
-from app.wiring import where_of
+from app.storage.factory import open_store
+from app.storage.protocol import Store
+from app.storage.schema import Collection
 
 P = ParamSpec("P")
 S = TypeVar("S", bound=Store)

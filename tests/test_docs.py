@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import REGISTRY
 
 from app import errors
+from app.api import health
 from app.errors import RecalldError
-from app.http import health
-from app.memories.calibration import DEFAULT_CALIBRATION, Terms
-from app.memories.features import FEATURES
-from app.memories.ranking import DEFAULT_WEIGHTS, Blend
+from app.retrieval.calibration import DEFAULT_CALIBRATION, Terms
+from app.retrieval.features import FEATURES
+from app.retrieval.ranking import DEFAULT_WEIGHTS, Blend
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from app.jobs.kinds import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION
-from app.jobs.models import SCHEDULES
+from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION, SCHEDULES
+from app.lifespan import job_runner
 from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
-from app.storage.collection import Change, Committed, Store
+from app.storage.changes import Change, Committed
+from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
-from app.wiring import job_runner
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.memories.helpers import PAIR, batch, recall, remember
 from tests.stores import Wrapped

@@ -18,9 +18,9 @@ import pytest
 from app.embedding.embedder import Embedder
 from app.main import create_app
 from app.settings import Settings
+from tests.api.contract import Contract
 from tests.command import Run
 from tests.conftest import Service, TestParts, body_of
-from tests.http.contract import Contract
 from tests.server import Server, recalld, serving
 
 CANARY = "zanzibar-canary-7391"

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from fastapi.routing import APIRoute
 
-from app.api import ROUTERS
 from app.embedding.onnx import OnnxModel
+from app.router import ROUTERS
 from tests.conftest import Service
 from tests.memories.helpers import problem, shared_service
 

@@ -1,25 +1,41 @@
-"""Episodic memory over HTTP: what agents did, and what came of it."""
+"""Episodic memory over HTTP: what agents did, and the result."""
 
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.actions import schemas
-from app.actions.dependencies import Actions
-from app.clock import zone_named
+from app.actions.models import ACTIONS
+from app.actions.service import ActionService
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.auth.dependencies import calling
+from app.core.clock import zone_named
+from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
-from app.http.listing import InListing, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.precondition import etag
-from app.schemas import Identifier, Page, Timestamp
+from app.memories.indexing import Embeddings
+from app.retrieval.retriever import Retriever
+from app.storage.repository import Repository
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def action_service(request: Request) -> ActionService:
+    held, caller = calling(request)
+    actions = Repository(held.store, caller.scope, ACTIONS)
+    lookup = Retriever(held.store, caller.scope, held.embedder, ACTIONS, held.second_stage)
+    return ActionService(actions, Embeddings(held.embedder), lookup, held.clock, learns=held.llm is not None)
+
+
+Actions = Annotated[ActionService, Depends(action_service)]
+
 
 router = APIRouter(prefix="/v1/actions", tags=["actions"], route_class=StrictRoute)
 
 ActionId = Annotated[Identifier, Path(examples=["act_01a2003d395076f9a13acea58faaf745"])]
-Word = Annotated[str | None, Query(min_length=1, max_length=128)]
+WordParameter = Annotated[str | None, Query(min_length=1, max_length=128)]
 
 
 async def asked(  # noqa: PLR0913 (query parameters)
@@ -27,11 +43,11 @@ async def asked(  # noqa: PLR0913 (query parameters)
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
     task_id: Annotated[Identifier | None, Query()] = None,
-    event_type: Word = None,
-    action_type: Word = None,
+    event_type: WordParameter = None,
+    action_type: WordParameter = None,
     outcome: Annotated[schemas.Outcome | None, Query()] = None,
-    entity: Word = None,
-    tag: Word = None,
+    entity: WordParameter = None,
+    tag: WordParameter = None,
     since: Annotated[Timestamp | None, Query()] = None,
     until: Annotated[Timestamp | None, Query(description="That moment excluded.")] = None,
 ) -> dict[str, Any]:
@@ -46,17 +62,13 @@ async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_b
 
 
 @router.post("", status_code=201, response_model=schemas.Action, responses=problems(409, 412, *BODY))
-async def log_action(
-    body: schemas.ActionCreate, actions: Actions, write: InWrite, if_match: InPrecondition
-) -> Response:
+async def log_action(body: schemas.ActionCreate, actions: Actions, write: Writer, if_match: InPrecondition) -> Response:
     """Log what an agent did: one episode for a task or intent, not one for each message."""
     return await write(lambda: actions.log_one(body, if_match))
 
 
 @router.post("/batch", status_code=201, response_model=schemas.ActionBatchCreated, responses=problems(409, 412, *BODY))
-async def log_actions(
-    body: schemas.ActionBatch, actions: Actions, write: InWrite, if_match: InPrecondition
-) -> Response:
+async def log_actions(body: schemas.ActionBatch, actions: Actions, write: Writer, if_match: InPrecondition) -> Response:
     """Log up to 500 actions: all of them, or none."""
     return await write(lambda: actions.log(body.items, if_match))
 
@@ -83,7 +95,7 @@ async def get_action_stats(  # noqa: PLR0913 (query parameters)
     where_zone: Annotated[ZoneInfo, Depends(zone)],
     agent_id: Annotated[Identifier, Query()],
     user_id: Annotated[Identifier | None, Query()] = None,
-    action_type: Word = None,
+    action_type: WordParameter = None,
     window_days: Annotated[int, Query(ge=1, le=3650)] = 30,
     group_by: Annotated[schemas.GroupBy | None, Query()] = None,
 ) -> Response:
@@ -101,7 +113,7 @@ async def get_action(action_id: ActionId, actions: Actions) -> Response:
 
 @router.patch("/{action_id}/feedback", response_model=schemas.Action, responses=problems(404, 409, 412, *BODY))
 async def give_feedback(
-    action_id: ActionId, body: schemas.Feedback, actions: Actions, write: InWrite, if_match: InPrecondition
+    action_id: ActionId, body: schemas.Feedback, actions: Actions, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Say how it was: what is absent stays, null clears."""
     return await write(lambda: actions.feedback(action_id, body, if_match))

@@ -1,6 +1,6 @@
 """Episodic memory as it is stored: what an agent did, and what came of it."""
 
-from app.storage.collection import Collection, Searched
+from app.storage.schema import Collection, SearchSchema
 
 INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
 """Fields that never leave the service. `consolidated_at`: when it was learned from; not there before."""
@@ -34,7 +34,7 @@ ACTIONS = Collection(
     ),
     everywhere=("timestamp",),
     opaque=("action", "context", "metadata"),
-    searched=Searched(
+    searched=SearchSchema(
         facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),
         ranges=("timestamp",),
         time=("timestamp",),

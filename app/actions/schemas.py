@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, StringConstraints
 
 from app.actions.models import INTERNAL
+from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
 from app.memories.schemas import HowSearched
-from app.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 
-Word = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
-Words = Annotated[list[Word], Field(max_length=64)]
+ActionWord = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
+Words = Annotated[list[ActionWord], Field(max_length=64)]
 Outcome = Literal["success", "failure", "partial"]
 GroupBy = Literal["action_type", "tool", "day"]
 
@@ -18,7 +18,7 @@ GroupBy = Literal["action_type", "tool", "day"]
 class Call(Schema):
     """What was called."""
 
-    tool: Word | None = None
+    tool: ActionWord | None = None
     input: JsonValue = None
     output: JsonValue = None
     duration_ms: Annotated[float, Field(strict=True, ge=0)] | None = None
@@ -48,8 +48,8 @@ class ActionCreate(Schema):
     user_id: Identifier | None = None
     session_id: Identifier | None = None
     task_id: Identifier | None = None
-    event_type: Word = "tool_call"
-    action_type: Word
+    event_type: ActionWord = "tool_call"
+    action_type: ActionWord
     actor: Literal["user", "agent", "system"] = "agent"
     action: Call = Call()
     content: Text | None = Field(None, description="What happened, one line; made from the action when absent.")
@@ -100,12 +100,12 @@ class ActionSearch(Owned):
 
     query: Text
     include_shared: Flag = True
-    action_type: Word | None = None
-    event_type: Word | None = None
+    action_type: ActionWord | None = None
+    event_type: ActionWord | None = None
     outcome: Outcome | None = None
     only_successful: Flag = False
-    entity: Word | None = None
-    tag: Word | None = None
+    entity: ActionWord | None = None
+    tag: ActionWord | None = None
     session_id: Identifier | None = None
     task_id: Identifier | None = None
     since: Timestamp | None = None

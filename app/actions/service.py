@@ -1,4 +1,4 @@
-"""The rules of episodic memory. Methods that write return an `Outcome` and commit nothing."""
+"""The rules of episodic memory. Methods that write return an `WriteResult` and commit nothing."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -12,21 +12,21 @@ import orjson
 from app.actions.models import ACTIONS
 from app.actions.schemas import ActionCreate, ActionSearch, Feedback, render
 from app.actions.statistics import Tally, grouping
-from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome, changed
-from app.ids import new_id
+from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.core.ids import new_id
+from app.core.schemas import same
 from app.jobs import operations
-from app.jobs.kinds import CONSOLIDATION
-from app.memories.embeddings import Embeddings, Passage
-from app.memories.lookup import Lookup, Wanted
-from app.memories.pending import Embeddable, note
+from app.jobs.models import CONSOLIDATION
+from app.memories.embedding_backfill import Embeddable, note
+from app.memories.indexing import Embeddings, IndexText
 from app.memories.repository import of_pair
-from app.schemas import same
-from app.storage.collection import Change, Doc
+from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.storage.changes import Change
 from app.storage.filters import Absent, Eq, Filter, Has, Range, both
 from app.storage.repository import Listing, Repository, pages
+from app.storage.schema import Doc
 from app.storage.text import content_hash
+from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 BATCH = 500
 ONE_LINE = 200
@@ -36,18 +36,18 @@ LEARN_EVERY = 20
 
 class ActionService:
     def __init__(
-        self, actions: Repository, embeddings: Embeddings, lookup: Lookup, clock: Clock, *, learns: bool = False
+        self, actions: Repository, embeddings: Embeddings, lookup: Retriever, clock: Clock, *, learns: bool = False
     ) -> None:
         """`learns`: there is a language model that reads what was done."""
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
         self._learns = learns
 
-    async def log_one(self, body: ActionCreate, precondition: Precondition) -> Outcome:
+    async def log_one(self, body: ActionCreate, precondition: IfMatch) -> WriteResult:
         outcome = await self.log([body], precondition)
         (action,) = outcome.body["items"]
-        return Outcome(action, outcome.changes, 201, {"ETag": etag(action)})
+        return WriteResult(action, outcome.changes, 201, {"ETag": etag(action)})
 
-    async def log(self, bodies: Sequence[ActionCreate], precondition: Precondition) -> Outcome:
+    async def log(self, bodies: Sequence[ActionCreate], precondition: IfMatch) -> WriteResult:
         """All of them, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
@@ -61,7 +61,7 @@ class ActionService:
             if entry.vector is None:
                 changes.append(note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
         changes += await self._consolidate(docs)
-        return Outcome({"items": [render(doc) for doc in docs]}, changes, 201)
+        return WriteResult({"items": [render(doc) for doc in docs]}, changes, 201)
 
     async def _consolidate(self, docs: Sequence[Doc]) -> list[Change]:
         """An operation that learns from them, each time that so many have come of an agent and user. Two callers at
@@ -84,7 +84,7 @@ class ActionService:
     async def get(self, action_id: str) -> Doc:
         return render(await self._actions.get(action_id))
 
-    async def feedback(self, action_id: str, body: Feedback, precondition: Precondition) -> Outcome:
+    async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult:
         """What is absent stays, null clears."""
         doc = await self._actions.get(action_id)
         precondition.check(doc)
@@ -96,7 +96,7 @@ class ActionService:
         """Similar past actions by meaning and words; of those of one text, outcome and entities the best placed."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
-        looked = await self._lookup.find(Wanted(body.query, pairs, _searched(body), to_ms(now), body.top_k))
+        looked = await self._lookup.find(RetrievalQuery(body.query, pairs, _searched(body), to_ms(now), body.top_k))
         items = [{"action": render(hit.doc), "score": hit.score} for hit in looked.hits]
         return {"items": items, **looked.how()}
 
@@ -115,8 +115,8 @@ class ActionService:
         return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
 
 
-def _passage(action: Doc) -> Passage:
-    return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
+def _passage(action: Doc) -> IndexText:
+    return IndexText(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
 ACTION = Embeddable(ACTIONS, _passage, lambda _: {})

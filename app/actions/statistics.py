@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from math import ceil, sqrt
 
-from app.clock import parse_rfc3339
-from app.storage.collection import Doc
+from app.core.clock import parse_rfc3339
+from app.storage.schema import Doc
 
 Z_95 = 1.959963984540054
 OUTCOMES = ("success", "failure", "partial")

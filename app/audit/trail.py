@@ -1,12 +1,36 @@
-"""Entries of the audit trail: made of the changes that they are committed with."""
+"""The audit trail: entries are committed with the changes that they describe."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.audit.models import AUDIT
-from app.ids import new_id
-from app.storage.collection import Change, Collection, Delete, Insert, Update
+from app.core.ids import new_id
+from app.storage.changes import Change, Delete, Insert, Update
+from app.storage.schema import Collection
+
+AUDIT = Collection(
+    name="audit",
+    id_field="audit_id",
+    fields={
+        "user_id": "text",
+        "user_hash": "text",
+        "key_id": "text",
+        "action": "text",
+        "records": "list",
+        "created_at": "time",
+    },
+    indexes=(("user_id",),),
+    everywhere=("created_at",),
+    opaque=("changes",),
+    audited=False,
+)
+"""One entry for each user that a commit touched. No content: ids and counts. Of one who was erased, `user_hash` stands
+for the id, and hashes for the ids that callers chose."""
+
+ERASED = Collection(name="erased_users", id_field="erased_id", fields={}, audited=False)
+"""By keyed hash of the user's id: `status` is begun or erased. One more document holds the tenant's key, sealed by the
+erasure key, which is not in the store."""
+
 
 MAX_RECORDS = 1_000
 """Named in one entry; `changes` counts all."""

@@ -1,11 +1,12 @@
-"""Who is calling: the key of the request, or nobody while no key was ever made and the caller sits on this machine.
-
-Dependencies are `async def`, all of them: the framework hands any other to a thread, which costs more than a search.
-"""
+"""Who calls: authentication, rate limits and the principal, as FastAPI dependencies."""
 
 import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
+from math import ceil
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -13,8 +14,32 @@ from fastapi import Depends, Request
 
 from app.auth.keys import Keys
 from app.auth.principal import ANONYMOUS, UNAUTHENTICATED, Principal, unauthenticated
-from app.errors import Forbidden, Unauthorized
-from app.state import Resources
+from app.errors import Forbidden, RateLimited, Unauthorized
+from app.resources import Resources
+
+MAX_KEYS = 10_000
+
+
+class RateLimiter:
+    """`per_second` requests with bursts of twice that; 0 limits nothing. `clock` counts seconds."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = per_second, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def check(self, key_id: str, per_second: float | None = None) -> None:
+        rate = self._rate if per_second is None else per_second
+        if not rate:
+            return
+        burst, now = max(1.0, 2 * rate), self._clock()
+        tokens, since = self._buckets.pop(key_id, (burst, now))
+        tokens = min(burst, tokens + (now - since) * rate)
+        allowed = tokens >= 1
+        self._buckets[key_id] = (tokens - allowed, now)
+        if len(self._buckets) > MAX_KEYS:
+            self._buckets.popitem(last=False)
+        if not allowed:
+            raise RateLimited(f"At most {rate:g} requests a second.", retry_after=ceil((1 - tokens) / rate))
 
 
 def held_of(request: Request) -> Resources:

@@ -1,9 +1,89 @@
-"""Whether requests without an API key are served: only while no key was ever made for the store."""
+"""Requests without an API key are served only while no key was ever made for the store. A marker file remembers it."""
 
 import asyncio
+import json
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
 
 from app.auth.keys import Keys
-from app.auth.marker import KeysMade
+
+FILE_NAME = "keys-made"
+
+log = logging.getLogger(__name__)
+
+
+class KeysMade:
+    """The file, as seen by one store."""
+
+    def __init__(self, directory: Path, store: str) -> None:
+        """`store`: the name of the store in use."""
+        self.file = directory / FILE_NAME
+        self._store = store
+        self._seen: tuple[int, int, int] | None = None
+        self._named = False
+
+    def names_store(self) -> bool:
+        """True where keys were made for the store, and where the file is there but cannot be read. Reads the file only
+        when it has changed."""
+        try:
+            found = self.file.stat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        seen = found.st_ino, found.st_mtime_ns, found.st_size
+        if seen != self._seen:
+            stores = self._read()
+            self._named, self._seen = stores is None or self._store in stores, seen
+        return self._named
+
+    def note(self) -> None:
+        """Adds the store. Logs a warning where the file cannot be written: the key itself is made all the same."""
+        stores = self._read() or frozenset()
+        if self._store in stores:
+            return
+        try:
+            self._write(json.dumps({"stores": sorted({*stores, self._store})}))
+        except OSError as fault:
+            log.warning(
+                "the file that says that API keys were made cannot be written: if the store is lost, "
+                "a new one will serve this machine without a key",
+                extra={"file": str(self.file), "error": fault.strerror},
+            )
+
+    def way_out(self) -> str:
+        """What to do where the file names the store and the store holds no key."""
+        return (
+            "API keys were made for this store, but it holds none: it is lost, emptied or another one. Put it back, or "
+            "`recalld restore` a backup of it (no recalld.db may lie in the directory). To begin anew on purpose, make "
+            f"a key with `recalld keys create`, or delete {self.file}."
+        )
+
+    def _read(self) -> frozenset[str] | None:
+        """None where it cannot be read; empty where it is not there."""
+        try:
+            return frozenset(map(str, json.loads(self.file.read_bytes())["stores"]))
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def _write(self, text: str) -> None:
+        """Replaces the file in one step, for a crash must not leave half of it."""
+        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = self.file.with_name(f"{FILE_NAME}.{os.getpid()}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
+                made.write(text)
+                made.flush()
+                os.fsync(made.fileno())
+            part.replace(self.file)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
 
 class KeylessAccess:

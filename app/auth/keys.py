@@ -1,4 +1,4 @@
-"""API keys: `rk_<id>_<secret>`, the secret kept as SHA-256 only. Revoked keys stay on record: a key was once made."""
+"""API keys: `rk_<id>_<secret>`. The store holds the secret's SHA-256 only. Revoked keys stay on record."""
 
 import hmac
 import re
@@ -11,14 +11,25 @@ from functools import partial
 from hashlib import sha256
 
 from app.audit.trail import Actor, entries
-from app.auth.models import API_KEYS
 from app.auth.principal import VERBS, Principal
-from app.clock import Clock, parse_rfc3339, rfc3339
+from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.ids import IDENTIFIER
 from app.errors import Conflict, Invalid, NotFound, Unauthorized, invalid
-from app.ids import IDENTIFIER
-from app.storage.collection import Change, CommitConflict, Doc, Insert, Store, Update
+from app.storage.changes import Change, CommitConflict, Insert, Update
+from app.storage.protocol import Store
 from app.storage.repository import pages
+from app.storage.schema import Collection, Doc
 from app.storage.scope import SYSTEM, Scope
+
+API_KEYS = Collection(
+    name="api_keys",
+    id_field="key_id",
+    fields={},
+    internal=frozenset({"secret_sha256", "lineage"}),
+    asked_always=True,
+)
+"""`tenant` is whose data the key opens; `lineage` the id of the first key of its chain of rotations."""
+
 
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 COMMAND_LINE = "cli"

@@ -4,7 +4,7 @@ import gc
 
 gc.disable()  # what is imported stays: to look through it again and again is a fifth of a start
 
-from app.cli.program import main  # noqa: E402 (after that)
+from app.cli.main import main  # noqa: E402 (after that)
 
 gc.freeze()
 gc.enable()

@@ -13,23 +13,22 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from app.audit.models import ERASED
-from app.auth.models import API_KEYS
-from app.cli.output import AsJson, as_json
-from app.cli.running import on_store
-from app.clock import SystemClock, rfc3339
+from app.audit.trail import ERASED
+from app.auth.keys import API_KEYS
+from app.cli._common import AsJson, as_json, on_store
+from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError
-from app.forgetting.models import ERASURE_NOTES
-from app.idempotency.models import IDEMPOTENCY
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.operations import ENDED
+from app.lifespan import COLLECTIONS
 from app.memories.models import INDEXING, MOVES, PENDING
-from app.storage.collection import Collection, Doc
-from app.storage.packed import Packed
+from app.retention.erasure import ERASURE_NOTES
+from app.storage.index.record_codec import PackedRecord
+from app.storage.schema import Collection, Doc
 from app.storage.transfer import MovableStore, Record, Total, digest, exported
-from app.wiring import COLLECTIONS
+from app.writes.executor import IDEMPOTENCY
 
-Line: TypeAlias = dict[str, Any]
+ArchiveLine: TypeAlias = dict[str, Any]
 
 FORMAT = 2
 """Since 2 tombstones are no part of the hash: their key is sealed anew where they come in."""
@@ -137,11 +136,11 @@ async def write(store: MovableStore, file: Path, tenant: str) -> Sum:
     return found
 
 
-def _line(value: Line) -> bytes:
+def _line(value: ArchiveLine) -> bytes:
     return orjson.dumps(value) + b"\n"
 
 
-def _spelled(packed: Packed | None) -> list[str | None] | None:
+def _spelled(packed: PackedRecord | None) -> list[str | None] | None:
     if packed is None:
         return None
     parts = (packed.head, packed.vector, packed.terms, packed.facets)

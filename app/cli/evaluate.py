@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.cli.output import AsJson, as_json, table
+from app.cli._common import AsJson, as_json, table
 from app.errors import FieldError, Invalid, Unavailable
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 
 DEPTHS = (1, 5, 10, 20)
 SECONDS = 30

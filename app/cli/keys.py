@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from app.auth.keys import Keys, NewKey
-from app.cli.output import AsJson, as_json, table
-from app.cli.running import on_store
-from app.clock import SystemClock
+from app.cli._common import AsJson, as_json, on_store, table
+from app.core.clock import SystemClock
 from app.errors import invalid
+from app.lifespan import keys_made
 from app.settings import Settings
-from app.storage.collection import Doc
-from app.wiring import keys_made
+from app.storage.schema import Doc
 
 app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke, rotate.")
 

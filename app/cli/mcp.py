@@ -1,15 +1,67 @@
-"""`recalld mcp`: the tools over standard input and output, as MCP clients start a server of their own."""
+"""`recalld mcp`: the MCP tools over standard input and output."""
 
 import asyncio
 import importlib
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
+from mcp.server.stdio import stdio_server
 
-from app.cli.logs import configure
-from app.embedding.opening import begin_loading
-from app.embedding.options import Options
+from app.auth.keys import Keys
+from app.auth.principal import unauthenticated
+from app.cli._common import configure
+from app.embedding.factory import begin_loading
+from app.embedding.model import ExtraOptions
+from app.errors import RecalldError
+from app.main import create_app
+from app.mcp.server import server
+from app.mcp.toolbox import Toolbox, Whom, connected
+from app.mcp.transport import InProcess, ToolError, calling, checked
+from app.resources import Resources
 from app.settings import Settings
+
+DefaultOwnerIds: TypeAlias = tuple[str | None, str | None]
+"""Agent and user."""
+FORBIDDEN = 403
+
+
+class NoService(RecalldError):
+    """There is no Recalld at that address, or it does not let us in."""
+
+
+async def local(settings: Settings, key: str | None, asked: DefaultOwnerIds, default: DefaultOwnerIds) -> None:
+    """Whoever can start this can read the store's files: it asks for no key. With one, it does what that key may."""
+    app = create_app(settings)
+    async with app.router.lifespan_context(app) as state:
+        assert state is not None
+        held: Resources = state["resources"]
+        if key is None:
+            caller = unauthenticated("stdio")
+            asked = (asked[0] or default[0], asked[1] or default[1])
+        else:
+            caller = await Keys(held.store, held.clock).principal(key)
+        caller, whom = connected(caller, Whom(*asked), "/{}")
+        await _serve(Toolbox(InProcess(app, held, caller), whom))
+
+
+async def remote(url: str, key: str | None, asked: DefaultOwnerIds) -> None:
+    """Says at once where there is no service or the key is none, rather than at the first call."""
+    async with calling(url, key) as api:
+        _, whom = connected(unauthenticated("remote"), Whom(*asked), "/{}")
+        try:
+            answer = await api("GET", "/v1/memories?limit=1")
+            if answer.status != FORBIDDEN:  # a key that may only write
+                checked(answer)
+        except ToolError as fault:
+            raise NoService(str(fault)) from fault
+        await _serve(Toolbox(api, whom))
+
+
+async def _serve(tools: Toolbox) -> None:
+    made = server(tools)
+    async with stdio_server() as (incoming, outgoing):
+        await made.run(incoming, outgoing, made.create_initialization_options())
+
 
 AGENT, USER = "assistant", "me"
 """Whom a local store is for where nothing was said."""
@@ -34,7 +86,7 @@ def mcp(
     configure(settings.log_level)
     if url is None:
         chosen = settings.embedding
-        begin_loading(chosen.model, threads=chosen.threads, options=Options.of(chosen))
-    stdio: Any = importlib.import_module("app.cli.stdio")  # the SDK: a second that no other command waits for
+        begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
+    stdio: Any = importlib.import_module("app.cli.mcp")  # the SDK: a second that no other command waits for
     asked = (agent, user)
     asyncio.run(stdio.local(settings, key, asked, (AGENT, USER)) if url is None else stdio.remote(url, key, asked))

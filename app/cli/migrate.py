@@ -8,15 +8,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from app.cli.output import AsJson, as_json, table
+from app.cli._common import AsJson, as_json, table
 from app.errors import RecalldError
+from app.lifespan import COLLECTIONS, open_store
 from app.settings import Settings
-from app.storage.collection import Collection
+from app.storage.schema import Collection
 from app.storage.transfer import MovableStore, Total, digest, exported, totals
-from app.wiring import COLLECTIONS, open_store
 
-Report: TypeAlias = list[dict[str, Any]]
-Seen: TypeAlias = Callable[[int], None]
+MigrationReport: TypeAlias = list[dict[str, Any]]
+ShowProgress: TypeAlias = Callable[[int], None]
 
 
 class MigrationRefused(RecalldError):
@@ -47,7 +47,7 @@ def migrate(
         raise MigrationRefused(f"The copies differ in {wrong}: was the service stopped? Run this again.")
 
 
-async def _migrate(to: str) -> Report:
+async def _migrate(to: str) -> MigrationReport:
     settings = Settings()
     if to == settings.store.get_secret_value():
         raise MigrationRefused("Source and target are the same store.")
@@ -62,7 +62,7 @@ async def _migrate(to: str) -> Report:
         await source.close()
 
 
-async def move(source: MovableStore, target: MovableStore) -> Report:
+async def move(source: MovableStore, target: MovableStore) -> MigrationReport:
     """Raises MigrationRefused where the target holds anything that is not the source's."""
     sizes = {collection.name: await source.count(collection, None) for collection in COLLECTIONS}
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -75,7 +75,7 @@ async def move(source: MovableStore, target: MovableStore) -> Report:
             await _copy(source, target, collection, lambda number: progress.advance(bar, number))
         await target.load_counters(await source.counters())
         progress.update(bar, description="comparing", completed=0)
-        report: Report = []
+        report: MigrationReport = []
         for collection in COLLECTIONS:
             report += _compared(collection, await totals(source, collection), await totals(target, collection))
             progress.advance(bar, sizes[collection.name])
@@ -94,13 +94,13 @@ async def _refuse_others(source: MovableStore, target: MovableStore, collection:
                 )
 
 
-async def _copy(source: MovableStore, target: MovableStore, collection: Collection, seen: Seen) -> None:
+async def _copy(source: MovableStore, target: MovableStore, collection: Collection, seen: ShowProgress) -> None:
     async for page in exported(source, collection):
         await target.load(collection, page)
         seen(len(page))
 
 
-def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> Report:
+def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> MigrationReport:
     return [
         {
             "collection": collection.name,

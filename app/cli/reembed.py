@@ -9,16 +9,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli.output import AsJson, as_json, table
-from app.clock import SystemClock, rfc3339
+from app.cli._common import AsJson, as_json, table
+from app.core.clock import SystemClock, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
+from app.lifespan import EMBEDDABLE, RealParts, open_store
 from app.memories.reembed import Reembed, whole
 from app.settings import Settings
-from app.storage.collection import Store, VectorCounts
-from app.wiring import EMBEDDABLE, RealParts, open_store
+from app.storage.protocol import Store, VectorCounts
 
-Report: TypeAlias = dict[str, Any]
+ReembedReport: TypeAlias = dict[str, Any]
 
 PATIENCE_SECONDS = 90.0
 """Longer than MongoDB keeps the records of a transaction whose process was killed."""
@@ -57,7 +57,7 @@ def reembed(
         Console(stderr=True).print(f"Now start every process with RECALLD_EMBEDDING_MODEL={wanted}", soft_wrap=True)
 
 
-async def _reembed(settings: Settings, *, drop_old: bool) -> Report:
+async def _reembed(settings: Settings, *, drop_old: bool) -> ReembedReport:
     async with AsyncExitStack() as stack:
         embedder = await RealParts().embedder(settings)
         stack.push_async_callback(embedder.close)
@@ -66,7 +66,7 @@ async def _reembed(settings: Settings, *, drop_old: bool) -> Report:
         return await move(store, embedder, drop_old=drop_old)
 
 
-async def move(store: Store, embedder: Embedder, *, drop_old: bool = False) -> Report:
+async def move(store: Store, embedder: Embedder, *, drop_old: bool = False) -> ReembedReport:
     """Raises EmbeddingUnavailable where the model is away."""
     work = Reembed(store, embedder, EMBEDDABLE, patience=PATIENCE_SECONDS)
     await work.begin(rfc3339(SystemClock().now()))
@@ -100,7 +100,7 @@ def _progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _row(name: str, count: VectorCounts, *, dropped: bool) -> Report:
+def _row(name: str, count: VectorCounts, *, dropped: bool) -> ReembedReport:
     return {
         "collection": name,
         "records": count.records,
@@ -111,7 +111,7 @@ def _row(name: str, count: VectorCounts, *, dropped: bool) -> Report:
     }
 
 
-def _show(report: Report, *, as_json_: bool) -> None:
+def _show(report: ReembedReport, *, as_json_: bool) -> None:
     if as_json_:
         as_json(report)
         return

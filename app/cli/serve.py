@@ -1,25 +1,26 @@
-"""`recalld serve`."""
+"""`recalld serve` and `recalld worker`."""
 
 import asyncio
 import gc
 import os
 import signal
 import socket
+from contextlib import AsyncExitStack, suppress
 from types import FrameType
 from typing import Annotated
 
 import typer
 import uvicorn
 
-from app import heap
-from app.cli.logs import configure
-from app.embedding.opening import begin_loading
-from app.embedding.options import Options
+from app.api.errors import SaysWhy
+from app.api.protocol import ProblemProtocol
+from app.cli._common import configure
+from app.core import process
+from app.embedding.factory import begin_loading
+from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
-from app.http.protocol import ProblemProtocol
-from app.http.starting import SaysWhy
+from app.lifespan import RealParts, StartRefused, found_store, job_runner
 from app.settings import Settings, describe
-from app.wiring import StartRefused
 
 SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
     f"{name} ({default}): {text}" for name, default, text in describe()
@@ -43,9 +44,9 @@ def serve(
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings = Settings()
     configure(settings.log_level)
-    heap.use_one_arena()
+    process.use_one_arena()
     chosen = settings.embedding
-    begin_loading(chosen.model, threads=chosen.threads, options=Options.of(chosen))
+    begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
     config = uvicorn.Config(
         "app.main:create_app",
         factory=True,
@@ -108,3 +109,30 @@ class DrainingServer(uvicorn.Server):
 
     def _stop(self) -> None:
         self.should_exit = True
+
+
+def worker() -> None:
+    """Run background jobs until SIGTERM. Any number may run beside the server; set RECALLD_JOBS_ENABLED=false there to
+    leave all of it to workers."""
+    settings = Settings()
+    configure(settings.log_level)
+    process.use_one_arena()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    parts = RealParts()
+    async with AsyncExitStack() as stack:
+        embedder = await parts.embedder(settings)
+        stack.push_async_callback(embedder.close)
+        clock = parts.clock()
+        store, _ = await stack.enter_async_context(found_store(settings, parts, embedder.dim, clock))
+        llm = parts.llm(settings)
+        if llm is not None:
+            stack.push_async_callback(llm.close)
+        runner = job_runner(settings, store, embedder, clock, llm)
+        task = asyncio.create_task(runner.run())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,12 +1,19 @@
-"""What an agent calls before each model call."""
+"""The context endpoint: one call before each model call."""
 
 from fastapi import APIRouter, Request, Response
 
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import answer
+from app.auth.dependencies import calling
 from app.context import schemas
-from app.context.dependencies import context_of
-from app.http.listing import answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
+from app.context.service import ContextService
+
+
+def context_of(request: Request) -> ContextService:
+    held, caller = calling(request)
+    return ContextService(held, caller.scope)
+
 
 router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRoute)
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from app.context.items import Item
+from app.context.candidates import Candidate
 
 ALWAYS = Fraction(3, 5)
 """Of the budget, for all sections that are always there."""
 
-Price = Callable[[Item], int]
+Price = Callable[[Candidate], int]
 """Tokens of an item's line, or of its heading, exactly."""
-Bound = int | Fraction
+TokenBound = int | Fraction
 """Tokens, of which a part is a fraction."""
 
 
@@ -35,12 +35,12 @@ class Section:
     """
 
     name: str
-    items: Sequence[Item]
+    items: Sequence[Candidate]
     price: Price
     heading_price: Price
     title_tokens: int
     limit: int
-    most: Bound | None = None
+    most: TokenBound | None = None
     always: bool = False
     framed: bool = True
     boost: float = 1.0
@@ -48,30 +48,30 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedPrompt:
     """`chosen`: the items of each section that has some, in the order of the sections. `tokens`: of each of these, its
     title and headings included. `total`: of all, with the frame. `dropped`: (item, reason)."""
 
-    chosen: Mapping[str, Sequence[Item]]
+    chosen: Mapping[str, Sequence[Candidate]]
     tokens: Mapping[str, int]
     total: int
-    dropped: Sequence[tuple[Item, str]]
+    dropped: Sequence[tuple[Candidate, str]]
 
 
 @dataclass(slots=True)
 class _State:
     section: Section
-    taken: list[Item] = field(default_factory=list)
+    taken: list[Candidate] = field(default_factory=list)
     headings: set[str] = field(default_factory=set)
     tokens: int = 0
     reasons: dict[str, str] = field(default_factory=dict)
 
-    def cost(self, item: Item) -> int:
+    def cost(self, item: Candidate) -> int:
         title = 0 if self.taken else self.section.title_tokens
         new = item.heading is not None and item.heading.key not in self.headings
         return title + (self.section.heading_price(item) if new else 0) + self.section.price(item)
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Candidate) -> None:
         self.tokens += self.cost(item)
         self.taken.append(item)
         if item.heading is not None:
@@ -85,12 +85,12 @@ class Packer:
         self._floor = floor
         self._states = {one.name: _State(one) for one in sections}
         self._budget, self._frame_tokens = budget, frame_tokens
-        self._left: Bound = budget
+        self._left: TokenBound = budget
         self._framed = False
         self._said: set[str] = set()
         self._ids: set[str] = set()
 
-    def pack(self, tokens: Price) -> Packed:
+    def pack(self, tokens: Price) -> PackedPrompt:
         """`tokens`: what an item takes, about; a text is counted when its turn comes."""
         always = [state for state in self._states.values() if state.section.always]
         parts = shares([self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * ALWAYS)
@@ -105,9 +105,9 @@ class Packer:
         chosen = {name: state for name, state in self._states.items() if state.taken}
         sizes = {name: state.tokens for name, state in chosen.items()}
         total = sum(sizes.values()) + (self._frame_tokens if self._framed else 0)
-        return Packed({name: state.taken for name, state in chosen.items()}, sizes, total, list(self._dropped()))
+        return PackedPrompt({name: state.taken for name, state in chosen.items()}, sizes, total, list(self._dropped()))
 
-    def _wanted(self, state: _State) -> Bound:
+    def _wanted(self, state: _State) -> TokenBound:
         """Tokens that a section would take if there were no other."""
         section, alone = state.section, _State(state.section)
         for item in section.items[: section.limit]:
@@ -116,7 +116,7 @@ class Packer:
             alone.add(item)
         return alone.tokens if section.most is None else min(alone.tokens, section.most)
 
-    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         """The reason why not, or None. `most`: tokens that the section may have with this item; None: its own bound."""
         reason = self._reason(state, item, most)
         if reason is not None:
@@ -132,7 +132,7 @@ class Packer:
     def _frame(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
-    def _reason(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _reason(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         if item.id in self._ids or self._said & item.same:
             return "duplicate"
         if len(state.taken) >= state.section.limit:
@@ -143,7 +143,7 @@ class Packer:
         bound = state.section.most if most is None else most
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
-    def _dropped(self) -> Iterator[tuple[Item, str]]:
+    def _dropped(self) -> Iterator[tuple[Candidate, str]]:
         """Each once: an item of its own before the same turn as another's partner."""
         seen = set(self._ids)
         for state in self._states.values():
@@ -153,14 +153,14 @@ class Packer:
                     seen.add(item.id)
                     yield item, state.reasons.get(item.id) or self._untried(item)
 
-    def _untried(self, item: Item) -> str:
+    def _untried(self, item: Candidate) -> str:
         """An item that was not tried does not reach the floor, or came after the first one that did not fit."""
         if item.score is None or item.score < self._floor:
             return "score"
         return "duplicate" if self._said & item.same else "budget"
 
 
-def shares(wanted: Sequence[Bound], pool: Bound) -> list[Fraction]:
+def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
     """A part of the pool for each: as much as it wants, or an equal part of what is left by those that want less.
 
     The sum never exceeds the pool. With a larger pool no part is smaller ("water-filling", max-min fairness).
@@ -173,7 +173,7 @@ def shares(wanted: Sequence[Bound], pool: Bound) -> list[Fraction]:
     return parts
 
 
-def by_worth(sections: Iterable[Section], tokens: Price, floor: float) -> list[tuple[str, Item]]:
+def by_worth(sections: Iterable[Section], tokens: Price, floor: float) -> list[tuple[str, Candidate]]:
     """(section, item) of all items that compete and whose score reaches the floor, the one of most worth first.
 
     A turn that makes sense of another competes with its own part of the other's score. `tokens`: what an item takes,
@@ -189,7 +189,7 @@ def by_worth(sections: Iterable[Section], tokens: Price, floor: float) -> list[t
     return [(name, item) for *_, name, item in sorted(found, key=lambda one: one[:3])]
 
 
-def with_partners(items: Iterable[Item]) -> Iterator[Item]:
+def with_partners(items: Iterable[Candidate]) -> Iterator[Candidate]:
     """Each item, and after it its partner, if it has one."""
     for item in items:
         yield item

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from app import tokens
+from app.core import tokens
 from app.storage.text import term_ids, terms
 
 LONGEST = 120
@@ -15,7 +15,7 @@ PIECE_TOKENS = 60
 """A longer sentence is cut: at white space, where it has some."""
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
 
-Span = tuple[int, int]
+CharRange = tuple[int, int]
 
 
 def passage(text: str, weights: Mapping[int, float], most: int = LONGEST) -> str:
@@ -32,7 +32,7 @@ def passage(text: str, weights: Mapping[int, float], most: int = LONGEST) -> str
     return _marked(text, (spans[first][0], spans[last - 1][1]), most)
 
 
-def _marked(text: str, span: Span, most: int) -> str:
+def _marked(text: str, span: CharRange, most: int) -> str:
     """What stands there, with a mark at each end where the text goes on, in `most` tokens."""
     start, end = span
     before = f"{CUT} " if text[:start].strip() else ""
@@ -44,7 +44,7 @@ def _marked(text: str, span: Span, most: int) -> str:
     return ""
 
 
-def _spans(text: str, most: int) -> Iterator[Span]:
+def _spans(text: str, most: int) -> Iterator[CharRange]:
     """(start, end) of sentences and lines that say something; longer ones in halves."""
     start = 0
     for match in (*_ENDS.finditer(text), None):
@@ -54,7 +54,7 @@ def _spans(text: str, most: int) -> Iterator[Span]:
         start = end if match is None else match.end()
 
 
-def _halves(text: str, span: Span, most: int) -> Iterator[Span]:
+def _halves(text: str, span: CharRange, most: int) -> Iterator[CharRange]:
     start, end = span
     if end - start < 2 or tokens.count(text[start:end]) <= most:
         yield span

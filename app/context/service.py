@@ -9,20 +9,20 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from app import tokens
-from app.clock import parse_rfc3339
-from app.context import layout
+from app.context import rendering
+from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.intent import boosts, infer
-from app.context.items import Arm, Asked, Item
-from app.context.packing import Bound, Packed, Packer, Price, Section
+from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
 from app.context.registry import ARMS
 from app.context.schemas import ContextRequest, Intent
+from app.core import tokens
+from app.core.clock import parse_rfc3339
+from app.core.process import off_loop
 from app.errors import NotFound, RecalldError, Unavailable
-from app.offload import off_loop
 from app.profiles.models import AGENTS
+from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval, interval_of
-from app.state import Resources
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 DEFAULT_BUDGET = 4000
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 class Gathered:
     """The answer of one source."""
 
-    arm: Arm
-    asked: Asked
-    items: list[Item] = field(default_factory=list)
+    arm: ContextSource
+    asked: SourceRequest
+    items: list[Candidate] = field(default_factory=list)
     seconds: float = 0.0
     failed: bool = False
 
@@ -51,7 +51,7 @@ class Gathered:
 
 
 class ContextService:
-    def __init__(self, held: Resources, scope: Scope, arms: Sequence[Arm] = ARMS) -> None:
+    def __init__(self, held: Resources, scope: Scope, arms: Sequence[ContextSource] = ARMS) -> None:
         self._held, self._scope, self._arms = held, scope, arms
 
     async def assemble(self, body: ContextRequest) -> Doc:
@@ -90,7 +90,7 @@ class ContextService:
             "took_ms": {name: round(seconds * 1000, 3) for name, seconds in took.items()},
         }
 
-    def _limit(self, arm: Arm, body: ContextRequest) -> int:
+    def _limit(self, arm: ContextSource, body: ContextRequest) -> int:
         bounds = body.sections.get(arm.section)
         return arm.most if bounds is None or bounds.limit is None else bounds.limit
 
@@ -100,9 +100,11 @@ class ContextService:
             return DEFAULT_BUDGET
         return max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
 
-    async def _gather(self, arm: Arm, body: ContextRequest, now: datetime, interval: TimeInterval | None) -> Gathered:
+    async def _gather(
+        self, arm: ContextSource, body: ContextRequest, now: datetime, interval: TimeInterval | None
+    ) -> Gathered:
         started = time.perf_counter()
-        result = Gathered(arm, Asked(body, self._scope, self._held, now, self._limit(arm, body), interval))
+        result = Gathered(arm, SourceRequest(body, self._scope, self._held, now, self._limit(arm, body), interval))
         fault: RecalldError | None = None
         try:
             async with asyncio.timeout(self._held.settings.context.arm_seconds):
@@ -132,19 +134,19 @@ class ContextService:
 
     def _pack(
         self, body: ContextRequest, gathered: Sequence[Gathered], budget: int, intent: Intent, unsure: bool
-    ) -> Packed:
-        frame = tokens.count(layout.OPENING) + tokens.count(layout.CLOSING)
+    ) -> PackedPrompt:
+        frame = tokens.count(rendering.OPENING) + tokens.count(rendering.CLOSING)
         if unsure:
-            frame += tokens.count(layout.UNSURE)
+            frame += tokens.count(rendering.UNSURE)
         if body.format == "messages":
-            frame += layout.MESSAGE_TOKENS
+            frame += rendering.MESSAGE_TOKENS
         sections = [self._section(body, one, budget, boosts(intent)) for one in gathered]
         floor = self._held.settings.context.min_score if body.min_score is None else body.min_score
         return Packer(sections, budget, frame, floor).pack(_about)
 
     def _section(self, body: ContextRequest, one: Gathered, budget: int, boost: dict[str, float]) -> Section:
         arm, bounds = one.arm, body.sections.get(one.arm.section)
-        most: Bound | None = None if arm.share is None else Fraction(arm.share) * budget
+        most: TokenBound | None = None if arm.share is None else Fraction(arm.share) * budget
         if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
             most = Fraction(bounds.share) * budget if bounds.share is not None else bounds.tokens
         turns = arm.turns and body.format == "messages"
@@ -152,8 +154,8 @@ class ContextService:
             arm.section,
             one.items,
             price(body, arm),
-            lambda item: 0 if item.heading is None else layout.heading_tokens(item.heading),
-            0 if turns else tokens.count(layout.title(arm.title)),
+            lambda item: 0 if item.heading is None else rendering.heading_tokens(item.heading),
+            0 if turns else tokens.count(rendering.title(arm.title)),
             self._limit(arm, body),
             most,
             always=arm.share is not None,
@@ -161,18 +163,18 @@ class ContextService:
             boost=boost.get(arm.section, 1.0),
         )
 
-    def _note_accesses(self, packed: Packed) -> None:
+    def _note_accesses(self, packed: PackedPrompt) -> None:
         accessed = [item.memory_id for items in packed.chosen.values() for item in items if item.memory_id is not None]
         if accessed:
             self._held.accesses.note(self._scope.tenant, list(dict.fromkeys(accessed)))
 
     # --- Answering ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, body: ContextRequest, packed: Packed, gathered: Sequence[Gathered], *, unsure: bool) -> Doc:
+    def _answer(self, body: ContextRequest, packed: PackedPrompt, gathered: Sequence[Gathered], *, unsure: bool) -> Doc:
         as_messages = body.format == "messages"
-        arms: dict[str, Arm] = {one.arm.section: one.arm for one in gathered}
+        arms: dict[str, ContextSource] = {one.arm.section: one.arm for one in gathered}
         chosen = {
-            name: list(items)[::-1] if arms[name].newest_first else layout.ordered(items)
+            name: list(items)[::-1] if arms[name].newest_first else rendering.ordered(items)
             for name, items in packed.chosen.items()
         }
         numbers: dict[str, str] = {}
@@ -182,11 +184,11 @@ class ContextService:
         citation = _citation(body, numbers)
         apart = {name for name in chosen if as_messages and arms[name].turns}
         parts = {
-            name: layout.section(arms[name].title, items, citation)
+            name: rendering.section(arms[name].title, items, citation)
             for name, items in chosen.items()
             if name not in apart
         }
-        text = layout.block(list(parts.values()), layout.UNSURE if unsure else "")
+        text = rendering.block(list(parts.values()), rendering.UNSURE if unsure else "")
         turns = [item for name in apart for item in chosen[name]]
         return {
             "messages": self._messages(body, text, turns) if as_messages else [],
@@ -214,23 +216,23 @@ class ContextService:
             "dropped": _dropped(packed, gathered),
         }
 
-    def _messages(self, body: ContextRequest, text: str, turns: Sequence[Item]) -> list[dict[str, Any]]:
+    def _messages(self, body: ContextRequest, text: str, turns: Sequence[Candidate]) -> list[dict[str, Any]]:
         system = [{"role": "system", "content": body.system_prompt}] if body.system_prompt else []
         remembered = [{"role": body.memory_role, "content": text}] if text else []
         return [
             *system,
             *remembered,
-            *(message for item in turns for message in layout.turns(item)),
+            *(message for item in turns for message in rendering.turns(item)),
             {"role": "user", "content": body.query},
         ]
 
 
-def _about(item: Item) -> int:
+def _about(item: Candidate) -> int:
     """Tokens of its line, about: a text is counted when its turn comes."""
     return LINE_TOKENS + len(item.text) // CHARS_PER_TOKEN
 
 
-def _citation(body: ContextRequest, numbers: dict[str, str]) -> layout.Citation:
+def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citation:
     """Before packing any number will do: all take one token."""
     if body.citations == "none":
         return lambda item: None
@@ -239,15 +241,15 @@ def _citation(body: ContextRequest, numbers: dict[str, str]) -> layout.Citation:
     return lambda item: numbers.get(item.id, "1")
 
 
-def price(body: ContextRequest, arm: Arm) -> Price:
+def price(body: ContextRequest, arm: ContextSource) -> Price:
     """Tokens of an item's line, or of its message. Lines are short and often the same, so that counts are kept."""
     if arm.turns and body.format == "messages":
-        return layout.turn_tokens
+        return rendering.turn_tokens
     citation = _citation(body, {})
-    return lambda item: tokens.count(layout.line(item, citation(item)))
+    return lambda item: tokens.count(rendering.line(item, citation(item)))
 
 
-def _dropped(packed: Packed, gathered: Sequence[Gathered]) -> list[Doc]:
+def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:
     """Each once, though two sections may have found it; hidden ones last."""
     held = {item.id for items in packed.chosen.values() for item in items}
     found = {item.id: reason for item, reason in packed.dropped if item.id not in held}
@@ -255,7 +257,7 @@ def _dropped(packed: Packed, gathered: Sequence[Gathered]) -> list[Doc]:
     return [{"id": each, "reason": reason} for each, reason in {**hidden, **found}.items()]
 
 
-def _warnings(gathered: Sequence[Gathered], packed: Packed) -> list[Doc]:
+def _warnings(gathered: Sequence[Gathered], packed: PackedPrompt) -> list[Doc]:
     """Of all sections; the same one once."""
     found = [warning for one in gathered for warning in one.asked.warnings]
     held = {item.id for items in packed.chosen.values() for item in items}

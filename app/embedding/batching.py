@@ -6,19 +6,20 @@ bulk work, and tenants take turns (`turns.py`): a caller waits for the batch und
 
 import asyncio
 import logging
+import re
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 
-from app.embedding.backlog import Backlog, Item
 from app.embedding.model import Model, encode_checked
-from app.embedding.request import Request
-from app.embedding.turns import tenant_at_work
+from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText, tenant_at_work
 from app.errors import EmbeddingUnavailable
-from app.metrics.parts import EMBEDDING_QUEUE
+from app.metrics import EMBEDDING_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class BatchQueue:
         on this machine's CPU takes less at once (`Model.piece_tokens`)."""
         self.model = model
         self._observe = observe
-        self._inbox: list[Request] = []
+        self._inbox: list[EmbeddingRequest] = []
         self._closing = False
         self._wake = threading.Condition()
         self._backlog = Backlog(model.lengths, min(batch_tokens, model.piece_tokens or batch_tokens))
@@ -44,10 +45,10 @@ class BatchQueue:
     def alive(self) -> bool:
         return self._thread.is_alive() and not self._closing
 
-    def submit(self, texts: Sequence[str], *, urgent: bool = False) -> Request:
+    def submit(self, texts: Sequence[str], *, urgent: bool = False) -> EmbeddingRequest:
         """Await its future; cancel it to drop what has not run yet. Raises `EmbeddingUnavailable` when closed."""
         future = asyncio.get_running_loop().create_future()
-        request = Request(list(texts), np.empty((len(texts), self.model.dim), np.float32), future)
+        request = EmbeddingRequest(list(texts), np.empty((len(texts), self.model.dim), np.float32), future)
         request.urgent, request.tenant = urgent, tenant_at_work()
         with self._wake:
             if not self.alive:
@@ -87,7 +88,7 @@ class BatchQueue:
             self._inbox.clear()
             return not self._closing
 
-    def _run(self, batch: list[Item]) -> None:
+    def _run(self, batch: list[QueuedText]) -> None:
         start = time.perf_counter()
         try:
             vectors, fit = encode_checked(self.model, [request.texts[index] for request, index in batch])
@@ -107,7 +108,7 @@ class BatchQueue:
             else:
                 request.fail(EmbeddingUnavailable(f"{self.model.name} gave a vector that is not of unit length"))
 
-    def _run_apart(self, batch: list[Item], error: Exception) -> None:
+    def _run_apart(self, batch: list[QueuedText], error: Exception) -> None:
         """After a failure: each caller's texts by themselves, so that only the one at fault is told."""
         parts = [list(part) for _, part in groupby(sorted(batch, key=_caller), key=_caller)]
         if len(parts) > 1:
@@ -120,5 +121,69 @@ class BatchQueue:
             batch[0][0].fail(unavailable)
 
 
-def _caller(item: Item) -> int:
+def _caller(item: QueuedText) -> int:
     return id(item[0])
+
+
+MAX_WINDOWS = 8
+"""Of a longer text the first so many have a vector; all of its words are found all the same."""
+EIGHTH = 8
+"""A window may end up to an eighth earlier than it must, at a boundary; the next one repeats up to an eighth of it."""
+
+Reach: TypeAlias = Callable[[int], int]
+"""Start of a window → its furthest end, both as places in the text; always after the start."""
+
+_SENTENCE_END = re.compile(r"[.!?\u2026\u061f\u06d4\u0964][\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]+\s*|\n\s*")
+_SPACE = re.compile(r"\s+")
+
+
+def split(text: str, reach: Reach) -> list[str]:
+    """At most `MAX_WINDOWS` parts, in order; the text itself where it fits into one.
+
+    A window ends after a sentence if one ends in its last eighth, else after a word, else where it must. The next one
+    begins after a space in that last eighth where there is one, so the two overlap.
+    """
+    windows: list[str] = []
+    start = 0
+    while len(windows) < MAX_WINDOWS:
+        most = reach(start)
+        if most >= len(text):
+            windows.append(text[start:])
+            break
+        slack = (most - start) // EIGHTH
+        end = _end(text, most - slack, most)
+        windows.append(text[start:end])
+        start = _start(text, end - slack, end)
+    return [window for window in windows if window.strip()] or [text]  # servers refuse blank texts
+
+
+def by_characters(characters: int) -> Reach:
+    """For models whose tokenizer is not here."""
+    return lambda start: start + characters
+
+
+def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
+    """At most `room` tokens a window. `spans`: where each token of the text begins and ends, in order; `end`: of the
+    text."""
+    starts = [begin for begin, _ in spans]
+
+    def reach(start: int) -> int:
+        last = bisect_left(starts, start) + room
+        return end if last >= len(spans) else max(spans[last - 1][1], start + 1)
+
+    return reach
+
+
+def _end(text: str, low: int, high: int) -> int:
+    """In `low`..`high`, both included."""
+    for boundary in (_SENTENCE_END, _SPACE):
+        ends = [found.end() for found in boundary.finditer(text, low, high)]
+        if ends:
+            return ends[-1]
+    return high
+
+
+def _start(text: str, low: int, high: int) -> int:
+    """After the first space in `low`..`high`, and `low` where there is none: scripts without spaces."""
+    found = _SPACE.search(text, low, high)
+    return low if found is None else found.end()

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from app.core.process import off_loop
 from app.embedding.batching import BatchQueue
 from app.embedding.model import Vectors
-from app.embedding.request import Request
+from app.embedding.queue import EmbeddingRequest
 from app.errors import EmbeddingUnavailable
-from app.offload import off_loop
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class BatchingEmbedder:
         self._queue = queue
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         self._cache_size = query_cache
-        self._flying: dict[str, tuple[Request, int]] = {}  # text → request, how many callers await it
+        self._flying: dict[str, tuple[EmbeddingRequest, int]] = {}  # text → request, how many callers await it
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class BatchingEmbedder:
     async def close(self) -> None:
         await asyncio.to_thread(self._queue.close)
 
-    def _join(self, text: str) -> Request:
+    def _join(self, text: str) -> EmbeddingRequest:
         request, callers = self._flying.get(text) or (
             self._queue.submit([self._queue.model.prompts.query + text], urgent=True),
             0,
@@ -113,7 +113,7 @@ class BatchingEmbedder:
         self._flying[text] = (request, callers + 1)
         return request
 
-    def _leave(self, text: str, request: Request) -> None:
+    def _leave(self, text: str, request: EmbeddingRequest) -> None:
         _, callers = self._flying[text]
         if callers > 1:
             self._flying[text] = (request, callers - 1)

@@ -1,14 +1,15 @@
-"""What a model runtime has to be: synchronous, pure, called from one thread."""
+"""The interface of a model runtime: synchronous, pure, called from one thread."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import EmbeddingUnavailable
+from app.settings import EmbeddingSettings
 
 Vectors: TypeAlias = NDArray[np.float32]
 
@@ -113,3 +114,31 @@ def encode_checked(model: Model, texts: Sequence[str]) -> tuple[Vectors, NDArray
     if vectors.shape != (len(texts), model.dim):
         raise EmbeddingUnavailable(f"{model.name} gave vectors of shape {vectors.shape} for {len(texts)} texts")
     return vectors, np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where an OpenAI-compatible `/embeddings` is, and what to ask of it."""
+
+    base_url: str = "https://api.openai.com/v1"
+    api_key: str = field(default="", repr=False)
+    dimensions: int = 0  # 0: what the server gives
+    timeout_seconds: float = 10  # of one batch, retries included
+    batch_texts: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraOptions:
+    text_chars: int = 8192  # of a text, from its beginning
+    server: Server = Server()
+
+    @classmethod
+    def of(cls, settings: EmbeddingSettings) -> "ExtraOptions":
+        server = Server(
+            base_url=settings.base_url,
+            api_key=settings.api_key.get_secret_value(),
+            dimensions=settings.dimensions,
+            timeout_seconds=settings.timeout_seconds,
+            batch_texts=settings.batch_texts,
+        )
+        return cls(text_chars=settings.text_chars, server=server)

@@ -14,8 +14,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: it keeps a devic
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
+from app.embedding.batching import MAX_WINDOWS, by_tokens, split
 from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
-from app.embedding.windows import MAX_WINDOWS, by_tokens, split
 from app.errors import EmbeddingUnavailable
 
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained on; the rest of a window does not count

@@ -1,19 +1,111 @@
-"""`/embeddings` of an OpenAI-compatible server. An extra: imported only when such a model is asked for."""
+"""An embedding server with OpenAI's API, and how its calls are tried again."""
 
+import math
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
 
 import httpx2
 import numpy as np
 import openai
 from pydantic import BaseModel, ValidationError
 
-from app.embedding.model import NO_PROMPTS, Vectors, clipped, estimated_tokens, unit
-from app.embedding.options import Options
-from app.embedding.retrying import Fault, Retrying
-from app.embedding.windows import by_characters, split
+from app.core.openai_client import headers, passes, reason, retry_after
+from app.embedding.batching import by_characters, split
+from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, clipped, estimated_tokens, unit
 from app.errors import EmbeddingUnavailable
-from app.openai_compatible import headers, passes, reason, retry_after
+
+ATTEMPTS = 4
+FIRST_WAIT, LONGEST_WAIT = 0.25, 4.0
+LONGEST_PAUSE = 60.0
+
+T = TypeVar("T")
+Attempt: TypeAlias = Callable[[float], T]
+
+
+class Fault(Exception):
+    """An attempt failed in a way that passes. `after`: the seconds that the server asked to be left alone."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Retrying:
+    """Called from one thread.
+
+    A call that fails for good opens a pause, in which others fail at once: they stand in line behind each other, and
+    would otherwise wait for a dead server one deadline each. The pause lasts at least as long as the server kept the
+    call waiting, so that callers wait for a server that hangs no more than half of the time.
+    """
+
+    def __init__(self, seconds: float, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """`seconds`: the most that one call may take, waiting included."""
+        self._seconds, self._sleep = seconds, sleep
+        self._failed = 0  # calls in a row
+        self._pause_ends = 0.0
+        self._reason = ""
+
+    def call(self, attempt: Attempt[T], *, harmless: Attempt[object] | None = None) -> T:
+        """`attempt` is given the seconds left and raises `Fault` for another try. Raises `EmbeddingUnavailable`.
+
+        `harmless` is an attempt that succeeds wherever the server is well: then it is what was asked that is at fault
+        (llama.cpp says 500 to a text that is too long), and others need not pause for it.
+        """
+        started = time.monotonic()
+        if started < self._pause_ends:
+            raise self._unavailable()
+        deadline, slept = started + self._seconds, 0.0
+        for tried in range(1, ATTEMPTS + 1):
+            try:
+                result = attempt(deadline - time.monotonic())
+            except Fault as fault:
+                wait = _wait(tried, fault.after)
+                if tried == ATTEMPTS or time.monotonic() + wait >= deadline:
+                    if fault.after is None and _succeeds(harmless, deadline):
+                        raise EmbeddingUnavailable(str(fault)) from None
+                    self._pause(fault, time.monotonic() - started - slept)
+                    break
+                self._sleep(wait)
+                slept += wait
+            else:
+                self._failed = 0
+                return result
+        raise self._unavailable()
+
+    def _pause(self, fault: Fault, kept_waiting: float) -> None:
+        self._reason = str(fault)
+        own = min(2.0**self._failed, LONGEST_PAUSE / 2) * _between(0.75, 1)
+        self._failed = min(self._failed + 1, 10)
+        self._pause_ends = time.monotonic() + min(max(fault.after or 0, own, kept_waiting), LONGEST_PAUSE)
+
+    def _unavailable(self) -> EmbeddingUnavailable:
+        left = self._pause_ends - time.monotonic()
+        return EmbeddingUnavailable(self._reason, retry_after=max(1, math.ceil(left)))
+
+
+def _succeeds(harmless: Attempt[object] | None, deadline: float) -> bool:
+    left = deadline - time.monotonic()
+    if harmless is None or left <= 0:
+        return False
+    try:
+        harmless(left)
+    except (Fault, EmbeddingUnavailable):
+        return False
+    return True
+
+
+def _wait(tried: int, after: float | None) -> float:
+    """Never less than was asked for, and never the same for all who wait."""
+    if after is not None:
+        return after + _between(0, FIRST_WAIT)
+    return _between(0.5, 1) * min(FIRST_WAIT * 2.0 ** (tried - 1), LONGEST_WAIT)
+
+
+def _between(low: float, high: float) -> float:
+    return random.uniform(low, high)  # noqa: S311 (not a secret)
+
 
 CONNECT_SECONDS = 5.0
 SHORTEST_TRY = 0.05
@@ -37,9 +129,9 @@ class OpenAIModel:
     piece_tokens = None
     prompts = NO_PROMPTS
 
-    def __init__(self, model: str, options: Options | None = None) -> None:
+    def __init__(self, model: str, options: ExtraOptions | None = None) -> None:
         """Asks the server for one vector to learn the dimension, unless it is set. Raises `EmbeddingUnavailable`."""
-        options = options or Options()
+        options = options or ExtraOptions()
         self._model, self._server, self._chars = model, options.server, options.text_chars
         self._retrying = Retrying(self._server.timeout_seconds)
         self._client = _client(options)
@@ -134,7 +226,7 @@ class OpenAIModel:
         return EmbeddingUnavailable(told)
 
 
-def _client(options: Options) -> openai.OpenAI:
+def _client(options: ExtraOptions) -> openai.OpenAI:
     """By the settings alone: the library's own variables (OPENAI_API_KEY, …) were set for another server, perhaps."""
     return openai.OpenAI(
         api_key=options.server.api_key or "none",

@@ -9,9 +9,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
-from app.embedding.model import Prompts, Vectors, clipped, estimated_tokens, unit
-from app.embedding.options import Options
-from app.embedding.windows import by_characters, split
+from app.embedding.batching import by_characters, split
+from app.embedding.model import ExtraOptions, Prompts, Vectors, clipped, estimated_tokens, unit
 from app.errors import EmbeddingUnavailable
 
 TOKEN_CHARS = 4
@@ -21,11 +20,11 @@ CPU_PIECE_TOKENS = 128
 
 
 class SentenceTransformersModel:
-    def __init__(self, wanted: str, *, threads: int = 1, options: Options | None = None) -> None:
+    def __init__(self, wanted: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
         """`wanted`: a folder that the library saved, or a name on the hub. Raises `EmbeddingUnavailable`."""
         torch.set_num_threads(threads)  # of the process; each thread takes it over when it first computes
         disable_progress_bar()  # the log is JSON lines
-        self._chars = (options or Options()).text_chars
+        self._chars = (options or ExtraOptions()).text_chars
         self._model = _load(wanted)
         self.prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)
         self._longest = self._model.max_seq_length or self._chars

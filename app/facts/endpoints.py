@@ -1,17 +1,37 @@
-"""Semantic memory over HTTP: what is true, since when, and what we knew of it when."""
+"""Semantic memory over HTTP: facts, when they are true, and when they were known."""
 
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.auth.dependencies import calling
+from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import schemas
-from app.facts.dependencies import Facts, facts_of
-from app.http.listing import InListing, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import WRITE_HEADERS, InPrecondition, InWrite, writing
-from app.idempotency.precondition import etag
-from app.schemas import Identifier, Page, Timestamp
+from app.facts.models import FACTS
+from app.facts.repository import FactRepository
+from app.facts.service import FactService
+from app.memories.indexing import Embeddings
+from app.retrieval.retriever import Retriever
+from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writing
+from app.writes.executor import etag
+
+
+async def fact_service(request: Request) -> FactService:
+    return facts_of(request)
+
+
+def facts_of(request: Request) -> FactService:
+    """Called by the endpoint that asserts: resolving a dependency takes as long as the rules do."""
+    held, caller = calling(request)
+    lookup = Retriever(held.store, caller.scope, held.embedder, FACTS, held.second_stage)
+    return FactService(FactRepository(held.store, caller.scope), Embeddings(held.embedder), lookup, held.clock)
+
+
+FactServiceDep = Annotated[FactService, Depends(fact_service)]
+
 
 router = APIRouter(prefix="/v1/facts", tags=["facts"], route_class=StrictRoute)
 
@@ -40,7 +60,7 @@ async def asked(  # noqa: PLR0913 (query parameters)
 @router.post(
     "/search", response_model=schemas.FactSearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
 )
-async def search_facts(body: schemas.FactSearch, facts: Facts) -> Response:
+async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Response:
     """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
     return answer(await facts.search(body))
 
@@ -63,45 +83,49 @@ async def assert_fact(body: schemas.FactCreate, request: Request) -> Response:
 
 
 @router.post("/batch", status_code=201, response_model=schemas.FactBatchAsserted, responses=problems(409, 412, *BODY))
-async def assert_facts(body: schemas.FactBatch, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+async def assert_facts(
+    body: schemas.FactBatch, facts: FactServiceDep, write: Writer, if_match: InPrecondition
+) -> Response:
     """Assert up to 500 facts, in their order: all of them, or none. They become known at the same moment."""
     return await write(lambda: facts.assert_all(body.items, if_match))
 
 
 @router.get("", response_model=Page[schemas.Fact], responses=problems())
-async def list_facts(facts: Facts, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing) -> Response:
+async def list_facts(
+    facts: FactServiceDep, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing
+) -> Response:
     """Facts that have exactly the owner fields named: what is true now as far as we know, or at other times."""
     return answer(await facts.page(where, listing))
 
 
 @router.get("/{fact_id}", response_model=schemas.Fact, responses=problems(404))
-async def get_fact(fact_id: FactId, facts: Facts) -> Response:
+async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Response:
     """One fact, whatever became of it."""
     fact = await facts.get(fact_id)
     return answer(fact, {"ETag": etag(fact)})
 
 
 @router.delete("/{fact_id}", status_code=204, response_class=Response, responses=problems(404, 409, 412))
-async def delete_fact(fact_id: FactId, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+async def delete_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition) -> Response:
     """Remove an assertion and its history as if it had never been made. For what was wrong there is `retract`."""
     return await write(lambda: facts.delete(fact_id, if_match))
 
 
 @router.get("/{fact_id}/history", response_model=Page[schemas.Fact], responses=problems(404))
-async def get_fact_history(fact_id: FactId, facts: Facts, listing: InListing) -> Response:
+async def get_fact_history(fact_id: FactId, facts: FactServiceDep, listing: InListing) -> Response:
     """All that was ever stated of the same assertion, today's facts included."""
     return answer(await facts.history(fact_id, listing))
 
 
 @router.post("/{fact_id}/retract", response_model=schemas.Fact, responses=problems(404, 409, 412))
-async def retract_fact(fact_id: FactId, facts: Facts, write: InWrite, if_match: InPrecondition) -> Response:
+async def retract_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition) -> Response:
     """Take back what should not have been said: from now on we do not know it. That we did stays on record."""
     return await write(lambda: facts.retract(fact_id, if_match))
 
 
 @router.post("/{fact_id}/resolve", response_model=schemas.Fact, responses=problems(404, 409, 412, *BODY))
 async def resolve_fact(
-    fact_id: FactId, body: schemas.Resolution, facts: Facts, write: InWrite, if_match: InPrecondition
+    fact_id: FactId, body: schemas.Resolution, facts: FactServiceDep, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Settle a dispute. Answers the fact that was kept."""
     return await write(lambda: facts.resolve(fact_id, body.keep, if_match))

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from app.storage.collection import Collection, Searched
+from app.storage.schema import Collection, SearchSchema
 from app.storage.text import normalise_content
 
 
@@ -47,7 +47,7 @@ FACTS = Collection(
         ("user_id",),
     ),
     selective=("group_id", "subject_key", "object_key"),
-    searched=Searched(
+    searched=SearchSchema(
         facets=("subject_key", "predicate_key", "object_type", "standing"),
         ranges=("valid_from", "valid_until", "known_from", "known_until", "trust"),
         time=("known_from",),

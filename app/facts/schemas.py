@@ -5,18 +5,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.facts.rules import Cardinality, Policy
+from app.core.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
+from app.facts.conflict_resolution import Cardinality, ConflictPolicy
 from app.memories.schemas import HowSearched, SearchMode, Source
-from app.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 
 MAX_NAME = 256
 ENTITY_CHARACTERS = 64
 """A longer text is taken for a literal, unless it is said to be an entity."""
 
 ObjectType = Literal["entity", "literal"]
-Status = Literal["active", "superseded", "retracted", "disputed"]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
+FactStatus = Literal["active", "superseded", "retracted", "disputed"]
+FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
 
 _FIGURE = re.compile(
     r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:[%€$£¥]|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE
@@ -49,8 +49,8 @@ class FactCreate(Owned):
     user_id: Identifier | None = Field(
         None, description="Whom it belongs to; null: the agent knows it for all its users."
     )
-    subject: Name = Field(description="What it is about. Compared without regard to case, width and spaces.")
-    predicate: Name = Field(description="What is said of it: `lives_in`.")
+    subject: FactName = Field(description="What it is about. Compared without regard to case, width and spaces.")
+    predicate: FactName = Field(description="What is said of it: `lives_in`.")
     object: Text = Field(description="What it is: the name of another entity, or a literal.")
     object_type: ObjectType | None = Field(
         None, description="Default: entity for a short text that is no number or date, else literal."
@@ -67,7 +67,7 @@ class FactCreate(Owned):
     cardinality: Cardinality | None = Field(
         None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
     )
-    on_conflict: Policy = Field(
+    on_conflict: ConflictPolicy = Field(
         "temporal", description="What becomes of another object that is known for the same time."
     )
 
@@ -102,7 +102,7 @@ class Fact(Schema):
     confidence: float
     trust: float
     cardinality: Cardinality
-    status: Status
+    status: FactStatus
     valid_from: str | None
     valid_until: str | None
     known_from: str = Field(description="Since when it stands in the books.")
@@ -137,8 +137,8 @@ class FactSearch(Owned):
 
     query: Text
     include_shared: Flag = True
-    subject: Name | None = None
-    predicate: Name | None = None
+    subject: FactName | None = None
+    predicate: FactName | None = None
     object_type: ObjectType | None = None
     status: Literal["active", "disputed"] = "active"
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")

@@ -1,60 +1,59 @@
-"""The rules of semantic memory. Methods that write return an `Outcome` and commit nothing."""
+"""The rules of semantic memory. Methods that write return an `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
-from app.facts.book import Book
+from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
+from app.facts.ledger import Book
 from app.facts.models import FACTS, group_of, key_of, sentence
-from app.facts.query import View, about
-from app.facts.repository import FactRepository
-from app.facts.rules import OPEN_END, OPEN_START, Assertion, Span
+from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FactCreate, FactSearch, object_type, render
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
-from app.memories.documents import SOURCE
-from app.memories.embeddings import Embeddings, Passage
-from app.memories.lookup import Lookup, Wanted
-from app.memories.pending import Embeddable
-from app.storage.collection import Change, Doc, SearchEntry
+from app.memories.embedding_backfill import Embeddable
+from app.memories.indexing import Embeddings, IndexText
+from app.memories.records import SOURCE
+from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.storage.changes import Change, IndexEntry
 from app.storage.filters import Filter, Range, both
 from app.storage.repository import Listing
+from app.storage.schema import Doc
 from app.storage.text import content_hash
+from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"
 
 
-def passage(fact: Doc) -> Passage:
+def passage(fact: Doc) -> IndexText:
     """What is found by."""
-    return Passage(sentence(fact))
+    return IndexText(sentence(fact))
 
 
 FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
 
 
 class FactService:
-    def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Lookup, clock: Clock) -> None:
+    def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
-        self._entries: dict[str, SearchEntry] = {}
+        self._entries: dict[str, IndexEntry] = {}
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def assert_one(self, body: FactCreate, precondition: Precondition) -> Outcome:
+    async def assert_one(self, body: FactCreate, precondition: IfMatch) -> WriteResult:
         outcome, created = await self._assert([body], precondition, {})
         (fact,) = outcome.body["items"]
-        return Outcome(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
+        return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
 
     async def assert_all(
-        self, bodies: Sequence[FactCreate], precondition: Precondition, source: Mapping[str, Any] | None = None
-    ) -> Outcome:
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, source: Mapping[str, Any] | None = None
+    ) -> WriteResult:
         """In their order; all of them, or none. `source` says where they come from, if not from a caller."""
         outcome, _ = await self._assert(bodies, precondition, source or {})
         return outcome
 
     async def _assert(
-        self, bodies: Sequence[FactCreate], precondition: Precondition, origin: Mapping[str, Any]
-    ) -> tuple[Outcome, bool]:
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, origin: Mapping[str, Any]
+    ) -> tuple[WriteResult, bool]:
         precondition.check(None)
         source = {**SOURCE, "api_key_id": self._facts.scope.key_id, **origin}
         drafts = [draft_of(body, source | ({"origin": body.origin} if body.origin else {})) for body in bodies]
@@ -68,9 +67,9 @@ class FactService:
         pairs = zip(drafts, told, strict=True)
         items = [render(books[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
         changes = [change for book in books.values() for change in await self._changes(book)]
-        return Outcome({"items": items}, changes, 201), any(new for _, new in told)
+        return WriteResult({"items": items}, changes, 201), any(new for _, new in told)
 
-    async def retract(self, fact_id: str, precondition: Precondition) -> Outcome:
+    async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """It leaves the books without a successor. What it once bounded or replaced does not come back."""
         doc = await self._facts.get(fact_id)
         self._facts.require_write(doc)
@@ -82,13 +81,13 @@ class FactService:
         book.retract(fact_id)
         return _answer(book.latest(fact_id), await self._changes(book))
 
-    async def resolve(self, fact_id: str, keep: str, precondition: Precondition) -> Outcome:
+    async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """The fact that was kept."""
         doc = await self._facts.get(fact_id)
         precondition.check(doc)
         if doc["status"] != "disputed":
             raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
-        span = Span(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
+        span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
         group_id, now = doc["group_id"], rfc3339(self._clock.now())
         book = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
         _require_live(book.live.get(fact_id) or await self._facts.get(fact_id))
@@ -101,7 +100,7 @@ class FactService:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
         return _answer(book.latest(kept), await self._changes(book))
 
-    async def delete(self, fact_id: str, precondition: Precondition) -> Outcome:
+    async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """With all that was ever stated of the same assertion. For what was wrong there is `retract`."""
         doc = await self._facts.get(fact_id)
         precondition.check(doc)
@@ -109,15 +108,17 @@ class FactService:
         if group is None:  # it goes with the last of its facts
             raise NotFound()
         last = await self._facts.stands_alone(doc)
-        return Outcome(None, self._facts.remove(doc, group, last=last), 204)
+        return WriteResult(None, self._facts.remove(doc, group, last=last), 204)
 
     async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Book]:
         """What is known of each group that is spoken of, as far as it matters for what is said."""
         group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
-        span = Span(min(least_start(one, now) for one in said), max(one.end for one in said))
+        span = ValidSpan(min(least_start(one, now) for one in said), max(one.end for one in said))
         return await self._open(group_ids, span, [draft["object_key"] for draft in drafts], now)
 
-    async def _open(self, group_ids: Sequence[str], span: Span, objects: Sequence[str], now: str) -> dict[str, Book]:
+    async def _open(
+        self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str], now: str
+    ) -> dict[str, Book]:
         """The groups are read first: what changes after that makes the commit fail."""
         groups = await self._facts.groups(group_ids)
         live: dict[str, list[Doc]] = {group_id: [] for group_id in group_ids}
@@ -136,7 +137,7 @@ class FactService:
             changes += self._facts.add_like(doc, stored) if stored else self._facts.add(doc, self._entry(doc))
         return [*changes, self._facts.turn(book.group, (closed or written)[0], book.now, book.usual)]
 
-    def _entry(self, fact: Doc) -> SearchEntry:
+    def _entry(self, fact: Doc) -> IndexEntry:
         return self._entries[sentence(fact)]
 
     async def _embed(self, facts: Sequence[Doc]) -> None:
@@ -168,7 +169,7 @@ class FactService:
 
     async def search(self, body: FactSearch) -> Doc:
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        wanted = Wanted(
+        wanted = RetrievalQuery(
             body.query,
             self._facts.scope.pairs(body.agent_id, body.user_id, body.include_shared),
             search_filter(body, rfc3339(now)),
@@ -230,5 +231,5 @@ def _require_live(doc: Doc) -> None:
         raise Conflict(f"This fact is {doc['status']} already{by}.")
 
 
-def _answer(doc: Doc, changes: Sequence[Change] = ()) -> Outcome:
-    return Outcome(render(doc), changes, headers={"ETag": etag(doc)})
+def _answer(doc: Doc, changes: Sequence[Change] = ()) -> WriteResult:
+    return WriteResult(render(doc), changes, headers={"ETag": etag(doc)})

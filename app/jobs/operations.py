@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from app.clock import rfc3339
-from app.ids import new_id
+from app.core.clock import rfc3339
+from app.core.ids import new_id
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
-from app.storage.collection import Change, Doc, Insert, Update
+from app.storage.changes import Change, Insert, Update
+from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 HIDDEN = ("tenant_id", "undo", "undoing")

@@ -1,24 +1,60 @@
-"""A durable queue on the storage protocol: whatever is put in is done, by one worker at a time.
-
-A worker leases a job: the lease has a token, one more each time the job is taken. Whatever the worker writes expects
-its token, so that one who was stopped past its lease writes nothing more (a fencing token: Kleppmann, "How to do
-distributed locking", 2016). A crash loses nothing: the lease lapses and another takes the job.
-"""
+"""The queue of jobs: claimed by one worker at a time, and fenced so that a late one commits nothing."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from app.clock import Clock, rfc3339
+from app.core.clock import Clock, rfc3339
+from app.core.ids import new_id
 from app.errors import RecalldError
-from app.ids import new_id
-from app.jobs.kinds import LANES, Lane, lane_of
-from app.jobs.models import JOBS
-from app.storage.collection import Change, CommitConflict, Committed, Delete, Doc, Insert, Store, Update
+from app.jobs.models import ERASE_USER, JOBS, LANES, Lane, lane_of
+from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update
 from app.storage.filters import Absent, Eq, Filter, Or, Range, both
+from app.storage.protocol import Store
+from app.storage.repository import pages
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
+
+BATCH = 200
+
+
+CommitFenced = Callable[[list[Change], int], Awaitable[None]]
+"""Commits changes with which so many jobs go. Raises CommitConflict."""
+
+
+async def fence(store: Store, tenant: str, drop: Callable[[Doc], bool], commit: CommitFenced) -> None:
+    """Every job that works on the tenant's data begins anew; those that `drop` picks go, queued or not."""
+    async for docs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
+        for doc in docs:
+            if doc["tenant"] in (tenant, SYSTEM):
+                await _take(store, doc, drop, commit)
+
+
+async def _take(store: Store, found: Doc, drop: Callable[[Doc], bool], commit: CommitFenced) -> None:
+    doc: Doc | None = found
+    while doc is not None:
+        change = _change(doc, drop)
+        try:
+            if change is not None:
+                await commit([change], int(isinstance(change, Delete)))
+        except CommitConflict:
+            doc = await store.get(JOBS, SYSTEM, found["job_id"])  # it was taken, renewed or done meanwhile
+            continue
+        return
+
+
+def _change(doc: Doc, drop: Callable[[Doc], bool]) -> Change | None:
+    if drop(doc):
+        return Delete(JOBS, SYSTEM, doc["job_id"])
+    if doc["status"] != "running" or doc["kind"] == ERASE_USER:
+        return None
+    again = {"status": "queued", "leased_until": None}
+    ours = {"status": "running", "token": doc["token"]}
+    return Update(JOBS, SYSTEM, doc["job_id"], set=again, inc={"token": 1}, expect=ours)
+
 
 LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 6

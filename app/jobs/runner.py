@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from app.clock import Clock
-from app.embedding.turns import work_for
+from app.core.clock import Clock
+from app.embedding.queue import work_for
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import operations
-from app.jobs.kinds import LANES, Lane
-from app.jobs.models import JOBS
+from app.jobs.models import JOBS, LANES, Lane
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
-from app.metrics.jobs import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
-from app.storage.collection import Change, CommitConflict, Doc, Store
+from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
+from app.storage.changes import Change, CommitConflict
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 
 POLL_SECONDS = 1.0
 """How often the queue is read for what other processes put into it. A job of this process wakes the loop at once."""
@@ -78,7 +79,7 @@ class Done:
     status: str = "succeeded"
 
 
-Handler = Callable[[Run], Awaitable[Done]]
+JobHandler = Callable[[Run], Awaitable[Done]]
 
 
 class Runner:
@@ -86,7 +87,7 @@ class Runner:
         self,
         store: Store,
         clock: Clock,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, JobHandler],
         schedules: Schedules,
         lease: timedelta = LEASE,
     ) -> None:
@@ -221,7 +222,7 @@ class Runner:
             return await self._failed(lease, fault)
         return done.status
 
-    def _handler(self, lease: Lease) -> Handler:
+    def _handler(self, lease: Lease) -> JobHandler:
         if lease.abandoned:
             raise RecalldError("every worker that took it stopped before it was done")
         handler = self._handlers.get(lease.doc["kind"])

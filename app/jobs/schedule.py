@@ -12,13 +12,14 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 
-from app.clock import Clock, parse_rfc3339, rfc3339
+from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import StoreUnavailable
-from app.jobs.kinds import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION
-from app.jobs.models import SCHEDULES
+from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION, SCHEDULES
 from app.jobs.queue import Job
 from app.settings import JobSettings
-from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
+from app.storage.changes import CommitConflict, Insert, Update
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 
 log = logging.getLogger(__name__)

@@ -13,13 +13,12 @@ import httpx2
 import openai
 from pydantic import BaseModel
 
-from app import tokens
+from app.core import tokens
+from app.core.openai_client import headers, passes, reason, retry_after
+from app.core.process import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.budget import Budget
-from app.llm.llm import Observe
-from app.llm.replies import Malformed, Refused, completion, parse, response_format, schema_note, text_of
-from app.offload import off_loop
-from app.openai_compatible import headers, passes, reason, retry_after
+from app.llm.base import Budget, ObserveCall
+from app.llm.structured_output import InvalidReply, Malformed, completion, parse, response_format, schema_note, text_of
 from app.settings import LLMSettings
 
 TRIES = 3
@@ -42,7 +41,7 @@ class _Fault(Exception):
 
 
 class OpenAIChat:
-    def __init__(self, settings: LLMSettings, observe: Observe) -> None:
+    def __init__(self, settings: LLMSettings, observe: ObserveCall) -> None:
         self._settings, self._observe = settings, observe
         self._key = settings.api_key.get_secret_value()
         self._client = openai.AsyncOpenAI(
@@ -73,7 +72,7 @@ class OpenAIChat:
             try:
                 said = await self._ask(messages, shape, budget)
                 return await off_loop(len(said), parse, said, shape)
-            except Refused as fault:
+            except InvalidReply as fault:
                 raise LLMReplyInvalid(f"{fault}.") from None
             except Malformed as fault:
                 if repaired or tried == TRIES:

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from app.api import strict
 from app.auth.dependencies import authenticate, check_origin
-from app.http import strict_query
 
 PATH = "/mcp"
 _NAMES = frozenset({"agent_id", "user_id"})
@@ -27,7 +27,7 @@ class Endpoint:
         request = Request(scope)
         check_origin(request)  # with a key, too: the protocol asks for it
         caller = await authenticate(request)
-        strict_query.check(scope["query_string"], _NAMES)
+        strict.check(scope["query_string"], _NAMES)
         if self._sdk is None:  # a second of work that whoever calls no tools need not wait for
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
         await self._sdk.serve_http(caller, dict(request.query_params), scope, receive, send)

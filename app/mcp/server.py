@@ -13,11 +13,11 @@ from mcp.shared.exceptions import MCPError
 
 from app import VERSION
 from app.auth.principal import Principal
-from app.mcp.api import InProcess, Refused
-from app.mcp.arguments import schema
+from app.mcp.schemas import schema
 from app.mcp.toolbox import INSTRUCTIONS, Toolbox, Whom, connected
 from app.mcp.tools import TOOLS
-from app.state import Resources
+from app.mcp.transport import InProcess, ToolError
+from app.resources import Resources
 
 PROFILE = "recalld://users/{user_id}/profile"
 KEY_META = "recalld/idempotency-key"
@@ -42,7 +42,7 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
         try:
             found = await self._tools.call(params.name, params.arguments or {}, _key(params))
-        except Refused as fault:
+        except ToolError as fault:
             return types.CallToolResult(content=[types.TextContent(type="text", text=str(fault))], is_error=True)
         if isinstance(found, str):
             return types.CallToolResult(content=[types.TextContent(type="text", text=found)])
@@ -68,7 +68,7 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
         try:
             text = json.dumps(await self._tools.profile(named[1]), ensure_ascii=False)
-        except Refused as fault:
+        except ToolError as fault:
             raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
         found = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
         return types.ReadResourceResult(contents=[found])
@@ -118,7 +118,7 @@ def _key(params: types.CallToolRequestParams) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or len(key) > _MAX_KEY:
-        raise Refused(f"_meta: {KEY_META} must be a text of 1 to {_MAX_KEY} printable ASCII characters.")
+        raise ToolError(f"_meta: {KEY_META} must be a text of 1 to {_MAX_KEY} printable ASCII characters.")
     return key
 
 

@@ -7,13 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.auth.principal import Principal
+from app.core.ids import IDENTIFIER
+from app.core.schemas import Json, Schema
 from app.errors import Forbidden, invalid
-from app.ids import IDENTIFIER
-from app.mcp.api import Api, Refused, checked
-from app.mcp.tools import TOOLS, Call, Result
-from app.schemas import Schema
-
-Json = dict[str, Any]
+from app.mcp.tools import TOOLS, Result, ToolRequest
+from app.mcp.transport import Api, ToolError, checked
 
 INSTRUCTIONS = (
     "Long-term memory that outlives this conversation. Recall before you answer what may depend on earlier ones; "
@@ -69,28 +67,28 @@ class Toolbox:
         tool = TOOLS[name]
         body = self._read(tool.arguments, arguments)
         try:
-            return await tool.run(Call(self.api, key), body)
-        except Refused:
+            return await tool.run(ToolRequest(self.api, key), body)
+        except ToolError:
             raise
         except Exception as fault:
             log.exception("tool failed", extra={"tool": name})
-            raise Refused("Something went wrong in the service; its log says what.", code="internal_error") from fault
+            raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from fault
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
         for name, value in self.whom.values().items():
             if arguments.get(name, value) != value:
-                raise Refused(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
+                raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
         ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
         try:
             return wanted.model_validate({**arguments, **ours})
         except ValidationError as fault:
             found = [_sentence(error) for error in fault.errors(include_url=False, include_context=False)]
-            raise Refused("The arguments are not valid.", errors=tuple(found[:MAX_ERRORS])) from fault
+            raise ToolError("The arguments are not valid.", errors=tuple(found[:MAX_ERRORS])) from fault
 
     async def profile(self, user_id: str) -> Json:
         """Raises Refused."""
         if self.whom.user_id not in (None, user_id):
-            raise Refused("There is no such record.", code="not_found")
+            raise ToolError("There is no such record.", code="not_found")
         found: Json = checked(await self.api("GET", f"/v1/users/{user_id}/profile")).body
         return found
 

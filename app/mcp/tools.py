@@ -4,11 +4,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from app.mcp import arguments as args
-from app.mcp.api import Answer, Api, Refused, checked
-from app.schemas import Schema
+from app.core.schemas import Json, Schema
+from app.mcp import schemas as args
+from app.mcp.transport import Api, ApiAnswer, ToolError, checked
 
-Json = dict[str, Any]
 Result = Json | str
 """An object, or text for a prompt."""
 A = TypeVar("A", bound=Schema)
@@ -17,17 +16,17 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolRequest:
     """`key`: of idempotency, where the caller sent one."""
 
     api: Api
     key: str | None = None
 
-    async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> ApiAnswer:
         """Raises Refused."""
         return checked(await self.api(method, path, body, headers))
 
-    async def write(self, path: str, body: Json, step: str = "") -> Answer:
+    async def write(self, path: str, body: Json, step: str = "") -> ApiAnswer:
         """A POST; `step` tells the POSTs of one call apart."""
         return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
 
@@ -38,7 +37,7 @@ class Tool(Generic[A]):
     title: str
     description: str
     arguments: type[A]
-    run: Callable[[Call, A], Awaitable[Result]]
+    run: Callable[[ToolRequest, A], Awaitable[Result]]
     reads: bool = False
     destroys: bool = False
     idempotent: bool = False
@@ -48,7 +47,7 @@ def _given(body: Schema, *left_out: str) -> Json:
     return body.model_dump(exclude_none=True, exclude=set(left_out))
 
 
-async def remember(call: Call, body: args.Remember) -> Json:
+async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
     fields = _given(body, "shared") | ({"agent_id": None} if body.shared else {})
     made = await call.write("/v1/memories", fields)
     similar = [{name: one[name] for name in ("memory_id", "content")} for one in made.body["similar"]]
@@ -58,7 +57,7 @@ async def remember(call: Call, body: args.Remember) -> Json:
     return {**answer, "similar": similar} if similar else answer
 
 
-async def recall(call: Call, body: args.Recall) -> Json:
+async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
     found = await call("POST", "/v1/memories/search", _given(body))
     return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]], **_warned(found.body)}
 
@@ -82,7 +81,7 @@ def _shown(memory: Json, score: float) -> Json:
     return shown | {name: value for name, value in more.items() if value}
 
 
-async def get_context(call: Call, body: args.GetContext) -> str:
+async def get_context(call: ToolRequest, body: args.GetContext) -> str:
     made = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
     lines = [made.body["text"] or "Nothing that is remembered bears on this."]
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in made.body["errors"]]
@@ -90,9 +89,9 @@ async def get_context(call: Call, body: args.GetContext) -> str:
     return "\n".join(lines)
 
 
-async def log_action(call: Call, body: args.LogAction) -> Json:
+async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
     if body.procedure_id is not None and body.outcome is None:
-        raise Refused("/outcome: is needed where a procedure was followed.")
+        raise ToolError("/outcome: is needed where a procedure was followed.")
     called = ("tool", "input", "output", "duration_ms")
     action = {name: value for name in called if (value := getattr(body, name)) is not None}
     made = await call.write("/v1/actions", {**_given(body, *called, "procedure_id"), "action": action})
@@ -101,12 +100,12 @@ async def log_action(call: Call, body: args.LogAction) -> Json:
         came = {"success": body.outcome == "success", "action_id": action_id, "task_id": body.task_id}
         try:
             await call.write(f"/v1/procedures/{_segment(body.procedure_id)}/outcomes", came, ":outcome")
-        except Refused as fault:
-            raise Refused(f"Logged as {action_id}. Not counted: {fault.detail}", code=fault.code) from fault
+        except ToolError as fault:
+            raise ToolError(f"Logged as {action_id}. Not counted: {fault.detail}", code=fault.code) from fault
     return {"action_id": action_id}
 
 
-async def find_procedure(call: Call, body: args.FindProcedure) -> Json:
+async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
     found = await call("POST", "/v1/procedures/search", _given(body))
     names = ("procedure_id", "name", "trigger", "preconditions", "steps", "notes")
     items = []
@@ -116,7 +115,7 @@ async def find_procedure(call: Call, body: args.FindProcedure) -> Json:
     return {"items": items, **_warned(found.body)}
 
 
-async def update_task(call: Call, body: args.UpdateTask) -> Json:
+async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     """Not one write but several; the answer to a failure says which were done."""
     task_id, done = body.task_id, []
     if task_id is None:
@@ -128,9 +127,9 @@ async def update_task(call: Call, body: args.UpdateTask) -> Json:
             await (
                 call.write(path + below, change, f":{what}") if method == "POST" else call(method, path + below, change)
             )
-        except Refused as fault:
+        except ToolError as fault:
             if done:
-                raise Refused(f"Done: {', '.join(done)}. Not done: {what} and what follows it: {fault}") from fault
+                raise ToolError(f"Done: {', '.join(done)}. Not done: {what} and what follows it: {fault}") from fault
             raise
         done.append(what)
     task = (await call("GET", path)).body
@@ -141,7 +140,7 @@ async def update_task(call: Call, body: args.UpdateTask) -> Json:
 
 def _new_task(body: args.UpdateTask) -> Json:
     if body.goal is None:
-        raise Refused("/goal: a new task needs a goal; give task_id to go on with one that is there.")
+        raise ToolError("/goal: a new task needs a goal; give task_id to go on with one that is there.")
     fields = _given(body, "task_id", "plan", "step", "step_status", "step_result", "note", "status")
     return {**fields, "status": "in_progress", "plan": _plan(body)}
 
@@ -168,16 +167,16 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
         yield "status", "PATCH", "", {"status": body.status}
 
 
-async def memory_feedback(call: Call, body: args.MemoryFeedback) -> Json:
+async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
     said = dict.fromkeys(body.helpful, True)
     for number, memory_id in enumerate(body.misleading):
         if said.get(memory_id):
-            raise Refused(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
+            raise ToolError(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
         said[memory_id] = False
     query = {} if body.query is None else {"query": body.query}
     items = [{"memory_id": memory_id, "helpful": helpful, **query} for memory_id, helpful in said.items()]
     if not items:
-        raise Refused("Name memories that helped or misled, by the memory_ids that recall gave.")
+        raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
     given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]
     answer: Json = {"counted": [one["memory_id"] for one in given if one["applied"]]}
     for one in given:
@@ -186,15 +185,15 @@ async def memory_feedback(call: Call, body: args.MemoryFeedback) -> Json:
     return answer
 
 
-async def forget(call: Call, body: args.Forget) -> Json:
+async def forget(call: ToolRequest, body: args.Forget) -> Json:
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
         try:
             await call("DELETE", f"/v1/memories/{_segment(memory_id)}?predecessors=delete")
-        except Refused as fault:
+        except ToolError as fault:
             if fault.code != "not_found":
                 done = ", ".join(forgotten) or "none"
-                raise Refused(f"Forgotten: {done}. {memory_id}: {fault}", code=fault.code) from fault
+                raise ToolError(f"Forgotten: {done}. {memory_id}: {fault}", code=fault.code) from fault
             missing.append(memory_id)
         else:
             forgotten.append(memory_id)
@@ -204,7 +203,7 @@ async def forget(call: Call, body: args.Forget) -> Json:
 def _segment(name: str) -> str:
     """An identifier needs no quoting, but for those that mean a step up or none."""
     if set(name) <= {"."}:
-        raise Refused("There is no such record.", code="not_found")
+        raise ToolError("There is no such record.", code="not_found")
     return name
 
 
@@ -216,7 +215,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Remember",
             "Store one lasting thing: a fact, a preference, an instruction, a lesson. Not small talk, not secrets. "
             "An equal memory is not stored twice. To correct one, give its memory_id in supersedes.",
-            args.Remember,
+            args.RememberArguments,
             remember,
             idempotent=True,
         ),
@@ -225,7 +224,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Recall",
             "Search long-term memory by meaning, names and words; best first. Use it before answering what may depend "
             "on earlier conversations.",
-            args.Recall,
+            args.RecallArguments,
             recall,
             reads=True,
             idempotent=True,

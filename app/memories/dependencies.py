@@ -5,14 +5,14 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from app.auth.dependencies import calling
-from app.memories.decays import Decays
-from app.memories.embeddings import Embeddings
+from app.memories.decay_settings import Decays
 from app.memories.feedback import FeedbackService
-from app.memories.lookup import Lookup
+from app.memories.indexing import Embeddings
 from app.memories.models import FEEDBACK, MEMORIES
-from app.memories.recall import Recall
 from app.memories.repository import MemoryRepository
+from app.memories.search import MemorySearch
 from app.memories.service import MemoryService
+from app.retrieval.retriever import Retriever
 from app.storage.repository import Repository
 
 
@@ -28,12 +28,12 @@ async def feedback_service(request: Request) -> FeedbackService:
     return FeedbackService(memories, notes, Decays(held.agents, caller.scope.tenant), held.clock, caller.lineage)
 
 
-def recall_of(request: Request) -> Recall:
+def recall_of(request: Request) -> MemorySearch:
     """Called by the search endpoint itself: resolving a dependency takes as long as the search."""
     held, caller = calling(request)
-    lookup = Lookup(held.store, caller.scope, held.embedder, MEMORIES, held.second_stage)
-    return Recall(lookup, caller.scope, Decays(held.agents, caller.scope.tenant), held.accesses, held.clock)
+    lookup = Retriever(held.store, caller.scope, held.embedder, MEMORIES, held.second_stage)
+    return MemorySearch(lookup, caller.scope, Decays(held.agents, caller.scope.tenant), held.accesses, held.clock)
 
 
-Memories = Annotated[MemoryService, Depends(memory_service)]
-Feedback = Annotated[FeedbackService, Depends(feedback_service)]
+MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]
+FeedbackServiceDep = Annotated[FeedbackService, Depends(feedback_service)]

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from app.clock import Clock
+from app.core.clock import Clock
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.jobs.runner import Done, Run
-from app.memories.embeddings import HARMLESS
+from app.memories.embedding_backfill import Embeddable, PendingEmbeddings
+from app.memories.indexing import HARMLESS
 from app.memories.models import PENDING
-from app.memories.pending import Embeddable, PendingEmbeddings
 from app.memories.reembed import Reembed
 from app.memories.reindex import Reindex
-from app.storage.collection import Store
+from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 
 CAUGHT_UP_AT_ONCE = 256

@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.http.listing import InListing, answer, written
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.precondition import etag
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer, written
+from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
-from app.memories.dependencies import Feedback, Memories, recall_of
-from app.schemas import Identifier, Page, Timestamp
+from app.memories.dependencies import FeedbackServiceDep, MemoryServiceDep, recall_of
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 
@@ -32,7 +32,7 @@ async def asked(  # noqa: PLR0913 (query parameters of the lists)
     return dict(locals())
 
 
-Asked = Annotated[dict[str, Any], Depends(asked)]
+Filters = Annotated[dict[str, Any], Depends(asked)]
 AnyStatus = Literal["active", "superseded", "archived", "disputed", "any"]
 
 
@@ -54,7 +54,7 @@ async def search_memories(body: schemas.SearchRequest, request: Request) -> Resp
     },
 )
 async def create_memory(
-    body: schemas.MemoryCreate, memories: Memories, write: InWrite, if_match: InPrecondition
+    body: schemas.MemoryCreate, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Remember one thing. 201 when it is new; 200 with the memory that is equal, or has its `key`. A memory of less
     trust than one that it would replace is stored as `disputed`, without its key and out of search."""
@@ -63,7 +63,7 @@ async def create_memory(
 
 @router.post("/batch", status_code=201, response_model=schemas.MemoryBatchCreated, responses=problems(409, 412, *BODY))
 async def create_memories(
-    body: schemas.MemoryBatch, memories: Memories, write: InWrite, if_match: InPrecondition
+    body: schemas.MemoryBatch, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Remember up to 500 things: all of them, or none."""
     return await write(lambda: memories.create_batch(body.items, if_match))
@@ -71,7 +71,7 @@ async def create_memories(
 
 @router.post("/feedback", response_model=schemas.FeedbackResult, responses=problems(409, 412, *BODY))
 async def give_memory_feedback(
-    body: schemas.FeedbackRequest, feedback: Feedback, write: InWrite, if_match: InPrecondition
+    body: schemas.FeedbackRequest, feedback: FeedbackServiceDep, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Say which memories helped to answer and which misled. One that helped gains 0.05 of importance and fades anew;
     one that misled loses 0.1. Each counts once for a memory, API key and UTC day. Each item is applied on its own, and
@@ -81,8 +81,8 @@ async def give_memory_feedback(
 
 @router.get("", response_model=Page[schemas.Memory], responses=problems())
 async def list_memories(
-    memories: Memories,
-    where: Asked,
+    memories: MemoryServiceDep,
+    where: Filters,
     listing: InListing,
     status: Annotated[AnyStatus, Query()] = "active",
 ) -> Response:
@@ -92,8 +92,8 @@ async def list_memories(
 
 @router.delete("", response_model=schemas.Deleted, responses=problems(412))
 async def delete_memories(
-    memories: Memories,
-    where: Asked,
+    memories: MemoryServiceDep,
+    where: Filters,
     status: Annotated[AnyStatus, Query()] = "any",
 ) -> Response:
     """Delete all that match, with their history. `agent_id`, `user_id` or both are required."""
@@ -101,7 +101,7 @@ async def delete_memories(
 
 
 @router.get("/{memory_id}", response_model=schemas.Memory, responses=problems(404))
-async def get_memory(memory_id: MemoryId, memories: Memories) -> Response:
+async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Response:
     """One memory. Reading it so is no access: it fades on."""
     memory = await memories.get(memory_id)
     return answer(memory, {"ETag": etag(memory)})
@@ -109,7 +109,7 @@ async def get_memory(memory_id: MemoryId, memories: Memories) -> Response:
 
 @router.patch("/{memory_id}", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
 async def update_memory(
-    memory_id: MemoryId, body: schemas.MemoryPatch, memories: Memories, write: InWrite, if_match: InPrecondition
+    memory_id: MemoryId, body: schemas.MemoryPatch, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Change a memory: what is absent stays, null clears. The version that goes is kept as history."""
     return await write(lambda: memories.patch(memory_id, body, if_match))
@@ -118,8 +118,8 @@ async def update_memory(
 @router.delete("/{memory_id}", status_code=204, response_class=Response, responses=problems(404, 412))
 async def delete_memory(
     memory_id: MemoryId,
-    memories: Memories,
-    write: InWrite,
+    memories: MemoryServiceDep,
+    write: Writer,
     if_match: InPrecondition,
     predecessors: Annotated[
         schemas.Predecessors,
@@ -132,7 +132,11 @@ async def delete_memory(
 
 @router.post("/{memory_id}/resolve", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
 async def resolve_memory(
-    memory_id: MemoryId, body: schemas.DisputeResolution, memories: Memories, write: InWrite, if_match: InPrecondition
+    memory_id: MemoryId,
+    body: schemas.DisputeResolution,
+    memories: MemoryServiceDep,
+    write: Writer,
+    if_match: InPrecondition,
 ) -> Response:
     """Settle a dispute. Answers the memory that is kept. A disputed one that is kept is believed as much as the ones
     that it replaces."""
@@ -140,6 +144,6 @@ async def resolve_memory(
 
 
 @router.get("/{memory_id}/history", response_model=Page[schemas.HistoryEntry], responses=problems(404))
-async def get_memory_history(memory_id: MemoryId, memories: Memories, listing: InListing) -> Response:
+async def get_memory_history(memory_id: MemoryId, memories: MemoryServiceDep, listing: InListing) -> Response:
     """The earlier versions of a memory, each as it was when it left."""
     return answer(await memories.history(memory_id, listing))

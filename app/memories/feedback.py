@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from app.clock import Clock, rfc3339, to_ms
+from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Forbidden, invalid
-from app.idempotency.precondition import Precondition
-from app.idempotency.write import Outcome
-from app.memories.decays import Decays
+from app.memories.decay_settings import Decays
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import FeedbackItem, rounded
-from app.memories.strength import Decay, base_of, importance
-from app.storage.collection import Change, Doc
+from app.retrieval.decay import DecayCurve, base_of, importance
+from app.storage.changes import Change
 from app.storage.repository import Repository, expired
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult
 
 GAIN, LOSS = 0.05, 0.1
 KEPT = timedelta(days=2)
@@ -39,7 +39,7 @@ class Strength:
     base: float
     anchor_ms: int
     pinned: bool
-    decay: Decay
+    decay: DecayCurve
 
     def at(self, now_ms: int) -> float:
         return float(importance(self.base, self.anchor_ms, now_ms, self.pinned, self.decay))
@@ -70,7 +70,7 @@ class FeedbackService:
     def __init__(self, memories: MemoryRepository, notes: Repository, decays: Decays, clock: Clock, key: str) -> None:
         self._memories, self._notes, self._decays, self._clock, self._key = memories, notes, decays, clock, key
 
-    async def give(self, items: Sequence[FeedbackItem], precondition: Precondition) -> Outcome:
+    async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult:
         """Applies each item on its own: one that cannot be applied says why, and stops no other."""
         _check_distinct(items)
         now, ids = self._clock.now(), [item.memory_id for item in items]
@@ -88,7 +88,7 @@ class FeedbackService:
             answers.append(answer)
             changes += made
         users = frozenset(doc["user_id"] for doc in found.values() if doc["user_id"] is not None)
-        return Outcome({"items": answers}, changes, users=users)
+        return WriteResult({"items": answers}, changes, users=users)
 
     async def _one(self, item: FeedbackItem, doc: Doc, note: Doc | None, now: datetime) -> tuple[Doc, list[Change]]:
         try:

@@ -1,8 +1,8 @@
 """Long-term memory as it is stored."""
 
-from app.memories.flags import FIELDS, flags_of
-from app.storage.collection import Collection, Searched, Unique
+from app.memories.indexing import FIELDS, flags_of
 from app.storage.filters import Absent, And, Eq, Not
+from app.storage.schema import Collection, SearchSchema, Unique
 
 MAX_TAGS = 64
 STANDING = "instruction"
@@ -58,7 +58,7 @@ MEMORIES = Collection(
     indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
     everywhere=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
-    searched=Searched(
+    searched=SearchSchema(
         facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing"),
         ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
         time=("event_at", "created_at"),

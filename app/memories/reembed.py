@@ -10,22 +10,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from app.clock import SystemClock
+from app.core.clock import SystemClock
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable, StoreUnavailable
-from app.memories.embeddings import Embeddings
+from app.memories.embedding_backfill import Embeddable, PendingEmbeddings
+from app.memories.indexing import Embeddings
 from app.memories.models import MOVES
-from app.memories.pending import Embeddable, PendingEmbeddings
-from app.storage.collection import (
-    CommitConflict,
-    Insert,
-    Lacking,
-    Store,
-    Update,
-    VectorCounts,
-    Which,
-)
-from app.storage.packed import model_id
+from app.storage.changes import CommitConflict, Insert, Update
+from app.storage.index.record_codec import model_id
+from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
 from app.storage.scope import SYSTEM
 
 AT_ONCE = 256
@@ -38,7 +31,7 @@ ROUNDS, SMALL_ROUNDS = 5, 20
 PAUSE_SECONDS = 0.25
 LATEST = "latest"
 
-Seen = Callable[[int], None]
+ReportProgress = Callable[[int], None]
 
 
 class Reembed:
@@ -58,7 +51,7 @@ class Reembed:
             return
         await self._store.commit([Update(MOVES, SYSTEM, LATEST, set=fields)])
 
-    async def run(self, seen: Seen) -> dict[str, VectorCounts]:
+    async def run(self, seen: ReportProgress) -> dict[str, VectorCounts]:
         """Until all have a vector of the model, or no more can be had. What was counted at the end, by collection.
 
         Raises EmbeddingUnavailable where the model is away; what is done stays done.
@@ -74,12 +67,14 @@ class Reembed:
             counts = await self.counts()
         return counts
 
-    async def _rounds(self, seen: Seen) -> None:
+    async def _rounds(self, seen: ReportProgress) -> None:
         for _ in range(SMALL_ROUNDS):
             if not await self.move("unlike", seen):
                 break
 
-    async def move(self, which: Which, seen: Seen = lambda done: None, *, most: int | None = None) -> int:
+    async def move(
+        self, which: PartitionSelector, seen: ReportProgress = lambda done: None, *, most: int | None = None
+    ) -> int:
         """One round over such pairs, or over `most` documents of them; how many were embedded."""
         done = 0
         for kind in self._kinds:
@@ -91,7 +86,7 @@ class Reembed:
                     return done
         return done
 
-    async def _move_pairs(self, kind: Embeddable, pairs: Sequence[int], seen: Seen, most: int | None) -> int:
+    async def _move_pairs(self, kind: Embeddable, pairs: Sequence[int], seen: ReportProgress, most: int | None) -> int:
         """While one page is written, the next is read and embedded."""
         place = begun = done = 0
         writing: asyncio.Task[int] | None = None
@@ -108,7 +103,7 @@ class Reembed:
         await self._vectors.settle(kind.collection, pairs, self._model)
         return done
 
-    async def _page(self, kind: Embeddable, pairs: Sequence[int], after: int) -> list[Lacking]:
+    async def _page(self, kind: Embeddable, pairs: Sequence[int], after: int) -> list[MissingVector]:
         return await self._vectors.lacking(kind.collection, pairs, self._model, after, AT_ONCE)
 
     async def behind(self) -> bool:
@@ -142,7 +137,7 @@ class Reembed:
         """Forgets the vectors of other models; how many."""
         return sum([await self._vectors.drop_kept(kind.collection) for kind in self._kinds])
 
-    async def _updates(self, kind: Embeddable, page: Sequence[Lacking]) -> list[Update]:
+    async def _updates(self, kind: Embeddable, page: Sequence[MissingVector]) -> list[Update]:
         """Of those that the model takes. Nothing that a caller asked for, so the version stays."""
         embeddings = Embeddings(self._embedder)
         entries = await embeddings.entries_each([kind.passage(one.doc) for one in page])
@@ -160,7 +155,7 @@ class Reembed:
             if entry.vector is not None
         ]
 
-    async def _write(self, updates: Sequence[Update], seen: Seen) -> int:
+    async def _write(self, updates: Sequence[Update], seen: ReportProgress) -> int:
         done = 0
         for at in range(0, len(updates), COMMITTED_AT_ONCE):
             committed = await self._commit(updates[at : at + COMMITTED_AT_ONCE])

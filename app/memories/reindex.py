@@ -10,14 +10,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from app.clock import Clock, rfc3339
+from app.core.clock import Clock, rfc3339
+from app.core.process import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
-from app.memories.embeddings import Embeddings, Passage
+from app.memories.embedding_backfill import Embeddable
+from app.memories.indexing import Embeddings, IndexText
 from app.memories.models import INDEXING
-from app.memories.pending import Embeddable
-from app.offload import off_loop
-from app.storage.collection import CommitConflict, Doc, Finding, Insert, Lacking, SearchEntry, Store, Update
+from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
+from app.storage.protocol import Finding, MissingVector, Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText
 
@@ -82,7 +84,7 @@ class Reindex:
                     return
             walk.turn_to(pairs[-1] + 1)
 
-    async def _page(self, kind: Embeddable, page: Sequence[Lacking], walk: "_Walk") -> None:
+    async def _page(self, kind: Embeddable, page: Sequence[MissingVector], walk: "_Walk") -> None:
         docs = [one.doc for one in page]
         passages = [kind.passage(doc) for doc in docs]
         windows = await self._embedder.windows([passage.content for passage in passages])
@@ -177,16 +179,16 @@ class _Walk:
         }
 
 
-def _indexed(passages: Sequence[Passage]) -> list[IndexedText]:
+def _indexed(passages: Sequence[IndexText]) -> list[IndexedText]:
     return [passage.indexed() for passage in passages]
 
 
 def _update(
     kind: Embeddable,
     doc: Doc,
-    passage: Passage,
+    passage: IndexText,
     text: IndexedText,
-    entry: SearchEntry | None,
+    entry: IndexEntry | None,
     embeddings: Embeddings,
 ) -> Update | None:
     """Nothing that a caller asked for, so the version stays. None where this revision adds nothing to the record."""

@@ -5,13 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.ids import new_id
-from app.memories.documents import identity_hash, passage
+from app.core.ids import new_id
+from app.memories.embedding_backfill import note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
-from app.memories.pending import note
-from app.storage.collection import Change, Collection, DeleteWhere, Doc, Insert, SearchEntry, Store
+from app.memories.records import identity_hash, passage
+from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
+from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, pages
+from app.storage.schema import Collection, Doc
 from app.storage.scope import Scope
 
 EQUAL_AT_ONCE = 10
@@ -46,7 +48,7 @@ class VersionedRepository(Repository):
     async def history_page(self, doc_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
         return await self._history.page(Eq("record_id", doc_id), listing, mark=doc_id)
 
-    def add(self, doc: Doc, entry: SearchEntry) -> list[Change]:
+    def add(self, doc: Doc, entry: IndexEntry) -> list[Change]:
         return [self.insert(doc, entry), *self.note_pending(doc)]
 
     def note_pending(self, doc: Doc) -> list[Change]:
@@ -107,7 +109,7 @@ class MemoryRepository(VersionedRepository):
         ids = tuple(doc["memory_id"] for doc in docs)
         return [*super().remove(docs), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
 
-    def revise(self, doc: Doc, changed: Doc, now: str, entry: SearchEntry | None = None) -> list[Change]:
+    def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
         """Replaces fields; the version that goes is kept as history."""
         update = self.update(doc, changed, now=now, entry=entry)
         if entry is None and "tags" in changed:

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, model_validator
 from pydantic_core.core_schema import CoreSchema
 
-from app.memories.models import INTERNAL, MAX_TAGS
-from app.schemas import (
+from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
     Count,
@@ -23,20 +22,21 @@ from app.schemas import (
     TopK,
     example,
 )
-from app.storage.collection import Doc
+from app.memories.models import INTERNAL, MAX_TAGS
+from app.storage.schema import Doc
 
 MemoryType = Literal[
     "fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"
 ]
 SearchMode = Literal["hybrid", "vector", "text"]
-Status = Literal["active", "superseded", "archived", "disputed"]
+MemoryStatus = Literal["active", "superseded", "archived", "disputed"]
 Predecessors = Literal["restore", "delete"]
-Text = Annotated[
+MemoryText = Annotated[
     str, StringConstraints(min_length=1, pattern=r"\S"), Field(description="Not blank; at most 32,000 characters.")
 ]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
-Key = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+MemoryKey = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
 Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
 
@@ -64,12 +64,14 @@ class MemoryCreate(_Times, Owned):
         }
     )
 
-    content: Text
+    content: MemoryText
     agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
     user_id: Identifier | None = Field(
         None, description="Whom it is about; null: the agent knows it for all its users."
     )
-    key: Key | None = Field(None, description="A name in its scope: remembering under it again updates the memory.")
+    key: MemoryKey | None = Field(
+        None, description="A name in its scope: remembering under it again updates the memory."
+    )
     memory_type: MemoryType = "fact"
     context: str | None = Field(None, description="When it applies.")
     importance: Importance = 0.5
@@ -104,9 +106,9 @@ class MemoryPatch(_Times):
 
     model_config = example({"importance": 0.9, "tags": ["style"], "key": None})
 
-    content: Annotated[Text | None, NotNull] = None
+    content: Annotated[MemoryText | None, NotNull] = None
     context: str | None = None
-    key: Key | None = None
+    key: MemoryKey | None = None
     memory_type: Annotated[MemoryType | None, NotNull] = None
     importance: Annotated[Importance | None, NotNull] = Field(None, description="Starts to fade anew from here.")
     trust: Annotated[Trust | None, NotNull] = None
@@ -151,7 +153,7 @@ class Memory(Schema):
     tags: list[str]
     metadata: Object
     pinned: bool
-    status: Status
+    status: MemoryStatus
     supersedes: list[str]
     superseded_by: str | None
     contradicts: list[str] = Field(
@@ -210,7 +212,7 @@ class DisputeResolution(Schema):
 class FeedbackItem(Schema):
     memory_id: Identifier
     helpful: Flag = Field(description="True: it helped to answer. False: it misled.")
-    query: Text | None = Field(
+    query: MemoryText | None = Field(
         None, description="The query that it was found by. Kept for two days with a memory of a user, else not at all."
     )
 
@@ -248,7 +250,7 @@ class FeedbackResult(Schema):
 class SearchRequest(Owned):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
 
-    query: Text
+    query: MemoryText
     include_shared: Flag = Field(
         True, description="With both ids: also what the agent knows for all, and all agents of the user."
     )
@@ -267,7 +269,7 @@ class SearchRequest(Owned):
     min_trust: Share | None = None
     since: Timestamp | None = Field(None, description="By event_at, else created_at.")
     until: Timestamp | None = Field(None, description="That moment excluded.")
-    status: Status = "active"
+    status: MemoryStatus = "active"
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     now: Timestamp | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""The rules of long-term memory. Methods that write return an `Outcome` and commit nothing."""
+"""The rules of long-term memory. Methods that write return an `WriteResult` and commit nothing."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -6,21 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 from app.audit.trail import Actor, entries
-from app.clock import Clock, rfc3339, to_ms
+from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, invalid
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
-from app.memories.decays import Decays
-from app.memories.disputes import Disputes
-from app.memories.documents import needs_new_entry, passage, revision
-from app.memories.embeddings import Embeddings
-from app.memories.remember import Remember
+from app.memories.create import MemoryWriter
+from app.memories.decay_settings import Decays
+from app.memories.indexing import Embeddings
+from app.memories.records import needs_new_entry, passage, revision
 from app.memories.repository import MemoryRepository, listed
 from app.memories.schemas import MemoryCreate, MemoryPatch, Predecessors
-from app.memories.succession import Succession
-from app.storage.collection import Change, CommitConflict, Doc
+from app.memories.succession import Disputes, Succession
+from app.storage.changes import Change, CommitConflict
 from app.storage.filters import both
 from app.storage.repository import Listing, expired, unexpired
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult, etag
 
 DELETED_AT_ONCE = 500
 
@@ -29,15 +28,15 @@ class MemoryService:
     def __init__(self, repository: MemoryRepository, embeddings: Embeddings, decays: Decays, clock: Clock) -> None:
         self._memories, self._embeddings, self._decays, self._clock = repository, embeddings, decays, clock
 
-    async def create(self, body: MemoryCreate, precondition: Precondition) -> Outcome:
-        remember = Remember(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
+    async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
+        remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
         (answer,), changes, created = await remember.plan([body], "")
-        return Outcome(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
+        return WriteResult(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
 
-    async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: Precondition) -> Outcome:
-        remember = Remember(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
+    async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: IfMatch) -> WriteResult:
+        remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
         answers, changes, _ = await remember.plan(bodies, "/items")
-        return Outcome({"items": answers}, changes, 201)
+        return WriteResult({"items": answers}, changes, 201)
 
     async def get(self, memory_id: str) -> Doc:
         now = self._clock.now()
@@ -49,10 +48,10 @@ class MemoryService:
         docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(asked.items())))
         return {"items": [await self._decays.shown(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
 
-    async def patch(self, memory_id: str, body: MemoryPatch, precondition: Precondition) -> Outcome:
+    async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
         return await self.change(memory_id, lambda _: body, precondition)
 
-    async def change(self, memory_id: str, patch: Callable[[Doc], MemoryPatch], precondition: Precondition) -> Outcome:
+    async def change(self, memory_id: str, patch: Callable[[Doc], MemoryPatch], precondition: IfMatch) -> WriteResult:
         """A patch made from the very version that it will replace."""
         now = self._clock.now()
         doc = await self._memories.live(memory_id, rfc3339(now))
@@ -63,14 +62,14 @@ class MemoryService:
         changed = revision(doc, fields, rfc3339(now))
         _check_times(doc | changed)
         if not changed:
-            return Outcome(await self._decays.shown(doc, to_ms(now)), headers={"ETag": etag(doc)})
+            return WriteResult(await self._decays.shown(doc, to_ms(now)), headers={"ETag": etag(doc)})
         room = await self._room_for_name(doc, changed, rfc3339(now))
         if doc["status"] == "superseded" and "status" in changed:
             room += await Succession(self._memories, rfc3339(now)).release(doc)
         outcome = await self._revised(doc, changed, rfc3339(now))
         return replace(outcome, changes=[*room, *outcome.changes])
 
-    async def _revised(self, doc: Doc, changed: Doc, now: str) -> Outcome:
+    async def _revised(self, doc: Doc, changed: Doc, now: str) -> WriteResult:
         entry, pending = None, []
         if needs_new_entry(changed):
             (entry,) = await self._embeddings.entries([passage(doc | changed)])
@@ -78,7 +77,7 @@ class MemoryService:
             pending = self._memories.note_pending(doc | changed | {"updated_at": now})
         new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
         changes = [*self._memories.revise(doc, changed, now, entry), *pending]
-        return Outcome(await self._decays.shown(new, to_ms(now)), changes, headers={"ETag": etag(new)})
+        return WriteResult(await self._decays.shown(new, to_ms(now)), changes, headers={"ETag": etag(new)})
 
     async def _room_for_name(self, doc: Doc, changed: Doc, now: str) -> list[Change]:
         """The name may not be that of another active memory of the scope; one that has expired goes."""
@@ -91,24 +90,24 @@ class MemoryService:
             raise Conflict("Another active memory of this scope has that key.")
         return self._memories.remove(others) if others else []
 
-    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: Precondition) -> Outcome:
+    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult:
         """The memories that it superseded become active again (`restore`), or go with it (`delete`)."""
         now = rfc3339(self._clock.now())
         doc = await self._memories.live(memory_id, now)
         precondition.check(doc)
         succession = Succession(self._memories, now)
         if predecessors == "delete":
-            return Outcome(None, self._memories.remove([doc, *await succession.chain(doc)]), 204)
-        return Outcome(None, [*self._memories.remove([doc]), *await succession.restore(doc)], 204)
+            return WriteResult(None, self._memories.remove([doc, *await succession.chain(doc)]), 204)
+        return WriteResult(None, [*self._memories.remove([doc]), *await succession.restore(doc)], 204)
 
-    async def resolve(self, memory_id: str, keep: str, precondition: Precondition) -> Outcome:
+    async def resolve(self, memory_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """Settles a dispute. The answer is the memory that is kept."""
         now = self._clock.now()
         doc = await self._memories.live(memory_id, rfc3339(now))
         self._memories.require_write(doc)
         precondition.check(doc)
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(doc, keep)
-        return Outcome(await self._decays.shown(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
+        return WriteResult(await self._decays.shown(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
     async def delete_some(self, asked: Mapping[str, Any]) -> int:
         """Deletes what matches, in steps: every step is whole, and calling again continues after a fault."""

@@ -1,17 +1,35 @@
-"""Background work over HTTP: what runs by the clock, and what was asked for."""
+"""Background work over HTTP: scheduled jobs, and operations that a caller asked for."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 
-from app.http.listing import InListing, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InWrite
-from app.jobs.schemas import Operation
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.audit.tombstones import Tombstones
+from app.auth.dependencies import calling
+from app.core.schemas import Identifier, Page
+from app.jobs.models import OPERATIONS, Operation
+from app.jobs.schedule import Schedules, periods
 from app.operations import schemas
-from app.operations.dependencies import Operations
-from app.schemas import Identifier, Page
+from app.operations.service import OperationService
+from app.storage.repository import Repository
+from app.writes.dependencies import Writer
+
+
+async def operation_service(request: Request) -> OperationService:
+    held, caller = calling(request)
+    return OperationService(
+        Repository(held.store, caller.scope, OPERATIONS),
+        Schedules(held.store, held.clock, periods(held.settings.jobs)),
+        held.clock,
+        Tombstones.of(held, caller.scope.tenant),
+    )
+
+
+Operations = Annotated[OperationService, Depends(operation_service)]
+
 
 jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
 operations_router = APIRouter(prefix="/v1/operations", tags=["jobs"], route_class=StrictRoute)
@@ -37,7 +55,7 @@ async def list_jobs(operations: Operations) -> Response:
 async def run_job(
     name: Annotated[Identifier, Path(examples=["decay"])],
     operations: Operations,
-    write: InWrite,
+    write: Writer,
     body: schemas.JobRun = _ALL,
 ) -> Response:
     """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do: each time anew,
@@ -60,6 +78,6 @@ async def get_operation(operation_id: OperationId, operations: Operations) -> Re
 @operations_router.post(
     "/{operation_id}/undo", status_code=202, response_model=Operation, responses=problems(404, 409, 412)
 )
-async def undo_operation(operation_id: OperationId, operations: Operations, write: InWrite) -> Response:
+async def undo_operation(operation_id: OperationId, operations: Operations, write: Writer) -> Response:
     """Undo what an operation did; the answer is the operation that does so."""
     return await write(lambda: operations.undo(operation_id))

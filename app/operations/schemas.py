@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from app.schemas import Flag, Identifier, Schema, example
+from app.core.schemas import Flag, Identifier, Schema, example
 
 
 class JobInfo(Schema):

@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 from app.audit.tombstones import Tombstones
-from app.clock import Clock
+from app.core.clock import Clock
 from app.errors import Conflict, NotFound, invalid
-from app.idempotency.write import Outcome
 from app.jobs import operations
-from app.jobs.kinds import CONSOLIDATION, ERASE_USER, UNDO
-from app.jobs.models import OPERATIONS
+from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, UNDO
 from app.jobs.schedule import Schedules
 from app.operations.schemas import JobRun
-from app.storage.collection import Doc, Update
+from app.storage.changes import Update
 from app.storage.filters import EVERYTHING, Eq, In, both
 from app.storage.repository import Listing, Repository
+from app.storage.schema import Doc
+from app.writes.executor import WriteResult
 
 NARROWED = (CONSOLIDATION,)
 """Jobs that can be run for one agent or user."""
@@ -34,7 +34,7 @@ class OperationService:
                 return job | {"last_run": asked["updated_at"], "outcome": asked["status"]}
         return job
 
-    async def run(self, name: str, body: JobRun) -> Outcome:
+    async def run(self, name: str, body: JobRun) -> WriteResult:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for a name that is none."""
         if name not in self._schedules.kinds:
             raise NotFound(f"There is no job {name}.")
@@ -45,10 +45,10 @@ class OperationService:
         scope.require_write(body.agent_id, body.user_id)  # none named: it works on all of the tenant
         return self._begin(name, {"dry_run": body.dry_run, **owner, **scope.bindings()}, **owner)
 
-    def _begin(self, kind: str, payload: Doc, **owner: str | None) -> Outcome:
+    def _begin(self, kind: str, payload: Doc, **owner: str | None) -> WriteResult:
         """202 with an operation, which a job will carry out."""
         body, changes = operations.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
-        return Outcome(body, changes, 202)
+        return WriteResult(body, changes, 202)
 
     async def page(self, listing: Listing) -> Doc:
         docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
@@ -68,7 +68,7 @@ class OperationService:
         hashes = [await self._tombstones.known(user) for user in scope.users]
         return doc if replace(scope, users=frozenset(one for one in hashes if one)).sees(doc) else None
 
-    async def undo(self, operation_id: str) -> Outcome:
+    async def undo(self, operation_id: str) -> WriteResult:
         """202 with the operation that undoes it. Raises Conflict where there is nothing to undo, or it was undone."""
         doc = await self._operations.get(operation_id)
         self._operations.scope.require_write(doc["agent_id"], doc["user_id"])

@@ -2,16 +2,32 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.http.listing import InListing, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.precondition import etag
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.auth.dependencies import calling
+from app.core.schemas import Identifier, Page, Timestamp
+from app.memories.indexing import Embeddings
 from app.procedures import schemas
-from app.procedures.dependencies import Procedures
-from app.schemas import Identifier, Page, Timestamp
+from app.procedures.models import PROCEDURES
+from app.procedures.repository import ProcedureRepository
+from app.procedures.service import ProcedureService
+from app.retrieval.retriever import Retriever
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def procedure_service(request: Request) -> ProcedureService:
+    held, caller = calling(request)
+    procedures = ProcedureRepository(held.store, caller.scope)
+    lookup = Retriever(held.store, caller.scope, held.embedder, PROCEDURES, held.second_stage)
+    return ProcedureService(procedures, Embeddings(held.embedder), lookup, held.clock)
+
+
+Procedures = Annotated[ProcedureService, Depends(procedure_service)]
+
 
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], route_class=StrictRoute)
 
@@ -33,7 +49,7 @@ async def asked(  # noqa: PLR0913 (query parameters of the list)
 
 @router.post("", status_code=201, response_model=schemas.Procedure, responses=problems(409, 412, *BODY))
 async def create_procedure(
-    body: schemas.ProcedureCreate, procedures: Procedures, write: InWrite, if_match: InPrecondition
+    body: schemas.ProcedureCreate, procedures: Procedures, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Keep how something is done. 409 where an active procedure of the scope has that name."""
     return await write(lambda: procedures.create(body, if_match))
@@ -70,7 +86,7 @@ async def update_procedure(
     procedure_id: ProcedureId,
     body: schemas.ProcedurePatch,
     procedures: Procedures,
-    write: InWrite,
+    write: Writer,
     if_match: InPrecondition,
 ) -> Response:
     """Refine a procedure: what is absent stays. The version that goes is kept as history; its outcomes stay counted."""
@@ -79,7 +95,7 @@ async def update_procedure(
 
 @router.delete("/{procedure_id}", status_code=204, response_class=Response, responses=problems(404, 412))
 async def delete_procedure(
-    procedure_id: ProcedureId, procedures: Procedures, write: InWrite, if_match: InPrecondition
+    procedure_id: ProcedureId, procedures: Procedures, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Delete a procedure, its vector and its history."""
     return await write(lambda: procedures.delete(procedure_id, if_match))
@@ -96,7 +112,7 @@ async def record_outcome(
     procedure_id: ProcedureId,
     body: schemas.OutcomeIn,
     procedures: Procedures,
-    write: InWrite,
+    write: Writer,
     if_match: InPrecondition,
 ) -> Response:
     """Say whether it worked this time. Counted one by one, however many say it at once; the version stays."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.storage.collection import Collection, Searched, Unique
 from app.storage.filters import Eq
+from app.storage.schema import Collection, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
 """Fields that never leave the service."""
@@ -29,7 +29,7 @@ PROCEDURES = Collection(
     unique=(Unique("name", ("agent_id", "user_id", "name_key"), Eq("status", "active")),),
     indexes=(("agent_id", "user_id"), ("agent_id",), ("user_id",), ("name_key",)),
     opaque=("metadata",),
-    searched=Searched(
+    searched=SearchSchema(
         facets=("status", "tags"),
         ranges=("success_rate", "trust", "created_at"),
         time=("created_at",),

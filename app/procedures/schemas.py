@@ -4,9 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from app.memories.schemas import EmbeddingInfo, HowSearched, Source, Tags, Trust
-from app.procedures.models import INTERNAL
-from app.schemas import (
+from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
     Count,
@@ -22,20 +20,24 @@ from app.schemas import (
     TopK,
     example,
 )
-from app.storage.collection import Doc
+from app.memories.schemas import EmbeddingInfo, HowSearched, Source, Tags, Trust
+from app.procedures.models import INTERNAL
+from app.storage.schema import Doc
 
-Status = Literal["active", "archived"]
+ProcedureStatus = Literal["active", "archived"]
 MAX_NOTES = 50
-Name = Annotated[
+ProcedureName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200, pattern=r"\S"),
     Field(description="One of its name in a scope, whatever its case and spaces."),
 ]
-Line = Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
-Note = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
-Steps = Annotated[list[Line], Field(min_length=1, max_length=100)]
-Preconditions = Annotated[list[Line], Field(max_length=50)]
-Notes = Annotated[list[Note], Field(max_length=MAX_NOTES, description="What was learned on the way, oldest first.")]
+ProcedureLine = Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
+ProcedureNote = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+Steps = Annotated[list[ProcedureLine], Field(min_length=1, max_length=100)]
+Preconditions = Annotated[list[ProcedureLine], Field(max_length=50)]
+Notes = Annotated[
+    list[ProcedureNote], Field(max_length=MAX_NOTES, description="What was learned on the way, oldest first.")
+]
 
 
 class ProcedureCreate(Owned):
@@ -49,8 +51,8 @@ class ProcedureCreate(Owned):
         }
     )
 
-    name: Name
-    trigger: Line = Field(description="When to use it.")
+    name: ProcedureName
+    trigger: ProcedureLine = Field(description="When to use it.")
     steps: Steps = Field(description="What to do, in order.")
     preconditions: Preconditions = Field([], description="What must be so before.")
     notes: Notes = []
@@ -66,22 +68,24 @@ class ProcedurePatch(Schema):
 
     model_config = example({"steps": ["Ask the carrier", "Refund the order"], "tags": ["money"]})
 
-    name: Annotated[Name | None, NotNull] = None
-    trigger: Annotated[Line | None, NotNull] = None
+    name: Annotated[ProcedureName | None, NotNull] = None
+    trigger: Annotated[ProcedureLine | None, NotNull] = None
     steps: Annotated[Steps | None, NotNull] = None
     preconditions: Annotated[Preconditions | None, CLEARS_LIST] = None
     notes: Annotated[Notes | None, CLEARS_LIST] = None
     trust: Annotated[Trust | None, NotNull] = None
     tags: Annotated[Tags | None, CLEARS_LIST] = None
     metadata: Annotated[Object | None, CLEARS_OBJECT] = None
-    status: Annotated[Status | None, NotNull] = Field(None, description="Archived ones are found only if asked for.")
+    status: Annotated[ProcedureStatus | None, NotNull] = Field(
+        None, description="Archived ones are found only if asked for."
+    )
 
 
 class OutcomeIn(Schema):
     model_config = example({"success": False, "note": "The carrier's site was down", "task_id": "task-7"})
 
     success: Flag
-    note: Note | None = Field(None, description="What is worth knowing next time: it joins the notes.")
+    note: ProcedureNote | None = Field(None, description="What is worth knowing next time: it joins the notes.")
     action_id: Identifier | None = Field(None, description="The action that came of it.")
     task_id: Identifier | None = None
 
@@ -109,7 +113,7 @@ class Procedure(Schema):
     success_rate: float = Field(description="(successes + 1) / (outcomes + 2): 0.5 where nothing is known.")
     recent_outcomes: list[ProcedureOutcome] = Field(description="The last 20, oldest first.")
     last_used: str | None = Field(description="Time of the last outcome.")
-    status: Status
+    status: ProcedureStatus
     trust: float
     tags: list[str]
     metadata: Object
@@ -140,7 +144,7 @@ class ProcedureSearch(Owned):
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
     min_success_rate: Share | None = Field(None, description="Least `success_rate`; untried ones have 0.5.")
     min_trust: Share | None = None
-    status: Status = "active"
+    status: ProcedureStatus = "active"
     now: Timestamp | None = Field(None, description="The time that staleness is reckoned at.")
     top_k: TopK = 10
     explain: Flag = False

@@ -1,28 +1,36 @@
-"""The rules of procedural memory. Methods that write return an `Outcome` and commit nothing."""
+"""The rules of procedural memory. Methods that write return an `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from app.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import AlreadyExists
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome
-from app.memories.embeddings import Embeddings
-from app.memories.lookup import Hit, Looked, Lookup, Wanted
-from app.procedures.documents import needs_new_entry, new_procedure, outcome, passage, revision
-from app.procedures.ranking import track_record, warnings
-from app.procedures.repository import ProcedureRepository, listed
+from app.memories.indexing import Embeddings
+from app.procedures.repository import (
+    ProcedureRepository,
+    listed,
+    needs_new_entry,
+    new_procedure,
+    outcome,
+    passage,
+    revision,
+)
 from app.procedures.schemas import OutcomeIn, ProcedureCreate, ProcedurePatch, ProcedureSearch, render
-from app.procedures.search import Found, best, searched
-from app.storage.collection import Change, Doc
+from app.procedures.search import ProcedureHit, best, searched, track_record, warnings
+from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
+from app.storage.changes import Change
 from app.storage.repository import Listing
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult, etag
 
 
 class ProcedureService:
-    def __init__(self, procedures: ProcedureRepository, embeddings: Embeddings, lookup: Lookup, clock: Clock) -> None:
+    def __init__(
+        self, procedures: ProcedureRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock
+    ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
 
-    async def create(self, body: ProcedureCreate, precondition: Precondition) -> Outcome:
+    async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult:
         """Raises AlreadyExists where the name is taken: what is counted there was counted for other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
@@ -30,7 +38,7 @@ class ProcedureService:
         await self._require_free_name(doc)
         (entry,) = await self._embeddings.entries([passage(doc)])
         doc["embedding"] = self._embeddings.info(entry)
-        return Outcome(render(doc), self._procedures.add(doc, entry), 201, {"ETag": etag(doc)})
+        return WriteResult(render(doc), self._procedures.add(doc, entry), 201, {"ETag": etag(doc)})
 
     async def get(self, procedure_id: str) -> Doc:
         return render(await self._procedures.get(procedure_id))
@@ -39,13 +47,13 @@ class ProcedureService:
         docs, cursor = await self._procedures.page(listed(asked), listing, mark=repr(sorted(asked.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
-    async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: Precondition) -> Outcome:
+    async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
         doc = await self._procedures.get(procedure_id)
         self._procedures.require_write(doc)
         precondition.check(doc)
         changed = revision(doc, body.model_dump(exclude_unset=True))
         if not changed:
-            return Outcome(render(doc), headers={"ETag": etag(doc)})
+            return WriteResult(render(doc), headers={"ETag": etag(doc)})
         if not changed.keys().isdisjoint(("name_key", "status")):
             await self._require_free_name(doc | changed)
         now, entry, pending = self._now(), None, list[Change]()
@@ -55,7 +63,7 @@ class ProcedureService:
             pending = self._procedures.note_pending(doc | changed | {"updated_at": now})
         new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
         changes = [*self._procedures.revise(doc, changed, now, entry), *pending]
-        return Outcome(render(new), changes, headers={"ETag": etag(new)})
+        return WriteResult(render(new), changes, headers={"ETag": etag(new)})
 
     async def _require_free_name(self, doc: Doc) -> None:
         """Of one scope one active procedure has a name. The other is named: whoever writes here may see it."""
@@ -65,10 +73,10 @@ class ProcedureService:
         if other is not None and other["procedure_id"] != doc["procedure_id"]:
             raise AlreadyExists(f"{other['procedure_id']} has that name in this scope.")
 
-    async def delete(self, procedure_id: str, precondition: Precondition) -> Outcome:
+    async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult:
         doc = await self._procedures.get(procedure_id)
         precondition.check(doc)
-        return Outcome(None, self._procedures.remove([doc]), 204)
+        return WriteResult(None, self._procedures.remove([doc]), 204)
 
     async def history(self, procedure_id: str, listing: Listing) -> Doc:
         await self._procedures.get(procedure_id)
@@ -77,23 +85,23 @@ class ProcedureService:
         items = [{**{name: doc[name] for name in shown}, "record": render(doc["record"])} for doc in docs]
         return {"items": items, "next_cursor": cursor}
 
-    async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: Precondition) -> Outcome:
+    async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counted against what was read, so that the answer shows just this outcome; who is too late counts again."""
         doc = await self._procedures.get(procedure_id)
         precondition.check(doc)
         changed, dropped = outcome(doc, body.model_dump(), self._now())
         answer = {"procedure": render(doc | changed), "dropped_notes": dropped}
-        return Outcome(answer, self._procedures.counted(doc, changed), 201)
+        return WriteResult(answer, self._procedures.counted(doc, changed), 201)
 
     async def search(self, body: ProcedureSearch) -> Doc:
         """By meaning and words, blended with how well each has worked, lately above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._procedures.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         where = searched(body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust)
-        asked: list[Looked] = []
+        asked: list[RetrievalResult] = []
 
         async def find(k: int) -> list[Hit]:
-            wanted = Wanted(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
+            wanted = RetrievalQuery(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
             asked.append(await self._lookup.find(wanted))
             return asked[-1].hits
 
@@ -105,7 +113,7 @@ class ProcedureService:
         return rfc3339(self._clock.now())
 
 
-def _item(found: Found, *, explain: bool) -> Doc:
+def _item(found: ProcedureHit, *, explain: bool) -> Doc:
     doc, of = found.hit.doc, found.standing
     item = {
         "procedure": render(doc),

@@ -2,22 +2,20 @@
 
 from functools import partial
 
-from app.clock import Clock, rfc3339, to_ms
+from app.core.clock import Clock, rfc3339, to_ms
+from app.core.ids import new_id
 from app.errors import AlreadyExists
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome, changed
-from app.ids import new_id
-from app.memories.decays import Decays
-from app.memories.documents import SOURCE
+from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
+from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository, true_at
 from app.profiles import merge, prompt
-from app.profiles.models import AGENTS
+from app.profiles.models import AGENTS, StoredAgentSettings
 from app.profiles.schemas import AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
-from app.profiles.settings import StoredAgentSettings
-from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.storage.repository import Listing, Repository, pages, unexpired
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
 READ_AT_ONCE = 500
@@ -27,7 +25,7 @@ class AgentService:
     def __init__(self, agents: Repository, users: Repository, memories: MemoryRepository, clock: Clock) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
-    async def create(self, body: AgentCreate, precondition: Precondition) -> Outcome:
+    async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult:
         precondition.check(None)
         now = rfc3339(self._clock.now())
         doc = {
@@ -43,7 +41,7 @@ class AgentService:
         if await self._agents.anyones(doc["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
         await self._check_name(doc)
-        return Outcome(render_agent(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
+        return WriteResult(render_agent(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
 
     async def _check_name(self, doc: Doc) -> None:
         found = await self._agents.store.find(AGENTS, self._agents.scope.tenant, Eq("name", doc["name"]), limit=1)
@@ -57,7 +55,7 @@ class AgentService:
         docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
         return {"items": [render_agent(doc) for doc in docs], "next_cursor": cursor}
 
-    async def patch(self, agent_id: str, body: AgentPatch, precondition: Precondition) -> Outcome:
+    async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
         named = body.model_dump(include=body.model_fields_set)
@@ -68,19 +66,19 @@ class AgentService:
             await self._check_name(doc | fields)
         return self._changed(doc, fields)
 
-    async def delete(self, agent_id: str, precondition: Precondition) -> Outcome:
+    async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult:
         """The agent's settings and experience go; memories made under its id stay."""
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
-        return Outcome(None, [self._agents.delete(doc)], 204)
+        return WriteResult(None, [self._agents.delete(doc)], 204)
 
-    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: Precondition) -> Outcome:
+    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: IfMatch) -> WriteResult:
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
         source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
         experience = merge.merge_experience(doc["experience"], body.model_dump(exclude_unset=True), source)
         outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
-        return Outcome(experience, outcome.changes, headers=outcome.headers)
+        return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
     async def experience(self, agent_id: str) -> tuple[Doc, Doc]:
         """The experience, and the agent that it is of."""
@@ -112,7 +110,7 @@ class AgentService:
             best = sorted((one for one in best if one[0] >= least), key=lambda one: -one[0])[:PROMPT_MEMORIES]
         return [doc for _, doc in best]
 
-    def _changed(self, doc: Doc, fields: Doc) -> Outcome:
+    def _changed(self, doc: Doc, fields: Doc) -> WriteResult:
         return changed(self._agents, doc, fields, render_agent, rfc3339(self._clock.now()))
 
 

@@ -1,22 +1,48 @@
-"""People and agents over HTTP."""
+"""Users and agents over HTTP."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.http.listing import InListing, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.precondition import etag
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.auth.dependencies import calling
+from app.core.schemas import Identifier, Page
+from app.memories.dependencies import MemoryServiceDep
+from app.memories.repository import MemoryRepository
 from app.profiles import schemas
-from app.profiles.dependencies import Agents, Users
-from app.schemas import Identifier, Page
+from app.profiles.agents import AgentService
+from app.profiles.models import AGENTS, USERS
+from app.profiles.users import UserService
+from app.storage.repository import Repository
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def user_service(request: Request, memories: MemoryServiceDep) -> UserService:
+    held, caller = calling(request)
+    return UserService(Repository(held.store, caller.scope, USERS), memories, held.settings.limits, held.clock)
+
+
+async def agent_service(request: Request) -> AgentService:
+    held, caller = calling(request)
+    return AgentService(
+        Repository(held.store, caller.scope, AGENTS),
+        Repository(held.store, caller.scope, USERS),
+        MemoryRepository(held.store, caller.scope),
+        held.clock,
+    )
+
+
+Users = Annotated[UserService, Depends(user_service)]
+Agents = Annotated[AgentService, Depends(agent_service)]
+
 
 users_router = APIRouter(prefix="/v1/users", tags=["users"], route_class=StrictRoute)
 agents_router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=StrictRoute)
 
-UserId = Annotated[Identifier, Path(examples=["ada"])]
+UserIdPath = Annotated[Identifier, Path(examples=["ada"])]
 AgentId = Annotated[Identifier, Path(examples=["support"])]
 IssueId = Annotated[Identifier, Path(examples=["mem_01a2003d395076f9a13acea58faaf745"])]
 NEW = problems(409, 412, *BODY)
@@ -30,7 +56,7 @@ async def list_users(users: Users, listing: InListing) -> Response:
 
 
 @users_router.get("/{user_id}/profile", response_model=schemas.StoredProfile, responses=problems(404))
-async def get_profile(user_id: UserId, users: Users) -> Response:
+async def get_profile(user_id: UserIdPath, users: Users) -> Response:
     """What is known of a user for good."""
     profile = await users.profile(user_id)
     return answer(profile, {"ETag": etag(profile)})
@@ -38,7 +64,7 @@ async def get_profile(user_id: UserId, users: Users) -> Response:
 
 @users_router.put("/{user_id}/profile", response_model=schemas.StoredProfile, responses=NEW)
 async def put_profile(
-    user_id: UserId, body: schemas.Profile, users: Users, write: InWrite, if_match: InPrecondition
+    user_id: UserIdPath, body: schemas.Profile, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Replace the profile."""
     return await write(lambda: users.put_profile(user_id, body, if_match))
@@ -46,7 +72,7 @@ async def put_profile(
 
 @users_router.patch("/{user_id}/profile", response_model=schemas.StoredProfile, responses=NEW)
 async def update_profile(
-    user_id: UserId, body: schemas.ProfilePatch, users: Users, write: InWrite, if_match: InPrecondition
+    user_id: UserIdPath, body: schemas.ProfilePatch, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Add to the profile: lists grow, scalars are overwritten, what is not named stays."""
     return await write(lambda: users.patch_profile(user_id, body, if_match))
@@ -54,35 +80,40 @@ async def update_profile(
 
 @users_router.post("/{user_id}/interactions", status_code=201, response_model=schemas.Interaction, responses=NEW)
 async def add_interaction(
-    user_id: UserId, body: schemas.InteractionIn, users: Users, write: InWrite, if_match: InPrecondition
+    user_id: UserIdPath, body: schemas.InteractionIn, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Note a conversation in a line; the last 50 are kept."""
     return await write(lambda: users.interact(user_id, body, if_match))
 
 
 @users_router.get("/{user_id}/interactions", response_model=schemas.Interactions, responses=problems(404))
-async def list_interactions(user_id: UserId, users: Users) -> Response:
+async def list_interactions(user_id: UserIdPath, users: Users) -> Response:
     """The last 50 interactions, newest first."""
     return answer(await users.interactions(user_id))
 
 
 @users_router.post("/{user_id}/issues", status_code=201, response_model=schemas.Issue, responses=NEW)
 async def add_issue(
-    user_id: UserId, body: schemas.IssueIn, users: Users, write: InWrite, if_match: InPrecondition
+    user_id: UserIdPath, body: schemas.IssueIn, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Note a problem that the user has. It is a memory: "the same problem as last month" finds it."""
     return await write(lambda: users.add_issue(user_id, body, if_match))
 
 
 @users_router.get("/{user_id}/issues", response_model=Page[schemas.Issue], responses=problems(404))
-async def list_issues(user_id: UserId, users: Users, listing: InListing) -> Response:
+async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> Response:
     """The user's problems, newest first."""
     return answer(await users.issues(user_id, listing))
 
 
 @users_router.patch("/{user_id}/issues/{issue_id}", response_model=schemas.Issue, responses=CHANGE)
 async def update_issue(
-    user_id: UserId, issue_id: IssueId, body: schemas.IssuePatch, users: Users, write: InWrite, if_match: InPrecondition
+    user_id: UserIdPath,
+    issue_id: IssueId,
+    body: schemas.IssuePatch,
+    users: Users,
+    write: Writer,
+    if_match: InPrecondition,
 ) -> Response:
     """Set a problem's status."""
     return await write(lambda: users.set_issue(user_id, issue_id, body.status, if_match))
@@ -95,20 +126,20 @@ async def update_issue(
     responses={**NEW, 200: {"model": schemas.Solution, "description": "An equal one is there already."}},
 )
 async def add_solution(
-    user_id: UserId, body: schemas.SolutionIn, users: Users, write: InWrite, if_match: InPrecondition
+    user_id: UserIdPath, body: schemas.SolutionIn, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Note what fixed a problem. It is a memory, too."""
     return await write(lambda: users.add_solution(user_id, body, if_match))
 
 
 @users_router.get("/{user_id}/solutions", response_model=Page[schemas.Solution], responses=problems(404))
-async def list_solutions(user_id: UserId, users: Users, listing: InListing) -> Response:
+async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) -> Response:
     """What has helped this user, newest first."""
     return answer(await users.solutions(user_id, listing))
 
 
 @agents_router.post("", status_code=201, response_model=schemas.Agent, responses=NEW)
-async def create_agent(body: schemas.AgentCreate, agents: Agents, write: InWrite, if_match: InPrecondition) -> Response:
+async def create_agent(body: schemas.AgentCreate, agents: Agents, write: Writer, if_match: InPrecondition) -> Response:
     """Register an agent. An agent that is not registered works with the defaults."""
     return await write(lambda: agents.create(body, if_match))
 
@@ -128,14 +159,14 @@ async def get_agent(agent_id: AgentId, agents: Agents) -> Response:
 
 @agents_router.patch("/{agent_id}", response_model=schemas.Agent, responses=CHANGE)
 async def update_agent(
-    agent_id: AgentId, body: schemas.AgentPatch, agents: Agents, write: InWrite, if_match: InPrecondition
+    agent_id: AgentId, body: schemas.AgentPatch, agents: Agents, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Change an agent; its memories fade by its own settings."""
     return await write(lambda: agents.patch(agent_id, body, if_match))
 
 
 @agents_router.delete("/{agent_id}", status_code=204, response_class=Response, responses=problems(404, 412))
-async def delete_agent(agent_id: AgentId, agents: Agents, write: InWrite, if_match: InPrecondition) -> Response:
+async def delete_agent(agent_id: AgentId, agents: Agents, write: Writer, if_match: InPrecondition) -> Response:
     """Delete an agent's settings and experience. Memories made under its id stay."""
     return await write(lambda: agents.delete(agent_id, if_match))
 
@@ -149,7 +180,7 @@ async def get_experience(agent_id: AgentId, agents: Agents) -> Response:
 
 @agents_router.patch("/{agent_id}/experience", response_model=schemas.Experience, responses=CHANGE)
 async def update_experience(
-    agent_id: AgentId, body: schemas.ExperiencePatch, agents: Agents, write: InWrite, if_match: InPrecondition
+    agent_id: AgentId, body: schemas.ExperiencePatch, agents: Agents, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Add lessons; one that is known is seen once more."""
     return await write(lambda: agents.learn(agent_id, body, if_match))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.profiles.merge import LESSONS
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 from app.storage.text import term_ids, terms
 
 KNOWLEDGE = "procedural_knowledge"
@@ -24,7 +24,7 @@ _PARAGRAPHS = re.compile(r"\s*\n\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class RankedLesson:
     """One entry of the experience. `name` is its list's; `score` 0 to 1."""
 
     name: str
@@ -33,7 +33,7 @@ class Lesson:
     score: float
 
 
-def ranked(query: str, experience: Doc) -> list[Lesson]:
+def ranked(query: str, experience: Doc) -> list[RankedLesson]:
     """Every lesson, best first; of equal ones the most seen first, and knowledge that was written before lessons.
 
     The score grows with the share of the query's terms that the lesson holds. A term weighs log(1 + n / lessons with
@@ -48,7 +48,7 @@ def ranked(query: str, experience: Doc) -> list[Lesson]:
     scored = []
     for (name, index, text, seen), words in zip(entries, held, strict=True):
         share = sum(weights[term] for term in words & asked) / whole
-        scored.append((seen, Lesson(name, index, text, LEAST + (MOST - LEAST) * share)))
+        scored.append((seen, RankedLesson(name, index, text, LEAST + (MOST - LEAST) * share)))
     return [lesson for _, lesson in sorted(scored, key=lambda one: (-one[1].score, -one[0]))]
 
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app.core.schemas import merge_patch
 from app.profiles.schemas import Experience, Profile
-from app.schemas import merge_patch
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 from app.storage.text import normalise_content
 
 EMPTY_PROFILE: Mapping[str, Any] = Profile().model_dump()

@@ -1,6 +1,10 @@
-"""People and agents as they are stored."""
+"""Profiles as they are stored, and what an agent's settings say."""
 
-from app.storage.collection import Collection, Unique
+from collections.abc import Mapping
+from typing import Any
+
+from app.storage.protocol import Store
+from app.storage.schema import Collection, Unique
 
 USERS = Collection(
     name="users",
@@ -18,3 +22,15 @@ AGENTS = Collection(
     opaque=("settings", "experience"),
     asked_always=True,
 )
+
+
+class StoredAgentSettings:
+    """Implements `AgentSettings` of `app/resources.py`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
+        agent = await self._store.get(AGENTS, tenant, agent_id)
+        found: Mapping[str, Any] | None = None if agent is None else agent["settings"]
+        return found

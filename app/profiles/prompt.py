@@ -6,11 +6,11 @@ Remembered text is data: no text can close its block, pass for another lesson, o
 from collections.abc import Sequence
 from typing import Any
 
-from app import tokens
-from app.delimiters import entry, json_line
+from app.core import tokens
+from app.core.prompt_fencing import entry, json_line
 from app.profiles.merge import LESSONS
 from app.profiles.schemas import status_of
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 
 
 def compose(

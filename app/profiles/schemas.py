@@ -4,12 +4,24 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
+from app.core.schemas import (
+    CLEARS_TEXT,
+    WHOLE,
+    Count,
+    Identifier,
+    NotNull,
+    Object,
+    Schema,
+    Share,
+    Text,
+    Timestamp,
+    example,
+)
 from app.memories.schemas import Source
-from app.schemas import CLEARS_TEXT, WHOLE, Count, Identifier, NotNull, Object, Schema, Share, Text, Timestamp, example
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 
-Line = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
-Lines = Annotated[list[Line], Field(max_length=200)]
+ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
 IssueStatus = Literal["open", "in_progress", "resolved", "closed"]
 
 Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
@@ -18,12 +30,12 @@ Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
 class Profile(Schema):
     model_config = example({"name": "Ada", "interests": ["climbing"]})
 
-    name: Line | None = None
+    name: ProfileLine | None = None
     age: Age | None = None
-    home: Line | None = Field(None, description="Town, neighbourhood.")
-    occupation: Line | None = None
-    interests: Lines = []
-    conversation_preferences: Lines = Field([], description="How they like to be talked to, what to leave out.")
+    home: ProfileLine | None = Field(None, description="Town, neighbourhood.")
+    occupation: ProfileLine | None = None
+    interests: ProfileLines = []
+    conversation_preferences: ProfileLines = Field([], description="How they like to be talked to, what to leave out.")
     preferences: Object = {}
     custom: Object = {}
 
@@ -33,12 +45,12 @@ class ProfilePatch(Schema):
 
     model_config = example({"home": "Boston", "interests": ["climbing"]})
 
-    name: Line | None = None
+    name: ProfileLine | None = None
     age: Age | None = None
-    home: Line | None = None
-    occupation: Line | None = None
-    interests: Lines | None = None
-    conversation_preferences: Lines | None = None
+    home: ProfileLine | None = None
+    occupation: ProfileLine | None = None
+    interests: ProfileLines | None = None
+    conversation_preferences: ProfileLines | None = None
     preferences: Object | None = None
     custom: Object | None = None
 
@@ -53,8 +65,8 @@ class StoredProfile(Profile):
 class InteractionIn(Schema):
     model_config = example({"summary": "Asked about an invoice", "outcome": "answered"})
 
-    summary: Line
-    outcome: Line | None = None
+    summary: ProfileLine
+    outcome: ProfileLine | None = None
     timestamp: Timestamp | None = Field(None, description="Default: now.")
 
 
@@ -132,7 +144,7 @@ class AgentCreate(Schema):
     model_config = example({"agent_id": "support", "name": "Support", "model": "gpt-5"})
 
     agent_id: Identifier | None = None
-    name: Line
+    name: ProfileLine
     description: str = ""
     model: str = ""
     system_prompt: str = ""
@@ -142,7 +154,7 @@ class AgentCreate(Schema):
 class AgentPatch(Schema):
     model_config = example({"description": "Answers customers"})
 
-    name: Annotated[Line | None, NotNull] = None
+    name: Annotated[ProfileLine | None, NotNull] = None
     description: Annotated[str | None, CLEARS_TEXT] = None
     model: Annotated[str | None, CLEARS_TEXT] = None
     system_prompt: Annotated[str | None, CLEARS_TEXT] = None
@@ -172,13 +184,13 @@ class ExperiencePatch(Schema):
     model_config = example({"heuristics": ["Ask for the order number first."]})
 
     procedural_knowledge: str | None = None
-    common_scenarios: Lines | None = None
-    effective_strategies: Lines | None = None
-    known_pitfalls: Lines | None = None
-    tool_patterns: Lines | None = None
-    heuristics: Lines | None = None
-    user_feedback: Lines | None = None
-    improvement_areas: Lines | None = None
+    common_scenarios: ProfileLines | None = None
+    effective_strategies: ProfileLines | None = None
+    known_pitfalls: ProfileLines | None = None
+    tool_patterns: ProfileLines | None = None
+    heuristics: ProfileLines | None = None
+    user_feedback: ProfileLines | None = None
+    improvement_areas: ProfileLines | None = None
 
 
 class Agent(Schema):

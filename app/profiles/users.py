@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import orjson
 
-from app.clock import Clock, rfc3339
+from app.core.clock import Clock, rfc3339
+from app.core.schemas import require_size, same
 from app.errors import NotFound
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome, changed
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
@@ -23,11 +22,11 @@ from app.profiles.schemas import (
     render_profile,
     render_solution,
 )
-from app.schemas import require_size, same
 from app.settings import LimitSettings
-from app.storage.collection import Doc
 from app.storage.filters import EVERYTHING
 from app.storage.repository import Listing, Repository
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 ISSUE_IMPORTANCE = 0.6
 
@@ -43,11 +42,11 @@ class UserService:
     async def profile(self, user_id: str) -> Doc:
         return render_profile(await self._users.get(user_id))
 
-    async def put_profile(self, user_id: str, body: Profile, precondition: Precondition) -> Outcome:
+    async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult:
         """Replaces the whole profile."""
         return await self._change(user_id, precondition, lambda _: {"profile": self._bounded(body.model_dump())})
 
-    async def patch_profile(self, user_id: str, body: ProfilePatch, precondition: Precondition) -> Outcome:
+    async def patch_profile(self, user_id: str, body: ProfilePatch, precondition: IfMatch) -> WriteResult:
         patch = body.model_dump(exclude_unset=True)
         return await self._change(
             user_id, precondition, lambda doc: {"profile": self._bounded(merge.merge_profile(doc["profile"], patch))}
@@ -59,37 +58,37 @@ class UserService:
         require_size(profile, self._limits.object_bytes, "the profile", f"/{largest}")
         return profile
 
-    async def interact(self, user_id: str, body: InteractionIn, precondition: Precondition) -> Outcome:
+    async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult:
         """Only the last ones are kept. They are appended to the user: the profile's version stays."""
         now = rfc3339(self._clock.now())
         entry = body.model_dump() | {"timestamp": body.timestamp or now}
         old = await self._users.find_one(user_id)
         precondition.check(old)
         if old is None:
-            return Outcome(entry, [self._users.insert(_new(user_id, now) | {"interactions": [entry]})], 201)
+            return WriteResult(entry, [self._users.insert(_new(user_id, now) | {"interactions": [entry]})], 201)
         kept = [*old["interactions"], entry][-merge.MAX_INTERACTIONS :]
         before = old.get("interacted")
         counted = {"interactions": kept, "interacted": (before or 0) + 1}
-        return Outcome(entry, [self._users.append(old, counted, expect={"interacted": before})], 201)
+        return WriteResult(entry, [self._users.append(old, counted, expect={"interacted": before})], 201)
 
     async def interactions(self, user_id: str) -> Doc:
         doc = await self._users.get(user_id)
         return {"items": doc["interactions"][::-1], "next_cursor": None}
 
-    async def _change(self, user_id: str, precondition: Precondition, fields_of: Callable[[Doc], Doc]) -> Outcome:
+    async def _change(self, user_id: str, precondition: IfMatch, fields_of: Callable[[Doc], Doc]) -> WriteResult:
         now = rfc3339(self._clock.now())
         old = await self._users.find_one(user_id)
         precondition.check(old)
         if old is None:
             doc = _new(user_id, now)
             doc |= fields_of(doc)
-            return Outcome(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
+            return WriteResult(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
         fields = {name: value for name, value in fields_of(old).items() if not same(old[name], value)}
         return changed(self._users, old, fields, render_profile, now)
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
-    async def add_issue(self, user_id: str, body: IssueIn, precondition: Precondition) -> Outcome:
+    async def add_issue(self, user_id: str, body: IssueIn, precondition: IfMatch) -> WriteResult:
         memory = MemoryCreate(
             agent_id=body.agent_id,
             user_id=user_id,
@@ -101,7 +100,7 @@ class UserService:
         )
         return _as(await self._memories.create(memory, precondition), render_issue)
 
-    async def add_solution(self, user_id: str, body: SolutionIn, precondition: Precondition) -> Outcome:
+    async def add_solution(self, user_id: str, body: SolutionIn, precondition: IfMatch) -> WriteResult:
         memory = MemoryCreate(
             agent_id=body.agent_id,
             user_id=user_id,
@@ -112,7 +111,7 @@ class UserService:
         )
         return _as(await self._memories.create(memory, precondition), render_solution)
 
-    async def set_issue(self, user_id: str, issue_id: str, status: str, precondition: Precondition) -> Outcome:
+    async def set_issue(self, user_id: str, issue_id: str, status: str, precondition: IfMatch) -> WriteResult:
         def moved(memory: Doc) -> MemoryPatch:
             if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
                 raise NotFound()
@@ -146,5 +145,5 @@ def _new(user_id: str, now: str) -> Doc:
     }
 
 
-def _as(outcome: Outcome, render: Callable[[Doc], Doc]) -> Outcome:
+def _as(outcome: WriteResult, render: Callable[[Doc], Doc]) -> WriteResult:
     return replace(outcome, body=render(outcome.body))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import httpx2
 from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
 
-from app.offload import off_loop
+from app.core.process import off_loop
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed
 
 ANSWER_BYTES = 2 << 20

@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from dateparser.date import DateDataParser
 from dateparser.languages.loader import default_loader
 
-from app.retrieval import spans
-from app.retrieval.spans import Span
+from app.retrieval import calendar_spans
+from app.retrieval.calendar_spans import Span
 
 OTHER_LANGUAGES = (
     "nl",
@@ -59,10 +59,10 @@ def read_date(text: str, language: str, now: datetime) -> Span | None:
         year, month, day = han.groups("")
         text, language = f"{day} {_MONTHS[int(month) - 1]} {year}", "en"
     with _LOCK:
-        found = _parser(language, spans.midnight(now)).get_date_data(text)
+        found = _parser(language, calendar_spans.midnight(now)).get_date_data(text)
     if found.date_obj is None:
         return None
-    return spans.unit_span(_UNITS.get(found.period, "day"), found.date_obj.replace(tzinfo=None))
+    return calendar_spans.unit_span(_UNITS.get(found.period, "day"), found.date_obj.replace(tzinfo=None))
 
 
 @lru_cache(maxsize=64)

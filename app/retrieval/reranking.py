@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from app.embedding.model import clipped
-from app.metrics.parts import RERANK_SECONDS
+from app.metrics import RERANK_SECONDS
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,4 @@
-"""The interval of time that a query speaks of: "last month", "im Juli", "hace tres días", 「上个月」.
-
-A query without any word of time costs microseconds. Else the tables of the languages that it may be written in are
-tried (`time_grammar.py`), best language first, then dates in digits, then the languages that only the library knows.
-"""
+"""Times that a query speaks of, as intervals, and how well a memory's time fits one."""
 
 import asyncio
 import re
@@ -12,8 +8,11 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import pairwise
 
-from app.clock import to_ms, zone_named
-from app.retrieval import spans
+import numpy as np
+
+from app.core.clock import to_ms, zone_named
+from app.retrieval import calendar_spans
+from app.retrieval.calendar_spans import Span
 from app.retrieval.library_dates import OTHER_LANGUAGES, library_pattern, read_date
 from app.retrieval.query_language import (
     NUMERIC_DATE,
@@ -27,8 +26,8 @@ from app.retrieval.query_language import (
     may_hold_time,
     speaks_of_hours,
 )
-from app.retrieval.spans import Span
 from app.retrieval.time_grammar import Grammar, Reading
+from app.storage.search import Floats, Ints
 
 MAX_CHARS = 1_000
 """A longer query is read up to here: what follows is a text rather than a question."""
@@ -60,7 +59,7 @@ def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval
         return None
     try:
         local = now.astimezone(zone).replace(tzinfo=None)
-        exact = local.replace(second=0, microsecond=0) if speaks_of_hours(text) else spans.midnight(local)
+        exact = local.replace(second=0, microsecond=0) if speaks_of_hours(text) else calendar_spans.midnight(local)
         return _interval(query[:MAX_CHARS], exact, zone)
     except (OverflowError, ValueError):
         return None
@@ -156,7 +155,11 @@ def _range(one: Reading, other: Reading, text: str, grammar: Grammar) -> Reading
         return None
     first = one.span
     while one.every is not None and first.start > other.span.start:
-        first = first.moved(-1) if one.every == "year" else Span(first.start - 7 * spans.DAY, first.end - 7 * spans.DAY)
+        first = (
+            first.moved(-1)
+            if one.every == "year"
+            else Span(first.start - 7 * calendar_spans.DAY, first.end - 7 * calendar_spans.DAY)
+        )
     if first.start >= other.span.end:
         return None
     return Reading(opened.start() if opened else one.start, other.end, Span(first.start, other.span.end))
@@ -165,7 +168,7 @@ def _range(one: Reading, other: Reading, text: str, grammar: Grammar) -> Reading
 def _days_of_month(date: Reading, text: str, grammar: Grammar) -> Reading | None:
     """From another day of the month to this date: "3 to 10 May"."""
     match = _DAY_BEFORE.search(text, 0, date.start)
-    if match is None or date.span.end - date.span.start != spans.DAY or int(match[1]) >= date.span.start.day:
+    if match is None or date.span.end - date.span.start != calendar_spans.DAY or int(match[1]) >= date.span.start.day:
         return None
     opened = grammar.between.search(text, 0, match.start())
     if opened is None and _PLAIN_AND.match(text, match.end(1)):
@@ -191,7 +194,7 @@ def _changed(reading: Reading, name: str, text: str, grammar: Grammar, now: date
     else:
         return reading
     parts = name in ("early", "mid", "late")
-    span = spans.part(reading.span, name) if parts else spans.open_span(reading.span, name, now)
+    span = calendar_spans.part(reading.span, name) if parts else calendar_spans.open_span(reading.span, name, now)
     return reading if span is None else Reading(start, end, span)
 
 
@@ -214,3 +217,23 @@ def _by_library(query: str, now: datetime) -> Reading | None:
         if match is not None and span is not None and len(text) == len(query):
             return Reading(match.start(), match.end(), span)
     return None
+
+
+HALF_LIFE = 0.5
+"""Of the feature, in lengths of the interval: a day beside "yesterday" is a quarter."""
+LEAST_HALF_LIFE_MS = 3_600_000
+"""An hour: nobody remembers to the minute."""
+MOST_HALF_LIFE_MS = 91 * 86_400_000
+"""A quarter of a year: "before 2020" is long, and its end means what it says."""
+
+
+def when(time_ms: Ints, interval: tuple[int, int] | None) -> Floats:
+    """(n,): 1 inside of the interval (milliseconds since 1970, end excluded), beside it halved with each half length of
+    distance; 0 everywhere without an interval."""
+    if interval is None:
+        return np.zeros(len(time_ms), np.float32)
+    start, end = interval
+    half_life = min(max(HALF_LIFE * (end - start), LEAST_HALF_LIFE_MS), MOST_HALF_LIFE_MS)
+    distance = np.maximum(np.maximum(start - time_ms, time_ms - (end - 1)), 0)
+    fit: Floats = np.exp2(distance * (-1 / half_life)).astype(np.float32)
+    return fit

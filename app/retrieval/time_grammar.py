@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from app.retrieval import spans
-from app.retrieval.holidays import Holidays, long_weekend
-from app.retrieval.spans import Span
+from app.retrieval import calendar_spans
+from app.retrieval.calendar_spans import Holidays, Span, long_weekend
 
 _TABLES = Path(__file__).parent / "data" / "time_words.toml"
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
@@ -68,10 +67,12 @@ class Grammar:
         self._doubtful_months = frozenset(table["doubtful_months"].split())
         self._kinds: dict[str, Callable[[re.Match[str], datetime], Span | None]] = {
             "day": self._day,
-            "recent": lambda match, now: Span(spans.midnight(now) - 7 * spans.DAY, spans.midnight(now)),
-            "ago": lambda match, now: spans.ago(self._unit(match), self._number(match), now),
+            "recent": lambda match, now: Span(
+                calendar_spans.midnight(now) - 7 * calendar_spans.DAY, calendar_spans.midnight(now)
+            ),
+            "ago": lambda match, now: calendar_spans.ago(self._unit(match), self._number(match), now),
             "half": self._half,
-            "ahead": lambda match, now: spans.ahead(self._unit(match), self._number(match), now),
+            "ahead": lambda match, now: calendar_spans.ahead(self._unit(match), self._number(match), now),
             "rolling": self._rolling,
             "shift": self._shifted,
             "weekday": self._weekday,
@@ -233,7 +234,7 @@ class Grammar:
 
     def _day(self, match: re.Match[str], now: datetime) -> Span:
         offset, part = self._days[_phrase(match["day"])]
-        return spans.day_part(spans.day_span(now, offset), self._part(match) or part)
+        return calendar_spans.day_part(calendar_spans.day_span(now, offset), self._part(match) or part)
 
     def _part(self, match: re.Match[str]) -> str | None:
         part = match.groupdict().get("part")
@@ -241,38 +242,42 @@ class Grammar:
 
     def _half(self, match: re.Match[str], now: datetime) -> Span:
         months = 18 if match.groupdict().get("whole") else 6
-        return spans.unit_span("month", spans.back("month", months, now))
+        return calendar_spans.unit_span("month", calendar_spans.back("month", months, now))
 
     def _rolling(self, match: re.Match[str], now: datetime) -> Span:
         groups = match.groupdict()
         counted = groups.get("digits") or groups.get("n")
         count = self._number(match) if counted else int(not groups.get("many"))
-        return spans.rolling(self._unit(match), count, now)
+        return calendar_spans.rolling(self._unit(match), count, now)
 
     def _shifted(self, match: re.Match[str], now: datetime) -> Span:
         unit, shift = self._unit(match), _shift(match)
         if shift is None and unit == "weekend":
-            return spans.latest_weekend(now)
-        return spans.unit_span(unit, now, shift or 0)
+            return calendar_spans.latest_weekend(now)
+        return calendar_spans.unit_span(unit, now, shift or 0)
 
     def _weekday(self, match: re.Match[str], now: datetime) -> Span:
         of_week = match.groupdict().get("week") is not None
-        day = spans.weekday_span(now, self._weekdays[_phrase(match["weekday"])], _shift(match), of_week=of_week)
-        return spans.day_part(day, self._part(match))
+        day = calendar_spans.weekday_span(
+            now, self._weekdays[_phrase(match["weekday"])], _shift(match), of_week=of_week
+        )
+        return calendar_spans.day_part(day, self._part(match))
 
     def _month(self, match: re.Match[str], now: datetime) -> Span | None:
-        return spans.month_span(now, self._months[_phrase(match["month"])], _shift(match), self._named_year(match, now))
+        return calendar_spans.month_span(
+            now, self._months[_phrase(match["month"])], _shift(match), self._named_year(match, now)
+        )
 
     def _season(self, match: re.Match[str], now: datetime) -> Span | None:
         season = self._seasons[_phrase(match["season"])]
-        return spans.season_span(now, season, _shift(match), self._named_year(match, now))
+        return calendar_spans.season_span(now, season, _shift(match), self._named_year(match, now))
 
     def _holiday(self, match: re.Match[str], now: datetime) -> Span | None:
         holiday, year = self._holidays[_phrase(match["holiday"])], self._named_year(match, now)
         if year is not None:
             span = self._feasts.span(holiday, year)
         else:
-            span = spans.yearly(lambda each: self._feasts.span(holiday, each), now, _shift(match))
+            span = calendar_spans.yearly(lambda each: self._feasts.span(holiday, each), now, _shift(match))
         return long_weekend(span) if span is not None and match.groupdict().get("long") else span
 
     def _named_year(self, match: re.Match[str], now: datetime) -> int | None:
@@ -283,24 +288,24 @@ class Grammar:
 
     def _year(self, match: re.Match[str], now: datetime) -> Span | None:
         year = self._named_year(match, now)
-        return None if year is None else spans.unit_span("year", now.replace(year=year, month=1, day=1))
+        return None if year is None else calendar_spans.unit_span("year", now.replace(year=year, month=1, day=1))
 
     def _half_year(self, match: re.Match[str], now: datetime) -> Span:
         year = self._named_year(match, now)
-        start = spans.unit_span("year", now if year is None else now.replace(year=year, month=1, day=1)).start
-        first = start if match.groupdict().get("first") else spans.add_months(start, 6)
-        return Span(first, spans.add_months(first, 6))
+        start = calendar_spans.unit_span("year", now if year is None else now.replace(year=year, month=1, day=1)).start
+        first = start if match.groupdict().get("first") else calendar_spans.add_months(start, 6)
+        return Span(first, calendar_spans.add_months(first, 6))
 
     def _quarter(self, match: re.Match[str], now: datetime) -> Span | None:
         quarter = next(at for at, words in enumerate(_QUARTERS) if match["q"].rstrip("sn") in words.split())
         year = self._named_year(match, now)
-        first = spans.month_span(now, 3 * quarter + 1, None, year)
-        return None if first is None else Span(first.start, spans.add_months(first.start, 3))
+        first = calendar_spans.month_span(now, 3 * quarter + 1, None, year)
+        return None if first is None else Span(first.start, calendar_spans.add_months(first.start, 3))
 
 
 def _day_of_month(match: re.Match[str], now: datetime) -> Span:
-    month = spans.unit_span("month", now, _shift(match) or 0)
-    return spans.day_span(month.start.replace(day=int(match["on"])))
+    month = calendar_spans.unit_span("month", now, _shift(match) or 0)
+    return calendar_spans.day_span(month.start.replace(day=int(match["on"])))
 
 
 def _decade(match: re.Match[str], now: datetime) -> Span:
@@ -308,7 +313,7 @@ def _decade(match: re.Match[str], now: datetime) -> Span:
     if decade < 100:
         decade += now.year // 100 * 100
         decade -= 100 if decade > now.year else 0
-    return spans.unit_span("decade", now.replace(year=decade, month=1, day=1))
+    return calendar_spans.unit_span("decade", now.replace(year=decade, month=1, day=1))
 
 
 def _shift(match: re.Match[str]) -> int | None:

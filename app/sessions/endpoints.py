@@ -2,19 +2,41 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.http.listing import Cursor, InListing, Limit, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.precondition import etag
-from app.jobs.schemas import Operation
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import Cursor, InListing, Limit, answer
+from app.auth.dependencies import calling
+from app.core.schemas import MAX_WHOLE, Identifier, Page
+from app.jobs.models import Operation
+from app.memories.indexing import Embeddings
+from app.memories.repository import MemoryRepository
 from app.memories.schemas import Deleted
-from app.schemas import MAX_WHOLE, Identifier, Page
 from app.sessions import schemas
-from app.sessions.dependencies import InWindows, Sessions
-from app.sessions.windows import MAX_LAST, Window
+from app.sessions.repository import SessionRepository
+from app.sessions.service import SessionService
+from app.sessions.windows import MAX_LAST, Window, Windows
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def session_service(request: Request) -> SessionService:
+    held, caller = calling(request)
+    sessions = SessionRepository(held.store, caller.scope)
+    memories = MemoryRepository(held.store, caller.scope)
+    learns = held.llm is not None
+    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, held.settings, learns=learns)
+
+
+async def windows(request: Request) -> Windows:
+    held, caller = calling(request)
+    return Windows(SessionRepository(held.store, caller.scope), held.clock)
+
+
+Sessions = Annotated[SessionService, Depends(session_service)]
+InWindows = Annotated[Windows, Depends(windows)]
+
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictRoute)
 
@@ -25,7 +47,7 @@ Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most s
 
 @router.post("", status_code=201, response_model=schemas.Session, responses=problems(409, 412, *BODY))
 async def create_session(
-    body: schemas.SessionCreate, sessions: Sessions, write: InWrite, if_match: InPrecondition
+    body: schemas.SessionCreate, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Begin a conversation. Appending messages under a new id does the same."""
     return await write(lambda: sessions.create(body, if_match))
@@ -52,7 +74,7 @@ async def get_session(session_id: SessionId, sessions: Sessions) -> Response:
 
 @router.patch("/{session_id}", response_model=schemas.Session, responses=problems(404, 409, 412, *BODY))
 async def update_session(
-    session_id: SessionId, body: schemas.SessionPatch, sessions: Sessions, write: InWrite, if_match: InPrecondition
+    session_id: SessionId, body: schemas.SessionPatch, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Change a session: what is absent stays, null clears."""
     return await write(lambda: sessions.patch(session_id, body, if_match))
@@ -60,7 +82,7 @@ async def update_session(
 
 @router.delete("/{session_id}", status_code=204, response_class=Response, responses=problems(404, 412))
 async def delete_session(
-    session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition
+    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Delete a session and its messages. The long-term memories made of it stay."""
     return await write(lambda: sessions.delete(session_id, if_match))
@@ -73,7 +95,7 @@ async def delete_session(
     responses=problems(409, 412, *BODY),
 )
 async def append_messages(
-    session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: InWrite, if_match: InPrecondition
+    session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Append messages in order, all or none. A new session is made on the way; an ended one answers 409."""
     return await write(lambda: sessions.append(session_id, body, if_match))
@@ -97,7 +119,7 @@ async def list_messages(  # noqa: PLR0913 (query parameters)
 
 @router.delete("/{session_id}/messages", response_model=Deleted, responses=problems(404, 412))
 async def clear_messages(
-    session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition
+    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
     """A clean slate: short-term memory is emptied, long-term memory stays."""
     return await write(lambda: sessions.clear(session_id, if_match))
@@ -115,7 +137,7 @@ async def get_session_context(
 
 
 @router.post("/{session_id}/end", status_code=202, response_model=Operation, responses=problems(404, 409, 412))
-async def end_session(session_id: SessionId, sessions: Sessions, write: InWrite, if_match: InPrecondition) -> Response:
+async def end_session(session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition) -> Response:
     """End the conversation: it takes no more messages. The answer is the operation that learns from it: with a language
     model memories, profile, experience and a summary; without one what can be done without. Ending it twice is fine."""
     return await write(lambda: sessions.end(session_id, if_match))

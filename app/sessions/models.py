@@ -1,6 +1,6 @@
 """Short-term memory as it is stored: sessions, and their messages as documents of their own."""
 
-from app.storage.collection import Collection, Unique
+from app.storage.schema import Collection, Unique
 
 SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
 """`summary_id`: the memory that holds the summary. `summary_seq`: the last message that it covers, where the service

@@ -4,16 +4,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from app.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
+from app.core.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.sessions.models import MESSAGE_INTERNAL, SESSION_INTERNAL
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 Memorize = Annotated[
     Literal["none", "messages", "extract"],
     Field(description="`messages`: what user and assistant say becomes long-term memory at once; `extract`: on end."),
 ]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+MessageName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class SessionCreate(Schema):
@@ -99,7 +99,7 @@ class MessageIn(Schema):
     content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
         None, description="Text, content parts, or null beside tool_calls."
     )
-    name: Name | None = Field(None, description="Who speaks; else the role.")
+    name: MessageName | None = Field(None, description="Who speaks; else the role.")
     tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_none_if_empty)] = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     result: JsonValue = Field(None, description="A tool's result, as JSON.")

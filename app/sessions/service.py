@@ -1,31 +1,31 @@
-"""The rules of sessions. Methods that write return an `Outcome` and commit nothing."""
+"""The rules of sessions. Methods that write return an `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from app.clock import Clock, rfc3339
+from app.core.clock import Clock, rfc3339
+from app.core.process import off_loop
+from app.core.schemas import same
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded, invalid
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome, changed
 from app.jobs import operations
-from app.jobs.kinds import POST_CONVERSATION, SUMMARIZE
+from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
-from app.memories.documents import passage
-from app.memories.embeddings import Embeddings
+from app.memories.indexing import Embeddings
+from app.memories.records import passage
 from app.memories.repository import MemoryRepository
-from app.offload import off_loop
-from app.schemas import same
-from app.sessions import documents
+from app.sessions import repository
 from app.sessions.models import SUMMARY_INTERNAL, counter
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
 from app.sessions.summaries import SessionSummaries, SummaryText
 from app.settings import Settings
-from app.storage.collection import Allocate, Change, Doc, SearchEntry
+from app.storage.changes import Allocate, Change, IndexEntry
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 LEARN_EVERY = 20
 """Messages."""
@@ -51,16 +51,16 @@ class SessionService:
         self._limits, self._trust, self._learns = settings.limits, settings.trust, learns
         self._summaries = SessionSummaries(memories, embeddings)
 
-    async def create(self, body: SessionCreate, precondition: Precondition) -> Outcome:
+    async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult:
         now = self._now()
-        doc = documents.new_session(body.model_dump(), now)
+        doc = repository.new_session(body.model_dump(), now)
         self._sessions.scope.require_write(doc["agent_id"], doc["user_id"])  # else the id would tell that it is taken
         mine = await self._sessions.find_one(doc["session_id"])
         if mine is not None and not expired(mine, now):
             raise AlreadyExists("That session_id is taken.")
         changes = [*await self._make_room(doc["session_id"], now), self._sessions.insert(doc)]
         precondition.check(None)
-        return Outcome(render(doc), changes, 201, {"ETag": etag(doc)})
+        return WriteResult(render(doc), changes, 201, {"ETag": etag(doc)})
 
     async def get(self, session_id: str) -> Doc:
         return render(await self._live(session_id))
@@ -71,7 +71,7 @@ class SessionService:
         docs, cursor = await self._sessions.page(where, listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
-    async def patch(self, session_id: str, body: SessionPatch, precondition: Precondition) -> Outcome:
+    async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
         doc = await self._live(session_id)
         precondition.check(doc)
         fields = {
@@ -89,7 +89,7 @@ class SessionService:
         written = SummaryText(text, 1.0, {"origin": "api"}, event_at=session["last_message_at"])
         return await self._summaries.write(session, written, self._now())
 
-    async def end(self, session_id: str, precondition: Precondition) -> Outcome:
+    async def end(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """202 with the operation that learns from the conversation. Ending an ended session asks for it once more: what
         was learned is not learned twice."""
         doc = await self._live(session_id)
@@ -101,7 +101,7 @@ class SessionService:
         scope = self._sessions.scope
         scope.require_write(doc["agent_id"], doc["user_id"])
         operation, queued = operations.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
-        return Outcome(operation, [*ended.changes, *queued], 202, ended.headers)
+        return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
     def _to_learn(self, session_id: str) -> Doc:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
@@ -118,16 +118,16 @@ class SessionService:
         payload = self._to_learn(session["session_id"])
         return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
 
-    def _changed(self, doc: Doc, fields: Doc) -> Outcome:
+    def _changed(self, doc: Doc, fields: Doc) -> WriteResult:
         return changed(self._sessions, doc, fields, render, self._now())
 
-    async def delete(self, session_id: str, precondition: Precondition) -> Outcome:
+    async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """The session and its messages go; the memories made of them stay."""
         doc = await self._live(session_id)
         precondition.check(doc)
-        return Outcome(None, self._sessions.remove(doc), 204)
+        return WriteResult(None, self._sessions.remove(doc), 204)
 
-    async def clear(self, session_id: str, precondition: Precondition) -> Outcome:
+    async def clear(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """A clean slate: short-term memory is emptied, long-term memory stays."""
         doc = await self._live(session_id)
         precondition.check(doc)
@@ -135,17 +135,17 @@ class SessionService:
         empty |= dict.fromkeys(("summary", *SUMMARY_INTERNAL))  # the memory stays: what comes next has one of its own
         counted = {"message_count": doc["message_count"], "version": doc["version"]}
         update = self._sessions.update(doc, empty, now=self._now(), expect=counted)
-        return Outcome({"deleted": doc["message_count"]}, [*self._sessions.clear(doc), update])
+        return WriteResult({"deleted": doc["message_count"]}, [*self._sessions.clear(doc), update])
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    async def append(self, session_id: str, body: MessagesAppend, precondition: Precondition) -> Outcome:
+    async def append(self, session_id: str, body: MessagesAppend, precondition: IfMatch) -> WriteResult:
         """All messages in order, or none; the session is made where it is new."""
         now = self._now()
         self._check_texts(body)
         session, changes = await self._open(session_id, body, precondition, now)
         long = sum(len(message.text()) for message in body.messages)
-        messages = await off_loop(long, documents.new_messages, session, body.messages, now)
+        messages = await off_loop(long, repository.new_messages, session, body.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(doc) for doc in messages]
         changes.append(self._sessions.count_in(session, messages))
@@ -158,7 +158,7 @@ class SessionService:
             "items": [render_message(doc) for doc in messages],
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
         }
-        return Outcome(answer, changes, 201)
+        return WriteResult(answer, changes, 201)
 
     def _check_texts(self, body: MessagesAppend) -> None:
         """Each string was looked at already: parts add up. Raises Invalid."""
@@ -168,7 +168,7 @@ class SessionService:
                 raise invalid(f"/messages/{at}/content", f"its parts have {size} characters: at most {most}")
 
     async def _open(
-        self, session_id: str, body: MessagesAppend, precondition: Precondition, now: str
+        self, session_id: str, body: MessagesAppend, precondition: IfMatch, now: str
     ) -> tuple[Doc, list[Change]]:
         """The session to append to, and the changes that make it."""
         session = await self._sessions.find_one(session_id)
@@ -191,7 +191,7 @@ class SessionService:
         ]
         if missing:
             raise Invalid("agent_id and user_id are required: the session is new.", errors=missing)
-        session = documents.new_session({**body.model_dump(exclude={"messages"}), "session_id": session_id}, now)
+        session = repository.new_session({**body.model_dump(exclude={"messages"}), "session_id": session_id}, now)
         self._sessions.scope.require_write(session["agent_id"], session["user_id"])
         return session, [*await self._make_room(session_id, now), self._sessions.insert(session)]
 
@@ -208,15 +208,15 @@ class SessionService:
             raise AlreadyExists("That session_id is taken.")
         return self._sessions.remove(old) if expired(old, now) else []
 
-    async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, SearchEntry]]:
+    async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, IndexEntry]]:
         """Memories with their vectors, for a session that remembers its messages."""
         if session["memorize"] != "messages":
             return []
         key_id = self._sessions.scope.key_id
         made = [
-            documents.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
+            repository.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
             for doc in messages
-            if documents.leaves_memory(doc)
+            if repository.leaves_memory(doc)
         ]
         entries = await self._embeddings.entries([passage(doc) for doc in made])
         return [

@@ -8,10 +8,11 @@ time cannot make two memories. The memory is changed in place as long as it is a
 from dataclasses import dataclass
 from typing import Any
 
-from app.memories.documents import needs_new_entry, new_memory, passage, revision
-from app.memories.embeddings import Embeddings
+from app.memories.indexing import Embeddings
+from app.memories.records import needs_new_entry, new_memory, passage, revision
 from app.memories.repository import MemoryRepository
-from app.storage.collection import Change, Doc
+from app.storage.changes import Change
+from app.storage.schema import Doc
 
 IMPORTANCE = 0.5
 """Above that of single messages."""

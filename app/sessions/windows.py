@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import orjson
 
-from app import tokens
-from app.clock import Clock, rfc3339
-from app.delimiters import entry, escape
+from app.core import tokens
+from app.core.clock import Clock, rfc3339
+from app.core.process import off_loop
+from app.core.prompt_fencing import entry, escape
 from app.errors import InvalidCursor
-from app.offload import off_loop
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import render_message
-from app.storage.collection import Doc
 from app.storage.repository import Listing
+from app.storage.schema import Doc
 
 MAX_LAST = 1000
 _CHARACTERS_A_TOKEN = 4

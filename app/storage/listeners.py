@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from app.storage.collection import Change, Collection, Insert
+from app.storage.changes import Change, Insert
+from app.storage.schema import Collection
 
 Callback = Callable[[], None]
 

@@ -10,8 +10,10 @@ from typing import Any
 import orjson
 
 from app.errors import InvalidCursor, NotFound
-from app.storage.collection import After, Collection, Delete, Doc, Insert, Order, SearchEntry, Store, Update
+from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.filters import Absent, Filter, In, Or, Range, both
+from app.storage.protocol import Order, Store
+from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Scope
 
 
@@ -110,7 +112,7 @@ class Repository:
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 
-    def insert(self, doc: Doc, entry: SearchEntry | None = None) -> Insert:
+    def insert(self, doc: Doc, entry: IndexEntry | None = None) -> Insert:
         """Raises Forbidden where the caller may not write."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
         return Insert(self.collection, {"tenant_id": self.scope.tenant, **doc}, entry)
@@ -120,7 +122,7 @@ class Repository:
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
 
     def update(
-        self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: SearchEntry | None = None
+        self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: IndexEntry | None = None
     ) -> Update:
         """A change that a caller asked for: the version moves. Expects the version read, if not told otherwise."""
         self.require_write(doc)

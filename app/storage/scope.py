@@ -13,13 +13,13 @@ class _Any(Enum):
     ANY = "any"
 
 
-ANY: Final = _Any.ANY
+ANY_AGENT: Final = _Any.ANY
 
 SYSTEM: Final = ""
 """Tenant of what belongs to the service itself; no key can name it."""
 
 
-class Pair(NamedTuple):
+class Partition(NamedTuple):
     """Owner of a record. `agent=ANY` stands for every pair of the user, in searches only."""
 
     agent: str | None | _Any
@@ -80,24 +80,24 @@ class Scope:
         if self.users is not None and user not in self.users:
             raise Forbidden("This key is bound to other users than the user_id of this record.")
 
-    def pairs(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Pair, ...]:
+    def pairs(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Partition, ...]:
         """The pairs that a search naming this agent and user covers (SPEC §1), cut by the bindings."""
         if agent is None and user is not None:
-            wanted: tuple[Pair, ...] = self._pairs_of(user)
+            wanted: tuple[Partition, ...] = self._pairs_of(user)
         elif user is None or not include_shared:
-            wanted = (Pair(agent, user),)
+            wanted = (Partition(agent, user),)
         else:
-            wanted = (Pair(agent, user), Pair(agent, None), Pair(None, user))
+            wanted = (Partition(agent, user), Partition(agent, None), Partition(None, user))
         if self.agents is None and self.users is None:
             return wanted
         return tuple(p for p in wanted if self._covers(p))
 
-    def _pairs_of(self, user: str) -> tuple[Pair, ...]:
+    def _pairs_of(self, user: str) -> tuple[Partition, ...]:
         if self.agents is None:
-            return (Pair(ANY, user),)
-        return (*(Pair(agent, user) for agent in sorted(self.agents)), Pair(None, user))
+            return (Partition(ANY_AGENT, user),)
+        return (*(Partition(agent, user) for agent in sorted(self.agents)), Partition(None, user))
 
-    def _covers(self, pair: Pair) -> bool:
+    def _covers(self, pair: Partition) -> bool:
         agent = None if isinstance(pair.agent, _Any) else pair.agent
         return self._sees_agent(agent) and self._sees_user(pair.user)
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.derived import Derived
 from app.storage.filters import Filter
-from app.storage.scope import Pair
+from app.storage.memo import Memo
+from app.storage.scope import Partition
 
 Floats: TypeAlias = NDArray[np.float32]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -37,7 +37,7 @@ class SearchQuery:
     """One search over `pairs` of one tenant. `vector` is unit length; None: no cosine is asked for."""
 
     tenant: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Partition, ...]
     where: Filter
     vector: Floats | None
     model: str
@@ -87,7 +87,7 @@ class Columns:
     """crc32 of the agent's id, 0 for none."""
     content: Ints
     """64-bit hash of the normalised content: equal contents are shown once."""
-    derived: Derived = field(default_factory=Derived, compare=False)
+    derived: Memo = field(default_factory=Memo, compare=False)
     """The same object for as long as the engine's own columns are the same."""
 
 
@@ -135,7 +135,7 @@ def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
         "previous": np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),
         "following": np.concatenate([_shifted(p.following, by) for p, by in zip(parts, shifts, strict=False)]),
         "session": np.concatenate([_shifted(p.session, by) for p, by in zip(parts, codes, strict=False)]),
-        "derived": Derived(),
+        "derived": Memo(),
     }
 
 

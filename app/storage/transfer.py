@@ -11,8 +11,9 @@ import numpy as np
 import orjson
 
 from app.errors import RecalldError
-from app.storage.collection import Collection, Doc, Searched, Store
-from app.storage.packed import Packed, head_dtype
+from app.storage.index.record_codec import PackedRecord, head_dtype
+from app.storage.protocol import Store
+from app.storage.schema import Collection, Doc, SearchSchema
 
 PAGE = 200
 
@@ -26,7 +27,7 @@ class Record:
     """A document and its search row, if it has one; `place` is where an export goes on after it."""
 
     doc: Doc
-    packed: Packed | None
+    packed: PackedRecord | None
     place: str
 
 
@@ -67,7 +68,7 @@ async def exported(store: MovableStore, collection: Collection) -> AsyncIterator
         place = page[-1].place
 
 
-def at_version(spec: Searched, packed: Packed, rev: int) -> Packed:
+def at_version(spec: SearchSchema, packed: PackedRecord, rev: int) -> PackedRecord:
     """The row as the pair's version `rev` would have written it: versions belong to the store, not to the record."""
     head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0].copy()
     head["rev"] = rev

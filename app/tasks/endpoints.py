@@ -2,16 +2,28 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
-from app.http.listing import InListing, answer
-from app.http.responses import BODY, problems
-from app.http.route import StrictRoute
-from app.idempotency.dependencies import InPrecondition, InWrite
-from app.idempotency.precondition import etag
-from app.schemas import MAX_WHOLE, Identifier, Object, Page
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.auth.dependencies import calling
+from app.core.schemas import MAX_WHOLE, Identifier, Object, Page
 from app.tasks import schemas
-from app.tasks.dependencies import Tasks
+from app.tasks.repository import TaskRepository
+from app.tasks.service import TaskService
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def task_service(request: Request) -> TaskService:
+    held, caller = calling(request)
+    tasks = TaskRepository(held.store, caller.scope)
+    return TaskService(tasks, held.settings.limits, held.clock, learns=held.llm is not None)
+
+
+Tasks = Annotated[TaskService, Depends(task_service)]
+
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"], route_class=StrictRoute)
 
@@ -22,7 +34,7 @@ WRITES = problems(404, 409, 412, *BODY)
 
 
 @router.post("", status_code=201, response_model=schemas.Task, responses=problems(409, 412, *BODY))
-async def create_task(body: schemas.TaskCreate, tasks: Tasks, write: InWrite, if_match: InPrecondition) -> Response:
+async def create_task(body: schemas.TaskCreate, tasks: Tasks, write: Writer, if_match: InPrecondition) -> Response:
     """Begin a task."""
     return await write(lambda: tasks.create(body, if_match))
 
@@ -34,7 +46,7 @@ async def list_tasks(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
-    status: Annotated[schemas.Status | None, Query()] = None,
+    status: Annotated[schemas.TaskStatus | None, Query()] = None,
 ) -> Response:
     """Tasks, newest first."""
     asked = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
@@ -50,14 +62,14 @@ async def get_task(task_id: TaskId, tasks: Tasks) -> Response:
 
 @router.patch("/{task_id}", response_model=schemas.Task, responses=WRITES)
 async def update_task(
-    task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Change a task. Status goes pending → in_progress → completed, failed or cancelled, and failed → in_progress."""
     return await write(lambda: tasks.patch(task_id, body, if_match))
 
 
 @router.delete("/{task_id}", status_code=204, response_class=Response, responses=problems(404, 412))
-async def delete_task(task_id: TaskId, tasks: Tasks, write: InWrite, if_match: InPrecondition) -> Response:
+async def delete_task(task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition) -> Response:
     """Delete a task and its checkpoints."""
     return await write(lambda: tasks.delete(task_id, if_match))
 
@@ -67,7 +79,7 @@ async def update_task_context(
     task_id: TaskId,
     body: Annotated[Object, Body(examples=[{"current_focus": "performance", "draft": None}])],
     tasks: Tasks,
-    write: InWrite,
+    write: Writer,
     if_match: InPrecondition,
 ) -> Response:
     """Merge into the context (JSON merge patch, RFC 7396): null removes a key. Keys are data, never paths."""
@@ -76,7 +88,7 @@ async def update_task_context(
 
 @router.put("/{task_id}/plan", response_model=schemas.Task, responses=WRITES)
 async def put_task_plan(
-    task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Replace the plan."""
     return await write(lambda: tasks.put_plan(task_id, body.plan, if_match))
@@ -84,7 +96,7 @@ async def put_task_plan(
 
 @router.patch("/{task_id}/plan/{index}", response_model=schemas.Task, responses=WRITES)
 async def update_task_step(
-    task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Set a step's status and result. The result is stored whole; prompt text may cut it.
 
@@ -94,7 +106,7 @@ async def update_task_step(
 
 @router.post("/{task_id}/scratchpad", status_code=201, response_model=schemas.Jotted, responses=WRITES)
 async def add_task_note(
-    task_id: TaskId, body: schemas.NoteIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, body: schemas.NoteIn, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Jot down a note. Past `max_tokens` the notes of lowest priority go, then the oldest; the answer says which."""
     return await write(lambda: tasks.jot(task_id, body, if_match))
@@ -102,7 +114,7 @@ async def add_task_note(
 
 @router.post("/{task_id}/evidence", status_code=201, response_model=schemas.EvidenceAdded, responses=WRITES)
 async def add_task_evidence(
-    task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: InWrite, if_match: InPrecondition
+    task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Add a piece of evidence. Past `max_tokens` the oldest pieces go; `evicted` says which."""
     return await write(lambda: tasks.add_evidence(task_id, body, if_match))
@@ -119,7 +131,7 @@ async def get_working_memory(
 
 @router.post("/{task_id}/checkpoints", status_code=201, response_model=schemas.Checkpoint, responses=WRITES)
 async def create_checkpoint(
-    task_id: TaskId, tasks: Tasks, write: InWrite, if_match: InPrecondition, body: schemas.CheckpointIn = _NO_LABEL
+    task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.CheckpointIn = _NO_LABEL
 ) -> Response:
     """Keep the task's state as it is now."""
     return await write(lambda: tasks.checkpoint(task_id, body.label, if_match))
@@ -141,7 +153,7 @@ async def get_checkpoint(
 
 @router.post("/{task_id}/restore", response_model=schemas.Task, responses=WRITES)
 async def restore_task(
-    task_id: TaskId, tasks: Tasks, write: InWrite, if_match: InPrecondition, body: schemas.Restore = _LATEST
+    task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.Restore = _LATEST
 ) -> Response:
     """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
     return await write(lambda: tasks.restore(task_id, body.seq, if_match))

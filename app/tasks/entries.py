@@ -1,4 +1,4 @@
-"""The entries of a task in the order of use, each as one text. Pure."""
+"""The parts of a task: how they are changed, and which states follow which."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,13 +6,70 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from app import tokens
-from app.storage.collection import Doc
-from app.tasks.state import bound_evidence
+from app.core import tokens
+from app.storage.schema import Doc
 
-Kind = Literal["goal", "completed", "step", "context", "question", "note", "evidence"]
-Group = Literal["goal", "completed", "in_hand", "failed", "next", "context", "question", "note", "result", "evidence"]
-READING_ORDER: tuple[Group, ...] = get_args(Group)
+MOVES: Mapping[str, frozenset[str]] = {
+    "pending": frozenset({"in_progress"}),
+    "in_progress": frozenset({"completed", "failed", "cancelled"}),
+    "failed": frozenset({"in_progress"}),
+    "completed": frozenset(),
+    "cancelled": frozenset(),
+}
+ENDED = frozenset({"completed", "failed", "cancelled"})
+MAX_EVIDENCE = 500
+"""Pieces of one task."""
+
+
+def may_move(old: str, new: str) -> bool:
+    return old == new or new in MOVES[old]
+
+
+def most_keys(value: Any) -> int:
+    """Keys of its largest object."""
+    if isinstance(value, dict):
+        return max(len(value), *(most_keys(inner) for inner in value.values()), 0)
+    return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
+
+
+def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
+    """The notes that stay within `max_tokens`, and those that go: what could never fit, then lowest priority first,
+    then oldest. Entries without a priority are all alike: the oldest go first."""
+    least_first = sorted(
+        range(len(scratchpad)),
+        key=lambda at: (scratchpad[at]["tokens"] <= max_tokens, scratchpad[at].get("priority", 0.0), at),
+    )
+    total = sum(one["tokens"] for one in scratchpad)
+    gone: list[int] = []
+    while total > max_tokens:
+        gone.append(least_first[len(gone)])
+        total -= scratchpad[gone[-1]]["tokens"]
+    leaving = set(gone)
+    return [one for at, one in enumerate(scratchpad) if at not in leaving], [scratchpad[at] for at in gone]
+
+
+def bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
+    """The pieces that stay within `max_tokens` and `MAX_EVIDENCE`, and those that go: what could never fit, then the
+    oldest first."""
+    kept, gone = bound([_counted(piece) for piece in evidence], max_tokens)
+    over = max(0, len(kept) - MAX_EVIDENCE)
+    return kept[over:], [*gone, *kept[:over]]
+
+
+def _counted(piece: Doc) -> Doc:
+    """A new piece has no tokens yet, nor have those that earlier versions stored."""
+    return piece if "tokens" in piece else piece | {"tokens": tokens.count(f"{piece['source']}: {piece['content']}")}
+
+
+def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:
+    return sum(step["status"] == "completed" for step in plan)
+
+
+EntryKind = Literal["goal", "completed", "step", "context", "question", "note", "evidence"]
+EntryGroup = Literal[
+    "goal", "completed", "in_hand", "failed", "next", "context", "question", "note", "result", "evidence"
+]
+READING_ORDER: tuple[EntryGroup, ...] = get_args(EntryGroup)
 
 CUT_MARK = " … (cut)"
 LEAST_CUT = 12
@@ -32,11 +89,11 @@ LONG_WORD = 16
 class Entry:
     """One thing that the prompt can say of a task. `index`: its place in its list, from 0."""
 
-    kind: Kind
+    kind: EntryKind
     index: int | None
     text: str
     """As it was stored: not escaped. It begins with a word of ours."""
-    group: Group
+    group: EntryGroup
     stored_tokens: int = 0
     """As they were counted when it was stored. 0: nobody counted."""
 
@@ -92,7 +149,7 @@ def _coming(plan: Sequence[Numbered], in_hand: Sequence[Numbered]) -> list[Entry
     return [_step(index, step, "next") for index, step in pending]
 
 
-def _steps(steps: Iterable[Numbered], group: Group) -> Iterator[Entry]:
+def _steps(steps: Iterable[Numbered], group: EntryGroup) -> Iterator[Entry]:
     """With their results, which take `ALL_RESULTS` tokens together at most."""
     left = ALL_RESULTS
     for index, step in steps:
@@ -107,7 +164,7 @@ def _steps(steps: Iterable[Numbered], group: Group) -> Iterator[Entry]:
             yield replace(bare, text=f"{bare.text} → {result}")
 
 
-def _step(index: int, step: Mapping[str, Any], group: Group) -> Entry:
+def _step(index: int, step: Mapping[str, Any], group: EntryGroup) -> Entry:
     params = " " + orjson.dumps(step["params"]).decode() if step["params"] else ""
     result = "" if step["result"] is None else f" → {cut_text(_plain(step['result']), LONG_VALUE)}"
     return Entry("step", index, f"step {index} [{step['status']}]: {step['action']}{params}{result}", group)

@@ -1,6 +1,6 @@
 """Working memory as it is stored: the state of a task, and its checkpoints as documents of their own."""
 
-from app.storage.collection import Collection, Unique
+from app.storage.schema import Collection, Unique
 
 INTERNAL = frozenset({"kept_after_end"})
 """`kept_after_end`: `expires_at` is the service's own, of a task that has ended."""

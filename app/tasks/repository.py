@@ -1,10 +1,12 @@
 """Queries over tasks and their checkpoints."""
 
+from app.core.ids import new_id
 from app.errors import NotFound
-from app.ids import new_id
-from app.storage.collection import Allocate, Change, DeleteWhere, Doc, Insert, Ref, Store, Update
+from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.filters import Eq, Filter, both
+from app.storage.protocol import Store
 from app.storage.repository import Repository
+from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.tasks.models import CHECKPOINTS, STATE, TASKS, counter
 

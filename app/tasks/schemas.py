@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.schemas import (
+from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
     MAX_WHOLE,
@@ -18,10 +18,10 @@ from app.schemas import (
     Timestamp,
     example,
 )
-from app.storage.collection import Doc
+from app.storage.schema import Doc
 from app.tasks.models import INTERNAL
 
-Status = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 MaxTokens = Annotated[
     int,
@@ -102,7 +102,7 @@ class TaskPatch(Schema):
     model_config = example({"status": "in_progress", "goal": "Compare vector stores"})
 
     goal: Annotated[Text | None, NotNull] = None
-    status: Annotated[Status | None, NotNull] = None
+    status: Annotated[TaskStatus | None, NotNull] = None
     session_id: Identifier | None = None
     open_questions: Annotated[Questions | None, CLEARS_LIST] = Field(None, description="Replaces the list.")
     max_tokens: Annotated[MaxTokens | None, NotNull] = None
@@ -144,7 +144,7 @@ class Task(Schema):
     user_id: str | None
     session_id: str | None
     goal: str
-    status: Status
+    status: TaskStatus
     plan: list[Step]
     context: Object
     scratchpad: list[Note]

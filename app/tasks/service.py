@@ -1,29 +1,29 @@
-"""The rules of tasks. Methods that write return an `Outcome` and commit nothing."""
+"""The rules of tasks. Methods that write return an `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from app import tokens
-from app.clock import Clock, rfc3339
+from app.core import tokens
+from app.core.clock import Clock, rfc3339
+from app.core.ids import new_id
+from app.core.process import off_loop
+from app.core.schemas import merge_patch, require_size, same
 from app.errors import AlreadyExists, Conflict, NotFound, invalid
-from app.idempotency.precondition import Precondition, etag
-from app.idempotency.write import Outcome, changed
-from app.ids import new_id
 from app.jobs import operations
-from app.jobs.kinds import POST_CONVERSATION
-from app.offload import off_loop
-from app.schemas import merge_patch, require_size, same
+from app.jobs.models import POST_CONVERSATION
 from app.settings import LimitSettings
-from app.storage.collection import Change, Doc
+from app.storage.changes import Change
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
-from app.tasks import state, working_memory
+from app.storage.schema import Doc
+from app.tasks import entries, working_memory
 from app.tasks.entries import characters
 from app.tasks.models import STATE
 from app.tasks.repository import TaskRepository
 from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate, TaskPatch, render, render_checkpoint
+from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 KEPT_AFTER_END = timedelta(days=30)
 
@@ -34,7 +34,7 @@ class TaskService:
         self._tasks, self._limits, self._clock = tasks, limits, clock
         self._learns = learns
 
-    async def create(self, body: TaskCreate, precondition: Precondition) -> Outcome:
+    async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult:
         precondition.check(None)
         require_size(body.context, self._limits.object_bytes, "context", "/context")
         now = self._now()
@@ -51,7 +51,7 @@ class TaskService:
         }
         self._tasks.scope.require_write(doc["agent_id"], doc["user_id"])  # else the id would tell that it is taken
         room = await self._make_room(doc["task_id"], now)
-        return Outcome(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
+        return WriteResult(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
 
     async def _make_room(self, task_id: str, now: str) -> list[Change]:
         """An expired task gives its id free. Raises AlreadyExists, which names nobody."""
@@ -70,7 +70,7 @@ class TaskService:
         docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
-    async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> Outcome:
+    async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         fields = {
             name: value
@@ -98,36 +98,36 @@ class TaskService:
 
     def _moved(self, task: Doc, status: str) -> Doc:
         """What a change of status brings. Raises Conflict where the table has no such move."""
-        if not state.may_move(task["status"], status):
+        if not entries.may_move(task["status"], status):
             raise Conflict(f"A task cannot go from {task['status']} to {status}.")
         return self._term(task, status)
 
     def _term(self, task: Doc, status: str) -> Doc:
         """How long the task is kept, once it has `status`. What the caller set is the caller's."""
-        if status in state.ENDED:
+        if status in entries.ENDED:
             own = task["expires_at"] is not None and not task.get("kept_after_end")
             until = task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)
             return {"expires_at": until, "kept_after_end": not own}
         return {"expires_at": None, "kept_after_end": False} if task.get("kept_after_end") else {}
 
-    async def delete(self, task_id: str, precondition: Precondition) -> Outcome:
-        return Outcome(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
+    async def delete(self, task_id: str, precondition: IfMatch) -> WriteResult:
+        return WriteResult(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
 
     # --- What the agent works with ------------------------------------------------------------------------------------
 
-    async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: Precondition) -> Outcome:
+    async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
-        if state.most_keys(merged) > self._limits.object_keys:
+        if entries.most_keys(merged) > self._limits.object_keys:
             raise invalid("", f"the context would have an object of more than {self._limits.object_keys} keys")
         require_size(merged, self._limits.object_bytes, "context", "")
         return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
 
-    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> Outcome:
+    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         return self._planned(task, _plan(plan))
 
-    async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: Precondition) -> Outcome:
+    async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
             raise NotFound("The plan has no such step.")
@@ -136,29 +136,29 @@ class TaskService:
         require_size(plan, self._limits.body_bytes, "plan", "/result")  # results add up
         return self._planned(task, plan)
 
-    def _planned(self, task: Doc, plan: list[Doc]) -> Outcome:
+    def _planned(self, task: Doc, plan: list[Doc]) -> WriteResult:
         """With a checkpoint where it completes another `checkpoint_every` steps."""
         outcome = self._changed(task, {} if same(plan, task["plan"]) else {"plan": plan})
-        before, after = state.completed_steps(task["plan"]), state.completed_steps(plan)
+        before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
         every = task["checkpoint_every"]
         if not every or after // every <= before // every:
             return outcome
         kept = self._tasks.keep(task | {"plan": plan}, self._now(), {"reason": "steps"})
         return replace(outcome, changes=[*outcome.changes, *kept])
 
-    async def jot(self, task_id: str, body: NoteIn, precondition: Precondition) -> Outcome:
+    async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         entry = {"id": new_id("note"), **body.model_dump(), "tokens": tokens.count(body.content)}
-        kept, evicted = state.bound([*task["scratchpad"], entry], task["max_tokens"])
+        kept, evicted = entries.bound([*task["scratchpad"], entry], task["max_tokens"])
         outcome = self._changed(task, {"scratchpad": kept})
         answer = {"note": entry if entry in kept else None, "evicted": evicted, "scratchpad": kept}
-        return Outcome(answer, outcome.changes, 201, outcome.headers)
+        return WriteResult(answer, outcome.changes, 201, outcome.headers)
 
-    async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: Precondition) -> Outcome:
+    async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         kept, evicted = await _bound_evidence([*task["evidence"], body.model_dump()], task["max_tokens"])
         outcome = self._changed(task, {"evidence": kept})
-        return Outcome({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
+        return WriteResult({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
     async def working_memory(self, task_id: str, max_tokens: int | None) -> Doc:
         task = await self._live(task_id)
@@ -167,11 +167,11 @@ class TaskService:
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
-    async def checkpoint(self, task_id: str, label: str | None, precondition: Precondition) -> Outcome:
+    async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         changes = self._tasks.keep(task, self._now(), {"reason": "asked", "label": label})
         made = next(change.doc for change in changes if hasattr(change, "doc"))
-        return Outcome(render_checkpoint(made), [*changes, self._tasks.unchanged(task)], 201)
+        return WriteResult(render_checkpoint(made), [*changes, self._tasks.unchanged(task)], 201)
 
     async def checkpoints(self, task_id: str, listing: Listing) -> Doc:
         task = await self._live(task_id)
@@ -181,7 +181,7 @@ class TaskService:
     async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
         return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
-    async def restore(self, task_id: str, seq: int, precondition: Precondition) -> Outcome:
+    async def restore(self, task_id: str, seq: int, precondition: IfMatch) -> WriteResult:
         """The state comes back in one write. What was there before, and the restore itself, are kept as checkpoints."""
         task = await self._read(task_id, precondition)
         found = await self._tasks.checkpoint(task, seq)
@@ -191,14 +191,14 @@ class TaskService:
         after = {"reason": "restore", "restored_seq": found["seq"], "state": back}
         outcome = self._changed(task, self._term(task, back["status"]) | back)
         changes = [*outcome.changes, *self._tasks.keep(task, self._now(), before, after)]
-        return Outcome(outcome.body, changes, headers=outcome.headers)
+        return WriteResult(outcome.body, changes, headers=outcome.headers)
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _changed(self, task: Doc, fields: Doc) -> Outcome:
+    def _changed(self, task: Doc, fields: Doc) -> WriteResult:
         return changed(self._tasks, task, fields, render, self._now())
 
-    async def _read(self, task_id: str, precondition: Precondition) -> Doc:
+    async def _read(self, task_id: str, precondition: IfMatch) -> Doc:
         task = await self._live(task_id)
         precondition.check(task)
         return task
@@ -216,11 +216,11 @@ def _plan(steps: Sequence[StepIn]) -> list[Doc]:
 
 async def _bounded(held: Doc, max_tokens: int) -> Doc:
     """Scratchpad and evidence of `held`, each within `max_tokens`."""
-    notes, _ = state.bound(held["scratchpad"], max_tokens)
+    notes, _ = entries.bound(held["scratchpad"], max_tokens)
     evidence, _ = await _bound_evidence(held["evidence"], max_tokens)
     return {"scratchpad": notes, "evidence": evidence}
 
 
 async def _bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
     uncounted = sum(len(one["source"]) + len(one["content"]) for one in evidence if "tokens" not in one)
-    return await off_loop(uncounted, state.bound_evidence, evidence, max_tokens)
+    return await off_loop(uncounted, entries.bound_evidence, evidence, max_tokens)

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app import tokens
-from app.delimiters import entry as prompt_entry
-from app.storage.collection import Doc
-from app.tasks.entries import CUT_MARK, LEAST_CUT, READING_ORDER, Entry, Group, cut_text, entries, mark_tokens
+from app.core import tokens
+from app.core.prompt_fencing import entry as prompt_entry
+from app.storage.schema import Doc
+from app.tasks.entries import CUT_MARK, LEAST_CUT, READING_ORDER, Entry, EntryGroup, cut_text, entries, mark_tokens
 
 LEAST_PART = 40
 """Tokens that an entry and a group may take in the first round, however small the budget is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PromptLine:
     """An entry as it stands in the prompt. `text` is escaped and ends with a line break; `tokens` are its tokens."""
 
     entry: Entry
@@ -38,7 +38,7 @@ def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
     return "".join(line.text for line in chosen), sum(line.tokens for line in chosen)
 
 
-def select(found: Sequence[Entry], budget: int) -> list[Line]:
+def select(found: Sequence[Entry], budget: int) -> list[PromptLine]:
     """The lines that fit into `budget` tokens, in the order of use. `found` is in that order.
 
     More budget never shows less of the step in hand. Where all fit, all are whole.
@@ -76,10 +76,10 @@ def _part(budget: int) -> int:
 class _Selection:
     def __init__(self, found: Sequence[Entry], budget: int) -> None:
         self._found, self._budget, self._left = found, budget, budget
-        self._taken: dict[int, Line] = {}
-        self._lines: dict[int, Line] = {}
+        self._taken: dict[int, PromptLine] = {}
+        self._lines: dict[int, PromptLine] = {}
 
-    def run(self) -> list[Line]:
+    def run(self) -> list[PromptLine]:
         self._take_first()
         self._fill(_part(self._budget))
         self._fill(self._budget)
@@ -100,7 +100,7 @@ class _Selection:
 
     def _fill(self, most: int) -> None:
         """Takes the entries that fit, of each group `most` tokens at most."""
-        spent: Counter[Group] = Counter()
+        spent: Counter[EntryGroup] = Counter()
         for at, one in enumerate(self._found):
             room = min(self._left, most - spent[one.group])
             if at in self._taken or at in self._first or room <= 0:
@@ -110,23 +110,23 @@ class _Selection:
                 spent[one.group] += line.tokens
                 self._take(at, line)
 
-    def _shortened(self, at: int) -> Line:
+    def _shortened(self, at: int) -> PromptLine:
         if at not in self._lines:
             self._lines[at] = _line(shorten(self._found[at], self._budget))
         return self._lines[at]
 
-    def _take(self, at: int, line: Line | None) -> None:
+    def _take(self, at: int, line: PromptLine | None) -> None:
         if line is not None:
             self._taken[at] = line
             self._left -= line.tokens
 
 
-def _line(entry: Entry) -> Line:
+def _line(entry: Entry) -> PromptLine:
     text = prompt_entry("", entry.text)
-    return Line(entry, text, tokens.count(text))
+    return PromptLine(entry, text, tokens.count(text))
 
 
-def _cut(entry: Entry, limit: int) -> Line | None:
+def _cut(entry: Entry, limit: int) -> PromptLine | None:
     """The entry in `limit` tokens, with a mark where it is cut. None where too little of it would be left.
 
     The escaped text is cut, not the stored one: so the limit is used up, and a higher one never shows less.
@@ -139,5 +139,5 @@ def _cut(entry: Entry, limit: int) -> Line | None:
         text = tokens.truncate(whole.text, room).rstrip() + CUT_MARK + "\n"
         size = tokens.count(text)
         if size <= limit:  # nearly always at once: the mark begins with a space, where texts split
-            return Line(replace(entry, text=cut_text(entry.text, limit)), text, size)
+            return PromptLine(replace(entry, text=cut_text(entry.text, limit)), text, size)
     return None

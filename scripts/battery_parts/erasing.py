@@ -1,9 +1,9 @@
 """Erasure: after each, no file of the data directory has a byte of the user's."""
 
-from app.storage.embedded import purge
+from app.storage.sqlite import set_wide
 from scripts.battery_parts.row import Row
 from scripts.battery_parts.service import service
-from tests.forgetting.lives import Life, bytes_with
+from tests.retention.lives import Life, bytes_with
 
 
 async def erasure(rounds: int) -> Row:
@@ -25,12 +25,12 @@ async def erasure(rounds: int) -> Row:
 
 async def _planted() -> bool:
     """Deleted, but not overwritten."""
-    whole = purge.scrub
-    purge.scrub = lambda path, busy_timeout_ms: None
+    whole = set_wide.scrub
+    set_wide.scrub = lambda path, busy_timeout_ms: None
     try:
         async with service() as made:
             await Life(made.client, "canaryplanted").lived()
             await made.client.delete("/v1/users/canaryplanted")
             return bool(bytes_with(made.resources.settings.data_dir, "canaryplanted"))
     finally:
-        purge.scrub = whole
+        set_wide.scrub = whole

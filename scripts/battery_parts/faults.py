@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import apsw
 
-from app.storage.embedded.store import FILE_NAME
+from app.storage.sqlite.store import FILE_NAME
 from scripts.battery_parts.row import Row
 from scripts.battery_parts.service import service
 from tests.conftest import Service

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from app.http import strict_query
+from app.api import strict
 from app.storage.filters import Eq
 from app.storage.repository import Repository
 from scripts.battery_parts.row import Row, quantile
 from scripts.battery_parts.service import service
 from scripts.battery_parts.walk import Walk
+from tests.api import bad_input as cases
+from tests.api.contract import ANY_ROUTE, Contract
+from tests.api.tenancy import OPEN, Strangers
 from tests.conftest import Service
-from tests.http import bad_input as cases
-from tests.http.contract import ANY_ROUTE, Contract
-from tests.http.tenancy import OPEN, Strangers
 from tests.mongodb import start_mongodb
 
 SLOWEST_P99 = 0.05
@@ -88,7 +88,7 @@ async def _crash_is_seen() -> bool:
         contract = Contract(made.app)
         (operation,) = [op for op in contract.operations() if op.name == "get_session"]
         found: list[str] = []
-        with patch.object(strict_query, "check", side_effect=KeyError):
+        with patch.object(strict, "check", side_effect=KeyError):
             for case in cases.path_cases(contract, operation):
                 found += await _refused(made, contract, case, [])
     return any("500 instead of" in fault for fault in found)

@@ -14,8 +14,8 @@ import httpx
 from app.main import create_app
 from app.settings import Settings
 from scripts.battery_parts.row import Row
-from tests.http.contract import Contract
-from tests.http.conversation import Talk, whole_conversation
+from tests.api.contract import Contract
+from tests.api.conversation import Talk, whole_conversation
 from tests.llm.model import scripted_model
 from tests.server import ROOT, recalld, serving
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from app.embedding.factory import load_model
 from app.embedding.onnx import OnnxModel
-from app.embedding.opening import load_model
 from app.settings import JobSettings, LimitSettings, Settings
 from tests.conftest import Service, TestParts, TurnedClock, running
 

@@ -24,16 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from app.clock import rfc3339
-from app.memories.documents import new_memory, passage
+from app.core.clock import rfc3339
+from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
-from app.storage.collection import Doc, SearchEntry
-from app.storage.embedded.store import EmbeddedStore
-from app.storage.packed import pack
+from app.memories.records import new_memory, passage
+from app.storage.changes import IndexEntry
+from app.storage.index.record_codec import pack
+from app.storage.schema import Doc
 from app.storage.search import Floats
+from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
 from app.storage.transfer import Record
-from app.wiring import COLLECTIONS
 from scripts.bench_data import NAMES, Texts, owner
 
 BIG = 1_000_000
@@ -144,7 +145,7 @@ def record(doc: Doc, vector: Floats) -> Record:
     """A memory of tenant `default`, as another store would hand it out."""
     doc |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
     found_by = passage(doc)
-    entry = SearchEntry(index_text(found_by.content, found_by.context, found_by.time), vector, MODEL)
+    entry = IndexEntry(index_text(found_by.content, found_by.context, found_by.time), vector, MODEL)
     assert MEMORIES.searched is not None
     return Record(doc, pack(MEMORIES.searched, doc, entry, 0), "")
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from app.clock import rfc3339
+from app.core.clock import rfc3339
 from app.jobs.models import JOBS
 from app.jobs.queue import Job
-from app.memories.documents import new_memory
+from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
-from app.storage.embedded.store import EmbeddedStore
+from app.memories.records import new_memory
 from app.storage.filters import Eq, Not
-from app.storage.rules import Fade
+from app.storage.protocol import DecayRule
 from app.storage.scope import SYSTEM
-from app.wiring import COLLECTIONS
+from app.storage.sqlite.store import EmbeddedStore
 from scripts.bench_client import Client
 from scripts.bench_data import owner
 from scripts.scale.data import DIM, Size, record
@@ -46,7 +46,7 @@ class Case:
 
 async def _unfaded(store: EmbeddedStore) -> None:
     """Every importance as on the first day: the job has to write all that have faded since."""
-    await store.apply(MEMORIES, None, Fade(rfc3339(datetime.now(UTC)), 1.0, 0.0, 0.0))
+    await store.apply(MEMORIES, None, DecayRule(rfc3339(datetime.now(UTC)), 1.0, 0.0, 0.0))
 
 
 async def _expired(store: EmbeddedStore) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from app.storage.embedded.store import FILE_NAME
+from app.storage.sqlite.store import FILE_NAME
 from scripts.bench_client import Client, Load, Timing, encoded
 from scripts.bench_data import NAMES, Texts, owner
 from scripts.bench_servers import recalld

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from app.audit.erasure_key import FILE_NAME, ErasureKey
-from app.audit.models import ERASED
-from app.audit.tombstones import KEY, Tombstones
-from app.cli import tombstones
+from app.audit.tombstones import FILE_NAME, KEY, ErasureKey, Tombstones
+from app.audit.trail import ERASED
+from app.cli import retention
 from app.errors import ErasureKeyUnavailable
+from app.lifespan import COLLECTIONS
 from app.settings import Settings
-from app.storage.collection import Insert, Store
+from app.storage.changes import Insert
 from app.storage.filters import EVERYTHING
-from app.wiring import COLLECTIONS
+from app.storage.protocol import Store
 from tests.conftest import Starter
 from tests.memories.helpers import problem, remember
 
@@ -184,10 +184,10 @@ async def test_a_lost_file_is_not_made_anew(start: Starter, settings: Settings, 
         told = problem(await service.client.delete("/v1/users/ada"), 503, "erasure_key_unavailable")
         assert FILE_NAME in told["detail"]
         assert file.exists() == (damage == "another")
-        await tombstones._forget(service.resources.store, "other")
+        await retention._forget(service.resources.store, "other")
         problem(await service.client.delete("/v1/users/ada"), 503, "erasure_key_unavailable")
         if damage == "another":
-            assert await tombstones._forget(service.resources.store, "default") == 2, "the sealed key, and bob"
+            assert await retention._forget(service.resources.store, "default") == 2, "the sealed key, and bob"
         else:
             file.write_text(kept)
         assert (await service.client.delete("/v1/users/ada")).status_code == 200

@@ -8,13 +8,12 @@ import apsw
 import httpx
 import pytest
 
-from app.auth.keys import Keys, NewKey
-from app.auth.marker import FILE_NAME as MARKER
-from app.auth.models import API_KEYS
+from app.auth.keyless import FILE_NAME as MARKER
+from app.auth.keys import API_KEYS, Keys, NewKey
+from app.lifespan import StartRefused, keys_made
 from app.settings import Settings
-from app.storage.embedded.store import FILE_NAME
 from app.storage.scope import SYSTEM
-from app.wiring import StartRefused, keys_made
+from app.storage.sqlite.store import FILE_NAME
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import problem, remember
 from tests.mongodb import Deployment

@@ -7,12 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.auth.keys import Keys, NewKey
-from app.auth.models import API_KEYS
+from app.auth.keys import API_KEYS, Keys, NewKey
 from app.errors import Invalid, NotFound
+from app.lifespan import StartRefused
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
-from app.wiring import StartRefused
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, problem
 from tests.stores import Watched

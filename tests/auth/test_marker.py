@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.auth.marker import KeysMade
+from app.auth.keyless import KeysMade
+from app.lifespan import where_of
 from app.settings import Settings
-from app.storage.opening import Where
-from app.wiring import where_of
+from app.storage.factory import StoreLocation
 
 
 def marker(folder: Path, store: str = "embedded") -> KeysMade:
@@ -68,11 +68,11 @@ def test_where_it_cannot_be_written_there_is_a_warning(tmp_path: Path, caplog: p
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Where:
+def where(tmp_path: Path) -> StoreLocation:
     return where_of(Settings(data_dir=tmp_path, _env_file=None))
 
 
-def test_the_name_of_a_deployment_is_of_its_hosts_and_its_database(where: Where) -> None:
+def test_the_name_of_a_deployment_is_of_its_hosts_and_its_database(where: StoreLocation) -> None:
     def name(uri: str, database: str = "recalld") -> str:
         return replace(where, store=uri, database=database).name
 

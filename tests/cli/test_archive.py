@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.audit.erasure_key import ErasureKey
-from app.audit.models import ERASED
-from app.audit.tombstones import Tombstones
-from app.cli import archive, importing
+from app.audit.tombstones import ErasureKey, Tombstones
+from app.audit.trail import ERASED
+from app.cli import archive, archive_import
+from app.lifespan import open_store
 from app.settings import JobSettings, Settings
 from app.storage.transfer import MovableStore, Record, Total
-from app.wiring import open_store
 from tests.conftest import Service, Starter
-from tests.forgetting.lives import Life
 from tests.memories.helpers import found
+from tests.retention.lives import Life
 
 pytestmark = pytest.mark.anyio
 EMBEDDED = pytest.mark.parametrize("engine", ["embedded"])
@@ -64,7 +63,7 @@ async def test_a_round_trip_is_the_same(key: ErasureKey, exported: Path, empty: 
     assert "stranger" not in text
     assert "secret_sha256" not in text
     for tenant in (None, "renamed"):
-        report = await importing.read(empty, exported, tenant, key)
+        report = await archive_import.read(empty, exported, tenant, key)
         assert report.ok, report.bad[:3]
         assert report.found == last(exported)["hash"]
         assert report.new == last(exported)["records"]
@@ -79,7 +78,7 @@ async def test_what_was_imported_is_found_and_goes_on(
 ) -> None:
     settings = Settings(data_dir=tmp_path / "new", _env_file=None)
     store = await open_store(settings, dim=1)
-    assert (await importing.read(store, exported, None, key)).ok
+    assert (await archive_import.read(store, exported, None, key)).ok
     await store.close()
     async with start(settings) as made:
         assert "I am ada, good day" in await found(made.client, "who wished a good day?", user_id="ada", top_k=50)
@@ -95,11 +94,11 @@ async def test_an_import_that_was_cut_short_is_run_again(
     lines = exported.read_bytes().splitlines(keepends=True)  # noqa: ASYNC240
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(b"".join(lines[:150]) + lines[150][:20])
-    report = await importing.read(empty, cut, None, key)
+    report = await archive_import.read(empty, cut, None, key)
     assert [number for number, _ in report.bad] == [151, 152]
     assert "missing" in report.bad[1][1]
     assert report.new == 149
-    report = await importing.read(empty, exported, None, key)
+    report = await archive_import.read(empty, exported, None, key)
     assert report.ok
     assert report.new == last(exported)["records"] - 149
 
@@ -132,7 +131,7 @@ async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
     }
     file = tmp_path / "spoiled.jsonl"
     file.write_bytes(b"".join([*lines[: place + 1], *faults.values(), *lines[place + 1 :]]))
-    report = await importing.read(empty, file, None, key)
+    report = await archive_import.read(empty, file, None, key)
     numbers = [number for number, _ in report.bad]
     assert numbers == list(range(place + 2, place + 2 + len(faults))), report.bad
     assert report.new == last(exported)["records"]
@@ -145,11 +144,11 @@ async def test_a_tenant_that_holds_other_data_is_told(key: ErasureKey, exported:
     store: Any = service.resources.store
     third = await service.key("third")
     await service.client.post("/v1/memories", json={"user_id": "u", "content": "tea"}, headers=third)
-    report = await importing.read(store, exported, "third", key)
+    report = await archive_import.read(store, exported, "third", key)
     assert not report.ok
     assert report.bad == []
     with pytest.raises(archive.ArchiveRefused, match="held other data"):
-        importing._explain(report)
+        archive_import._explain(report)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"recalld":"tenant","format":1,"tenant":""}', "[]"])
@@ -157,7 +156,7 @@ async def test_what_is_no_export_is_refused(key: ErasureKey, empty: MovableStore
     file = tmp_path / "file"
     file.write_text(text)
     with pytest.raises(archive.ArchiveRefused):
-        await importing.read(empty, file, None, key)
+        await archive_import.read(empty, file, None, key)
     with pytest.raises(archive.ArchiveRefused, match="there already"):
         await archive.write(empty, file, "default")
 
@@ -179,7 +178,7 @@ async def test_tombstones_move_with_the_tenant_and_are_sealed_for_it(
     file = tmp_path / "tenant.jsonl"
     await erased_beside(service, file)
     for _ in range(2):
-        report = await importing.read(empty, file, "renamed", key)
+        report = await archive_import.read(empty, file, "renamed", key)
         assert (report.ok, report.erased, report.tombstones_left) == (True, {}, 0), "bob had come back before"
     of_other = Tombstones(empty, "renamed", key)
     for user, known in (("eve", True), ("bob", True), ("ada", False)):
@@ -193,13 +192,13 @@ async def test_who_was_erased_from_the_target_stays_out(
     await erased_beside(service, file)
     assert (await service.client.delete("/v1/users/ada")).status_code == 200
     store: Any = service.resources.store
-    report = await importing.read(store, file, None, key)
+    report = await archive_import.read(store, file, None, key)
     assert (report.ok, report.bad, list(report.erased)) == (False, [], ["ada"])
     assert report.erased["ada"] > 50
     with pytest.raises(archive.ArchiveRefused, match=r"ada.*--restore-erased"):
-        importing._explain(report)
+        archive_import._explain(report)
     assert await found(service.client, "tea", user_id="ada", top_k=50) == []
-    report = await importing.read(store, file, None, key, restore_erased=True)
+    report = await archive_import.read(store, file, None, key, restore_erased=True)
     assert report.erased == {}
     assert "everybody's ada" in await found(service.client, "everybody", user_id="ada", top_k=50)
 
@@ -210,11 +209,11 @@ async def test_tombstones_of_another_erasure_key_are_left_out_and_told(
     file = tmp_path / "tenant.jsonl"
     await erased_beside(service, file)
     elsewhere = ErasureKey("another key of another machine, long enough", tmp_path)
-    report = await importing.read(empty, file, None, elsewhere)
+    report = await archive_import.read(empty, file, None, elsewhere)
     assert (report.ok, report.tombstones_left) == (True, 2)
     assert await empty.find(ERASED, None) == []
     assert await Tombstones(empty, "default", elsewhere).hashed("eve"), "the tenant may have a key of its own now"
-    assert (await importing.read(empty, file, None, elsewhere)).tombstones_left == 2
+    assert (await archive_import.read(empty, file, None, elsewhere)).tombstones_left == 2
 
 
 async def test_an_archive_of_the_format_before_is_still_taken(
@@ -238,7 +237,7 @@ async def test_an_archive_of_the_format_before_is_still_taken(
     lines[-1]["hash"] = summed.hash()
     spelled = [json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines]
     old.write_text("\n".join(spelled) + "\n")
-    report = await importing.read(empty, old, None, key)
+    report = await archive_import.read(empty, old, None, key)
     assert (report.bad, report.found, report.tombstones_left) == ([], report.expected, 0)
     assert await Tombstones(empty, "default", key).find("eve") is not None
     assert tenant_key.hex() not in json.dumps(await empty.find(ERASED, None))

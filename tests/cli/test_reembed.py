@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 from app.actions.models import ACTIONS
+from app.core.ids import new_id
 from app.embedding.onnx import MINILM_NAME, load_minilm
-from app.ids import new_id
-from app.memories.documents import new_memory
+from app.lifespan import open_store
 from app.memories.models import MEMORIES
+from app.memories.records import new_memory
 from app.settings import Settings
-from app.storage.collection import Change, Insert, SearchEntry, Store
-from app.storage.packed import model_id
+from app.storage.changes import Change, IndexEntry, Insert
+from app.storage.index.record_codec import model_id
+from app.storage.protocol import Store
 from app.storage.text import content_hash, index_text
-from app.wiring import open_store
 from tests.cli.conftest import Run
 from tests.conftest import TestParts, TurnedClock, running
 from tests.embedding.scripted import DIM, Reply, ScriptedServer, scripted_server
@@ -59,9 +60,9 @@ def fill(settings: Settings, texts: list[str], actions: int = 0) -> None:
     on_store(settings, lambda store: store.commit([*(memory(text, len(text) % 7) for text in texts), *done]))
 
 
-def entry(text: str, model: str = "old", dim: int = 24) -> SearchEntry:
+def entry(text: str, model: str = "old", dim: int = 24) -> IndexEntry:
     vector = np.random.default_rng(len(text)).standard_normal(dim).astype(np.float32)
-    return SearchEntry(index_text(text), vector / np.float32(np.linalg.norm(vector)), model)
+    return IndexEntry(index_text(text), vector / np.float32(np.linalg.norm(vector)), model)
 
 
 def memory(text: str, user: int, model: str = "old", dim: int = 24) -> Insert:

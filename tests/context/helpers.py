@@ -5,13 +5,13 @@ from typing import Any
 
 import httpx
 
-from app import tokens
-from app.context import layout
+from app.context import rendering
 from app.context.registry import ARMS
+from app.core import tokens
 from tests.context.reader import UNSURE, Entry, delimiters, read
 from tests.memories.helpers import PAIR, Json
 
-FRAME = tokens.count(layout.OPENING) + tokens.count(layout.CLOSING)
+FRAME = tokens.count(rendering.OPENING) + tokens.count(rendering.CLOSING)
 TITLES: dict[str, str] = {one.section: one.title for one in ARMS}
 """In the order in which a prompt shows them."""
 
@@ -40,7 +40,7 @@ def check(body: Json, *, as_messages: bool = False) -> None:
         above = _above(body["text"], section["name"]) if section in shown else 0
         assert section["tokens"] == above + sum(one["tokens"] for one in section["items"])
     turns = sum(one["tokens"] for section in sections if section not in shown for one in section["items"])
-    around = layout.MESSAGE_TOKENS if as_messages and entries else 0
+    around = rendering.MESSAGE_TOKENS if as_messages and entries else 0
     assert body["tokens"] == tokens.count(body["text"]) + around + turns
     assert body["tokens"] == sum(one["tokens"] for one in sections) + (_frame(body) + around if entries else 0)
     assert body["tokens"] <= body["budget"]
@@ -53,14 +53,14 @@ def check(body: Json, *, as_messages: bool = False) -> None:
 
 def _above(text: str, name: str) -> int:
     """Tokens of a section's title and headings."""
-    title = layout.title(TITLES[name])
+    title = rendering.title(TITLES[name])
     lines = text[text.index(title) + len(title) :].splitlines()
     own = takewhile(lambda line: not line.startswith("## "), lines)
     return tokens.count(title) + sum(tokens.count(f"{line}\n") for line in own if line.startswith("### "))
 
 
 def _frame(body: Json) -> int:
-    return FRAME + (tokens.count(layout.UNSURE) if is_unsure(body) else 0)
+    return FRAME + (tokens.count(rendering.UNSURE) if is_unsure(body) else 0)
 
 
 def is_unsure(body: Json) -> bool:

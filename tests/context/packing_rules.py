@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.items import Heading, Item
-from app.context.packing import Packed, Packer, Section
+from app.context.candidates import Candidate, Heading
+from app.context.packing import PackedPrompt, Packer, Section
 
 FRAME = 5
 TITLE = 2
@@ -16,12 +16,12 @@ FLOOR = 0.1
 ALWAYS = Fraction(6, 10)
 
 
-def price(item: Item) -> int:
+def price(item: Candidate) -> int:
     """The price of a test's item is the length of its text."""
     return len(item.text)
 
 
-def heading_price(item: Item) -> int:
+def heading_price(item: Candidate) -> int:
     return 0 if item.heading is None else HEADING
 
 
@@ -32,7 +32,7 @@ class Case:
     frame: int = FRAME
     floor: float = FLOOR
 
-    def packed(self) -> Packed:
+    def packed(self) -> PackedPrompt:
         return Packer(self.sections, self.budget, self.frame, self.floor).pack(price)
 
     def named(self) -> Mapping[str, Section]:
@@ -42,18 +42,18 @@ class Case:
 # --- Making cases -----------------------------------------------------------------------------------------------------
 
 
-def item(name: str, size: int, *same: str, score: float | None = None, heading: str | None = None) -> Item:
+def item(name: str, size: int, *same: str, score: float | None = None, heading: str | None = None) -> Candidate:
     under = None if heading is None else Heading(heading, "2026-05-08")
-    return Item(name, "fact", "x" * size, score, same=frozenset(same), heading=under)
+    return Candidate(name, "fact", "x" * size, score, same=frozenset(same), heading=under)
 
 
-def section(name: str, *items: Item, **fields: object) -> Section:
+def section(name: str, *items: Candidate, **fields: object) -> Section:
     """Of items that compete, unless `fields` say otherwise."""
     made = Section(name, items, price, heading_price, title_tokens=TITLE, limit=99)
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def sized(name: str, *sizes: int, score: float | None = None) -> list[Item]:
+def sized(name: str, *sizes: int, score: float | None = None) -> list[Candidate]:
     return [item(f"{name}{at}", size, score=score) for at, size in enumerate(sizes)]
 
 
@@ -84,12 +84,12 @@ def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
     )
 
 
-def _an_item(random: Random, name: str, keys: str, score: float | None) -> Item:
+def _an_item(random: Random, name: str, keys: str, score: float | None) -> Candidate:
     same = random.sample(keys, min(len(keys), random.choice((0, 0, 1, 1, 2))))
     return item(name, random.randint(1, 30), *same, score=score, heading=random.choice((None, None, "p", "q")))
 
 
-def _a_partner(random: Random, one: Item, items: Sequence[Item]) -> Item | None:
+def _a_partner(random: Random, one: Candidate, items: Sequence[Candidate]) -> Candidate | None:
     """Another hit, a turn that nobody found, or none."""
     chance, score = random.random(), (one.score or 0.0) / 2
     if chance < 0.2:
@@ -108,35 +108,35 @@ def a_case(random: Random, *, keys: str = "xyz", shared: bool = True) -> Case:
 # --- The rules, stated once more --------------------------------------------------------------------------------------
 
 
-def broken(case: Case, packed: Packed) -> list[str]:
+def broken(case: Case, packed: PackedPrompt) -> list[str]:
     """Every rule that the result breaks."""
     checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _worth, _reasons)
     return sorted({rule for check in checks for rule in check(case, packed)})
 
 
-def chosen_ids(packed: Packed) -> dict[str, list[str]]:
+def chosen_ids(packed: PackedPrompt) -> dict[str, list[str]]:
     return {name: [one.id for one in items] for name, items in packed.chosen.items()}
 
 
-def size_of(section: Section, items: Sequence[Item]) -> int:
+def size_of(section: Section, items: Sequence[Candidate]) -> int:
     """Tokens of a section: its title once, each heading once, each line."""
     headings = {one.heading.key for one in items if one.heading is not None}
     return (section.title_tokens if items else 0) + HEADING * len(headings) + sum(map(price, items))
 
 
-def total(case: Case, packed: Packed) -> int:
+def total(case: Case, packed: PackedPrompt) -> int:
     named = case.named()
     framed = any(named[name].framed for name in packed.chosen)
     return (case.frame if framed else 0) + sum(size_of(named[name], items) for name, items in packed.chosen.items())
 
 
-def _known(section: Section) -> dict[str, Item]:
+def _known(section: Section) -> dict[str, Candidate]:
     """The section's items and their partners."""
     partners = [one.partner for one in section.items if one.partner is not None]
     return {one.id: one for one in (*partners, *section.items)}
 
 
-def _once(case: Case, packed: Packed) -> Iterator[str]:
+def _once(case: Case, packed: PackedPrompt) -> Iterator[str]:
     taken = Counter(one for ids in chosen_ids(packed).values() for one in ids)
     dropped = Counter(one.id for one, _ in packed.dropped)
     given = {one for section in case.sections for one in _known(section)}
@@ -151,12 +151,12 @@ def _once(case: Case, packed: Packed) -> Iterator[str]:
         yield "a section holds its own items"
 
 
-def _sums(case: Case, packed: Packed) -> Iterator[str]:
+def _sums(case: Case, packed: PackedPrompt) -> Iterator[str]:
     if total(case, packed) > case.budget:
         yield "the budget is a wall"
 
 
-def _walls(case: Case, packed: Packed) -> Iterator[str]:
+def _walls(case: Case, packed: PackedPrompt) -> Iterator[str]:
     for name, items in packed.chosen.items():
         section = case.named()[name]
         if section.most is not None and size_of(section, items) > section.most:
@@ -165,7 +165,7 @@ def _walls(case: Case, packed: Packed) -> Iterator[str]:
             yield "a section's limit is a wall"
 
 
-def _always(case: Case, packed: Packed) -> Iterator[str]:
+def _always(case: Case, packed: PackedPrompt) -> Iterator[str]:
     standing = [section for section in case.sections if section.always]
     sizes = [size_of(section, packed.chosen.get(section.name, ())) for section in standing]
     if sum(sizes) > max(0, case.budget - case.frame) * ALWAYS:
@@ -177,19 +177,19 @@ def _always(case: Case, packed: Packed) -> Iterator[str]:
             yield "sections that are always there keep the order of their items"
 
 
-def _no_repeats(case: Case, packed: Packed) -> Iterator[str]:
+def _no_repeats(case: Case, packed: PackedPrompt) -> Iterator[str]:
     keys = Counter(key for items in packed.chosen.values() for one in items for key in one.same)
     if any(times > 1 for times in keys.values()):
         yield "nothing is said twice"
 
 
-def _floor(case: Case, packed: Packed) -> Iterator[str]:
+def _floor(case: Case, packed: PackedPrompt) -> Iterator[str]:
     competing = [one for name, items in packed.chosen.items() if not case.named()[name].always for one in items]
     if any(one.score is None or one.score < case.floor for one in competing):
         yield "the floor is minded"
 
 
-def _worth(case: Case, packed: Packed) -> Iterator[str]:
+def _worth(case: Case, packed: PackedPrompt) -> Iterator[str]:
     """What is left out for the budget is worth no more than anything that is in."""
     reasons = {one.id: reason for one, reason in packed.dropped}
     worths = [
@@ -206,7 +206,7 @@ def _worth(case: Case, packed: Packed) -> Iterator[str]:
         yield "what is worth most goes in first"
 
 
-def _reasons(case: Case, packed: Packed) -> Iterator[str]:
+def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
     """A reason is true at the end."""
     said = {key for items in packed.chosen.values() for one in items for key in one.same}
     reasons = {one.id: reason for one, reason in packed.dropped}
@@ -238,7 +238,7 @@ def _beyond(case: Case, section: Section, size: int) -> bool:
     return size > min(_wants(section), max(0, case.budget - case.frame) * ALWAYS / standing)
 
 
-def _full(case: Case, packed: Packed) -> bool:
+def _full(case: Case, packed: PackedPrompt) -> bool:
     """Whether some item that competes and is left out has no room in what the parts leave."""
     standing = [section for section in case.sections if section.always]
     used = sum(size_of(section, packed.chosen.get(section.name, ())) for section in standing)

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app import tokens
-from app.context import layout
+from app.context import rendering
+from app.core import tokens
 from app.embedding.onnx import OnnxModel
 from app.settings import ContextSettings, Settings
 from tests.conftest import Starter
@@ -266,7 +266,7 @@ async def test_query_and_system_prompt_are_counted_beside_it(shared: httpx.Async
 async def test_markdown_has_no_messages(shared: httpx.AsyncClient) -> None:
     body = await ask(shared, **BIG)
     assert body["messages"] == []
-    assert body["text"].startswith(layout.OPENING)
+    assert body["text"].startswith(rendering.OPENING)
 
 
 @pytest.mark.parametrize("role", ["user", "developer", "system"])

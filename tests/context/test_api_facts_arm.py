@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.clock import rfc3339
-from app.context.arms.facts import names
+from app.context.sources.facts import names
+from app.core.clock import rfc3339
 from tests.conftest import Service
 from tests.context.helpers import ask, items, texts
 from tests.facts.helpers import day, tell, tell_all

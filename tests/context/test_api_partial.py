@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from app.context import dependencies
-from app.context.items import Arm, Asked, Item
+from app.context import endpoints
+from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.registry import ARMS
 from app.context.schemas import ContextRequest, SectionName
 from app.context.service import ContextService
@@ -26,24 +26,24 @@ from tests.tasks.helpers import begin
 pytestmark = pytest.mark.anyio
 
 LIVES = "Ada lives in Boston"
-Gather = Callable[[Asked], Awaitable[list[Item]]]
+Gather = Callable[[SourceRequest], Awaitable[list[Candidate]]]
 
 
-def arm(section: str, gather: Gather) -> Arm:
+def arm(section: str, gather: Gather) -> ContextSource:
     """A source whose items compete."""
-    return Arm(cast(SectionName, section), section.title(), gather, most=5)
+    return ContextSource(cast(SectionName, section), section.title(), gather, most=5)
 
 
 def brings(*contents: str, after: float = 0.0, score: float = 0.5) -> Gather:
-    async def gather(asked: Asked) -> list[Item]:
+    async def gather(asked: SourceRequest) -> list[Candidate]:
         await asyncio.sleep(after)
-        return [Item(f"id_{content}", "fact", content, score) for content in contents]
+        return [Candidate(f"id_{content}", "fact", content, score) for content in contents]
 
     return gather
 
 
 def raises(fault: BaseException) -> Gather:
-    async def gather(asked: Asked) -> list[Item]:
+    async def gather(asked: SourceRequest) -> list[Candidate]:
         raise fault
 
     return gather
@@ -70,22 +70,22 @@ async def service(start: Starter, settings: Settings, parts: TestParts, arm_seco
         yield running
 
 
-async def assembled(service: Service, *arms: Arm, **fields: object) -> Json:
+async def assembled(service: Service, *arms: ContextSource, **fields: object) -> Json:
     """As the endpoint does, with other arms."""
     body = ContextRequest.model_validate({**PAIR, "query": "Where does Ada live?", **fields})
     return await ContextService(service.resources, Scope("default"), arms=arms).assemble(body)
 
 
 @pytest.fixture
-def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Arm]], None]:
+def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], None]:
     """Puts other arms into the running service."""
 
-    def change(arms: Sequence[Arm]) -> None:
+    def change(arms: Sequence[ContextSource]) -> None:
         class Changed(ContextService):
             def __init__(self, held: object, scope: Scope) -> None:
                 super().__init__(held, scope, arms)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(dependencies, "ContextService", Changed)
+        monkeypatch.setattr(endpoints, "ContextService", Changed)
 
     return change
 
@@ -115,9 +115,9 @@ async def test_an_arm_that_fails_is_named_and_the_others_serve(service: Service,
 
 
 async def test_an_arm_that_found_something_and_names_a_fault_is_served(service: Service) -> None:
-    async def half(asked: Asked) -> list[Item]:
+    async def half(asked: SourceRequest) -> list[Candidate]:
         asked.faults.append(Unavailable("Half of it."))
-        return [Item("id_half", "fact", "half", 0.5)]
+        return [Candidate("id_half", "fact", "half", 0.5)]
 
     body = await assembled(service, arm("half", half))
     assert body["errors"] == [{"section": "half", "code": "unavailable", "detail": "Half of it."}]
@@ -170,7 +170,7 @@ async def test_an_arm_that_hangs_holds_up_no_longer_than_its_deadline(service: S
 async def test_a_request_that_is_given_up_ends_its_arms(service: Service) -> None:
     ended: list[str] = []
 
-    async def waits(asked: Asked) -> list[Item]:
+    async def waits(asked: SourceRequest) -> list[Candidate]:
         try:
             await asyncio.sleep(60)
         finally:
@@ -182,7 +182,7 @@ async def test_a_request_that_is_given_up_ends_its_arms(service: Service) -> Non
     assert ended == ["ended", "ended"]
 
 
-async def test_over_http(service: Service, put: Callable[[Sequence[Arm]], None]) -> None:
+async def test_over_http(service: Service, put: Callable[[Sequence[ContextSource]], None]) -> None:
     """The real arms, with one or all of them broken."""
     await remember(service.client, LIVES)
     broken = [arm(one.section, raises(StoreUnavailable())) for one in ARMS]
@@ -200,8 +200,8 @@ async def test_over_http(service: Service, put: Callable[[Sequence[Arm]], None])
 async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> None:
     """It is worth less for each of its tokens, and comes last."""
 
-    async def gather(asked: Asked) -> list[Item]:
-        return [Item("id_long", "fact", "long " * 5000, 0.9), Item("id_short", "fact", "short", 0.1)]
+    async def gather(asked: SourceRequest) -> list[Candidate]:
+        return [Candidate("id_long", "fact", "long " * 5000, 0.9), Candidate("id_short", "fact", "short", 0.1)]
 
     body = await assembled(service, arm("one", gather))
     assert [one["id"] for one in body["sections"][0]["items"]] == ["id_short"]

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.context.items import Arm, Asked, Item
+from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.schemas import ContextRequest
 from app.context.service import ContextService
 from app.retrieval.time_expressions import TimeInterval
@@ -19,11 +19,11 @@ async def intervals(service: Service, query: str, **fields: str) -> list[TimeInt
     """As two sources are handed them."""
     handed: list[TimeInterval | None] = []
 
-    async def gather(asked: Asked) -> list[Item]:
+    async def gather(asked: SourceRequest) -> list[Candidate]:
         handed.append(asked.interval)
         return []
 
-    arms = [Arm("memories", "Memories", gather, most=5), Arm("facts", "Facts", gather, most=5)]
+    arms = [ContextSource("memories", "Memories", gather, most=5), ContextSource("facts", "Facts", gather, most=5)]
     body = ContextRequest.model_validate({**PAIR, "query": query, **fields})
     await ContextService(service.resources, Scope("default"), arms=arms).assemble(body)
     return handed

@@ -6,8 +6,8 @@ import httpx
 import orjson
 import pytest
 
-from app import tokens
-from app.context import layout
+from app.context import rendering
+from app.core import tokens
 from tests.context.helpers import ask, dropped, items, texts
 from tests.context.payloads import HOSTILE
 from tests.context.reader import delimiters, hiding, special_tokens
@@ -109,7 +109,7 @@ async def test_every_token_of_a_pair_is_counted(api: httpx.AsyncClient) -> None:
     pair = [calling(call(arguments='{"in": "Rome"}'), content="Wait."), result()]
     await append(api, pair, memorize="none")
     (shown,) = items(await ask(api, "And now?", session_id="s", format="messages"), "messages")
-    contents = sum(tokens.count(one["content"]) + layout.MESSAGE_TOKENS for one in pair)
+    contents = sum(tokens.count(one["content"]) + rendering.MESSAGE_TOKENS for one in pair)
     assert shown["tokens"] == contents + tokens.count(orjson.dumps(pair[0]["tool_calls"]).decode())
 
 
@@ -149,8 +149,8 @@ async def test_stored_text_never_commands(api: httpx.AsyncClient) -> None:
 
 
 async def test_what_was_served_is_no_result(api: httpx.AsyncClient) -> None:
-    served = f"{layout.OPENING}## Memories\n- [1] x\n"
-    sent = [calling(call()), result(content=f"{served}{layout.CLOSING}"), *said(served)]
+    served = f"{rendering.OPENING}## Memories\n- [1] x\n"
+    sent = [calling(call()), result(content=f"{served}{rendering.CLOSING}"), *said(served)]
     await append(api, sent, memorize="none")
     assert await turns(api) == [calling(call()), result(content="")]
     assert dropped(await ask(api, "And now?", session_id="s")) == {}

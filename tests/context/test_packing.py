@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.packing import Packed, by_worth, shares
+from app.context.packing import PackedPrompt, by_worth, shares
 from tests.context.packing_rules import (
     FLOOR,
     FRAME,
@@ -67,12 +67,12 @@ def test_it_is_pure() -> None:
 # --- More budget never holds less -------------------------------------------------------------------------------------
 
 
-def _competing(case: Case, packed: Packed) -> set[str]:
+def _competing(case: Case, packed: PackedPrompt) -> set[str]:
     named = case.named()
     return {one for name, ids in chosen_ids(packed).items() if not named[name].always for one in ids}
 
 
-def _standing(case: Case, packed: Packed) -> dict[str, list[str]]:
+def _standing(case: Case, packed: PackedPrompt) -> dict[str, list[str]]:
     return {name: ids for name, ids in chosen_ids(packed).items() if case.named()[name].always}
 
 
@@ -211,7 +211,7 @@ def test_what_nobody_searched_for_does_not_compete() -> None:
 # --- The rules by example ---------------------------------------------------------------------------------------------
 
 
-def reasons(packed: Packed) -> dict[str, str]:
+def reasons(packed: PackedPrompt) -> dict[str, str]:
     return {item.id: reason for item, reason in packed.dropped}
 
 
@@ -297,6 +297,6 @@ def test_what_is_always_there_and_does_not_fit_competes_where_it_is_found_too() 
 
 
 def test_nothing_found_is_nothing_packed() -> None:
-    assert Case([], 10).packed() == Packed({}, {}, 0, [])
+    assert Case([], 10).packed() == PackedPrompt({}, {}, 0, [])
     none = Case([section("facts", *sized("f", 1, score=0.5), limit=0)], 90)
     assert reasons(none.packed()) == {"f0": "limit"}

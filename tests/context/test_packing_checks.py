@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from app.context.items import Item
-from app.context.packing import Bound, Packed, Packer, _State
+from app.context.candidates import Candidate
+from app.context.packing import PackedPrompt, Packer, TokenBound, _State
 from tests.context.packing_rules import Case, a_case, broken, price
 
 
 class OneTooMany(Packer):
     """Over the budget by a token."""
 
-    def _reason(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _reason(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         self._left += 1
         reason = super()._reason(state, item, most)
         self._left -= 1
@@ -23,14 +23,14 @@ class OneTooMany(Packer):
 
 
 class ForgetsTitles(Packer):
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, title_tokens=0)
         return super().pack(tokens)
 
 
 class ForgetsHeadings(Packer):
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, heading_price=lambda item: 0)
         return super().pack(tokens)
@@ -40,13 +40,13 @@ class ForgetsTheFrame(Packer):
     def _frame(self, state: _State) -> int:
         return 0
 
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         self._frame_tokens = 0
         return super().pack(tokens)
 
 
 class Endless(Packer):
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, limit=state.section.limit + 1)
         return super().pack(tokens)
@@ -55,7 +55,7 @@ class Endless(Packer):
 class NoWalls(Packer):
     """A section's own bound is not minded."""
 
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, most=None)
         return super().pack(tokens)
@@ -64,18 +64,18 @@ class NoWalls(Packer):
 class Greedy(Packer):
     """What is always there may take all."""
 
-    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         return super()._take(state, item, Fraction(self._budget) if most is not None else None)
 
 
 class SaysAllTwice(Packer):
-    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         self._said.clear()
         return super()._take(state, item, most)
 
 
 class NoFloor(Packer):
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         self._floor = 0.0
         return super().pack(tokens)
 
@@ -83,7 +83,7 @@ class NoFloor(Packer):
 class GoesOn(Packer):
     """Skips what does not fit, and takes what is worth less."""
 
-    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         reason = super()._take(state, item, most)
         return "skipped" if reason == "budget" else reason
 
@@ -91,30 +91,30 @@ class GoesOn(Packer):
 class StopsEarly(Packer):
     """Ends at any item that is left out."""
 
-    def _take(self, state: _State, item: Item, most: Bound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
         return super()._take(state, item, most) and "budget"
 
 
 class ByScore(Packer):
     """The best score first, however long."""
 
-    def pack(self, tokens: Callable[[Item], int]) -> Packed:
+    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         return super().pack(lambda item: 1)
 
 
-def by(kind: type[Packer]) -> Callable[[Case], Packed]:
+def by(kind: type[Packer]) -> Callable[[Case], PackedPrompt]:
     return lambda case: kind(case.sections, case.budget, case.frame, case.floor).pack(price)
 
 
-def tampered(change: Callable[[Packed], Packed]) -> Callable[[Case], Packed]:
+def tampered(change: Callable[[PackedPrompt], PackedPrompt]) -> Callable[[Case], PackedPrompt]:
     return lambda case: change(case.packed())
 
 
-def _reversed(items: Sequence[Item]) -> Sequence[Item]:
+def _reversed(items: Sequence[Candidate]) -> Sequence[Candidate]:
     return items[::-1]
 
 
-PLANTED: dict[str, tuple[Callable[[Case], Packed], str]] = {
+PLANTED: dict[str, tuple[Callable[[Case], PackedPrompt], str]] = {
     "one token more": (by(OneTooMany), "the budget is a wall"),
     "titles for nothing": (by(ForgetsTitles), "the budget is a wall"),
     "headings for nothing": (by(ForgetsHeadings), "the budget is a wall"),
@@ -160,7 +160,7 @@ def test_the_checks_find_a_planted_fault(fault: str) -> None:
 class Uneven(Packer):
     """Keeps less room for what is always there where the budget is even."""
 
-    def _wanted(self, state: _State) -> Bound:
+    def _wanted(self, state: _State) -> TokenBound:
         wanted = super()._wanted(state)
         return wanted if self._budget % 2 else int(wanted) // 2
 

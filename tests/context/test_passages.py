@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import tokens
 from app.context.passages import CUT, LONGEST, passage
+from app.core import tokens
 from app.storage.text import term_ids, terms
 
 QUICK = settings(deadline=None, max_examples=60)

@@ -6,7 +6,7 @@ import pytest
 
 from app.memories.models import MEMORIES
 from app.settings import Settings
-from app.storage.collection import Store
+from app.storage.protocol import Store
 from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
 from tests.stores import Open as Open
 from tests.stores import closed_in_the_end, opener_of

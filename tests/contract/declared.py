@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from app.storage.collection import Collection, Doc, Insert, Searched, SearchEntry, Unique
+from app.storage.changes import IndexEntry, Insert
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Not
-from app.storage.scope import Pair
+from app.storage.schema import Collection, Doc, SearchSchema, Unique
+from app.storage.scope import Partition
 from app.storage.search import Floats, SearchQuery
 from app.storage.text import content_hash, index_text, term_ids, terms
 
 DIM = 16
 MODEL = "model-a"
 T, OTHER = "tenant-1", "tenant-2"
-AU = Pair("agent", "user")
+AU = Partition("agent", "user")
 
 THINGS = Collection(
     name="things",
@@ -48,7 +49,7 @@ NUMBERED = Collection(
     order="seq",
     indexes=(("parent",),),
 )
-SEARCHED = Searched(
+SEARCHED = SearchSchema(
     facets=("kind", "tags"),
     ranges=("event_at", "created_at", "weight"),
     time=("event_at", "created_at"),
@@ -102,11 +103,11 @@ def further_windows(seed: int, dim: int = DIM) -> Floats | None:
 
 def search_entry(
     text: str, vector: Floats | None = None, model: str = MODEL, further: Floats | None = None
-) -> SearchEntry:
-    return SearchEntry(index_text(text), vector, model, further)
+) -> IndexEntry:
+    return IndexEntry(index_text(text), vector, model, further)
 
 
-def entry_doc(text: str, entry_id: str | None = None, *, tenant: str = T, pair: Pair = AU, **fields: Any) -> Doc:
+def entry_doc(text: str, entry_id: str | None = None, *, tenant: str = T, pair: Partition = AU, **fields: Any) -> Doc:
     return {
         "tenant_id": tenant,
         "entry_id": entry_id or fresh("e"),
@@ -136,7 +137,7 @@ def ask(
     text: str = "",
     *,
     tenant: str = T,
-    pairs: Sequence[Pair] = (AU,),
+    pairs: Sequence[Partition] = (AU,),
     where: Filter = EVERYTHING,
     vector: Floats | None = None,
     model: str = MODEL,

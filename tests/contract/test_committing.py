@@ -5,22 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memories.documents import new_memory
 from app.memories.models import MEMORIES
-from app.storage.collection import (
-    Allocate,
-    Change,
-    CommitConflict,
-    Committed,
-    Delete,
-    DeleteWhere,
-    Doc,
-    Insert,
-    Ref,
-    Store,
-    Update,
-)
+from app.memories.records import new_memory
+from app.storage.changes import Allocate, Change, CommitConflict, Committed, Delete, DeleteWhere, Insert, Ref, Update
 from app.storage.filters import EVERYTHING, Eq
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from tests.contract.declared import (
     ENTRIES,
     NUMBERED,

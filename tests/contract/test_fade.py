@@ -1,4 +1,4 @@
-"""`Store.apply(Fade)` is `memories/strength.py`, in every engine, and touches nothing else."""
+"""`Store.apply(Fade)` is `retrieval/decay.py`, in every engine, and touches nothing else."""
 
 import asyncio
 import random
@@ -8,22 +8,29 @@ from typing import Any
 
 import pytest
 
-from app.clock import rfc3339, to_ms
-from app.memories.documents import new_memory
+from app.core.clock import rfc3339, to_ms
 from app.memories.models import MEMORIES
-from app.memories.strength import Decay, importance
-from app.storage.collection import Doc, Insert, Store, Update
-from app.storage.embedded import fade as embedded_fade
+from app.memories.records import new_memory
+from app.retrieval.decay import DecayCurve, importance
+from app.storage.changes import Insert, Update
 from app.storage.filters import EVERYTHING, And, Eq, In, Not, Or
-from app.storage.mongo import fade as mongo_fade
-from app.storage.rules import Fade
-from app.storage.scope import Pair
+from app.storage.mongo import set_wide as mongo_fade
+from app.storage.protocol import DecayRule, Store
+from app.storage.schema import Doc
+from app.storage.scope import Partition
+from app.storage.sqlite import set_wide as embedded_fade
 from tests.contract.declared import OTHER, T, search_entry
 
 pytestmark = pytest.mark.anyio
 
 NOW = datetime(2026, 6, 1, 12, 0, 0, 123000, tzinfo=UTC)
-RULES = [Decay(), Decay(0.5, 0.0, 0.0), Decay(1.0, 0.0, 0.3), Decay(0.9, 7.5, 1.0), Decay(1e-300, 1.0, 0.05)]
+RULES = [
+    DecayCurve(),
+    DecayCurve(0.5, 0.0, 0.0),
+    DecayCurve(1.0, 0.0, 0.3),
+    DecayCurve(0.9, 7.5, 1.0),
+    DecayCurve(1e-300, 1.0, 0.05),
+]
 STEPS = {"embedded": embedded_fade, "mongodb": mongo_fade}
 ODD: Doc = {"$a.b": [1, 1.5, "ü", None, True], "": {"deep": [{"x": -0.0}]}, "big": 2**53, "tab\t": "\u2028\"'\\"}
 
@@ -48,16 +55,16 @@ async def everything(store: Store) -> dict[str, Doc]:
     return {doc["memory_id"]: doc for doc in await store.find(MEMORIES, None, limit=10_000)}
 
 
-def rule(decay: Decay, now: datetime = NOW) -> Fade:
-    return Fade(rfc3339(now), float(decay.factor), float(decay.grace_days), float(decay.floor))
+def rule(decay: DecayCurve, now: datetime = NOW) -> DecayRule:
+    return DecayRule(rfc3339(now), float(decay.factor), float(decay.grace_days), float(decay.floor))
 
 
-def expected(doc: Doc, decay: Decay, now: datetime = NOW) -> float:
+def expected(doc: Doc, decay: DecayCurve, now: datetime = NOW) -> float:
     return importance(doc["base_importance"], to_ms(doc["anchored_at"]), to_ms(now), doc["pinned"], decay)
 
 
 @pytest.mark.parametrize("decay", RULES)
-async def test_what_is_written_down_is_the_one_function(store: Store, decay: Decay) -> None:
+async def test_what_is_written_down_is_the_one_function(store: Store, decay: DecayCurve) -> None:
     seed = random.Random(repr(decay))
     await store.commit([memory(seed) for _ in range(300 if store.name == "embedded" else 100)])
     before = await everything(store)
@@ -75,7 +82,7 @@ async def test_what_is_written_down_is_the_one_function(store: Store, decay: Dec
 
 @pytest.mark.parametrize("least", [0.0, 0.01])
 async def test_whether_a_rule_would_change_anything_is_told_without_a_change(store: Store, least: float) -> None:
-    seed, decay = random.Random(7), Decay(0.5, 10.0, 0.05)
+    seed, decay = random.Random(7), DecayCurve(0.5, 10.0, 0.05)
     made = [memory(seed, importance=0.8, pinned=at == 0) for at in range(5)]
     await store.commit(made)
     steep = replace(rule(decay, NOW + timedelta(days=400)), least=least)
@@ -92,7 +99,7 @@ async def test_whether_a_rule_would_change_anything_is_told_without_a_change(sto
 
 async def test_an_anchor_in_the_future_fades_nothing(store: Store) -> None:
     await store.commit([memory(random.Random(1), importance=0.8, pinned=False)])
-    await store.apply(MEMORIES, T, rule(Decay(0.5, 0.0, 0.0), NOW - timedelta(days=40_000)))
+    await store.apply(MEMORIES, T, rule(DecayCurve(0.5, 0.0, 0.0), NOW - timedelta(days=40_000)))
     (doc,) = (await everything(store)).values()
     assert doc["importance"] == 0.8
 
@@ -102,7 +109,7 @@ async def test_only_what_matches_in_the_tenant_named_is_touched(store: Store) ->
     await store.commit([memory(seed, tenant, pinned=False) for tenant in (T, OTHER) for _ in range(50)])
     before = await everything(store)
     of_a = And((Eq("tenant_id", T), In("agent_id", ("a",))))
-    steep = Decay(0.1, 0.0, 0.0)
+    steep = DecayCurve(0.1, 0.0, 0.0)
     await store.apply(MEMORIES, T, rule(steep), of_a)
     after = await everything(store)
     touched = {one for one in after if after[one] != before[one]}
@@ -120,7 +127,7 @@ async def test_only_what_matches_in_the_tenant_named_is_touched(store: Store) ->
 async def test_what_has_moved_by_less_than_asked_is_not_written_and_lags_by_less_whatever_the_schedule(
     store: Store,
 ) -> None:
-    seed, decay, least = random.Random(5), Decay(0.5, 10.0, 0.05), 0.01
+    seed, decay, least = random.Random(5), DecayCurve(0.5, 10.0, 0.05), 0.01
     await store.commit([memory(seed) for _ in range(60)])
     moments = sorted(NOW + timedelta(hours=seed.uniform(0, 4_000)) for _ in range(5))
     for moment in moments:
@@ -143,7 +150,7 @@ async def test_more_than_one_step_leaves_nobody_out_and_two_at_once_agree(
     monkeypatch.setattr(STEPS[store.name], "ROWS", 100)
     seed = random.Random(3)
     await store.commit([memory(seed, pinned=False, importance=0.9, metadata={}) for _ in range(320)])
-    steep = Decay(0.5, 0.0, 0.0)
+    steep = DecayCurve(0.5, 0.0, 0.0)
     await asyncio.gather(*(one.apply(MEMORIES, None, rule(steep)) for one in (store, second_store)))
     docs = list((await everything(store)).values())
     wrong = [doc for doc in docs if abs(doc["importance"] - expected(doc, steep)) > 1e-9]
@@ -154,8 +161,8 @@ async def test_more_than_one_step_leaves_nobody_out_and_two_at_once_agree(
 async def test_writes_after_a_fade_and_searches_see_the_document_whole(store: Store) -> None:
     made = memory(random.Random(4), pinned=False, importance=0.7)
     await store.commit([made])
-    facts = await store.scope_facts(MEMORIES, T, (Pair(made.doc["agent_id"], "u"),))
-    await store.apply(MEMORIES, T, rule(Decay(0.5, 0.0, 0.0)), EVERYTHING)
+    facts = await store.scope_facts(MEMORIES, T, (Partition(made.doc["agent_id"], "u"),))
+    await store.apply(MEMORIES, T, rule(DecayCurve(0.5, 0.0, 0.0)), EVERYTHING)
     expect = {"version": 1, "metadata": ODD, "base_importance": 0.7}
     await store.commit([Update(MEMORIES, T, made.doc["memory_id"], set={"context": "x"}, expect=expect)])
-    assert await store.scope_facts(MEMORIES, T, (Pair(made.doc["agent_id"], "u"),)) == facts
+    assert await store.scope_facts(MEMORIES, T, (Partition(made.doc["agent_id"], "u"),)) == facts

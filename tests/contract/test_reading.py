@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.collection import DeleteWhere, Doc, Insert, Order, Store
+from app.storage.changes import DeleteWhere, Insert
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
+from app.storage.protocol import Order, Store
+from app.storage.schema import Doc
 from tests.contract.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
 from tests.properties import on_a_store
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.storage.collection import Delete, Insert, Store, Update, VectorCounts
-from app.storage.packed import model_id
-from app.storage.scope import Pair
+from app.storage.changes import Delete, Insert, Update
+from app.storage.index.record_codec import model_id
+from app.storage.protocol import Store, VectorCounts
+from app.storage.scope import Partition
 from app.storage.search import Floats
 from tests.contract.conftest import Open
 from tests.contract.declared import (
@@ -41,7 +42,7 @@ def moved(entry_id: str, seed: int, tenant: str = T, dim: int = DIM) -> Update:
 
 
 async def cosines(
-    store: Store, model: str, vector: Floats, tenant: str = T, pairs: Sequence[Pair] = (AU,)
+    store: Store, model: str, vector: Floats, tenant: str = T, pairs: Sequence[Partition] = (AU,)
 ) -> dict[str, float]:
     """By id, of those that have a vector of the model."""
     query = ask(vector=vector, model=model, tenant=tenant, pairs=pairs)
@@ -151,7 +152,7 @@ async def lacking(store: Store, pairs: list[int], limit: int = 100) -> list[str]
 
 
 async def test_what_is_left_is_known_by_pair_and_by_record(store: Store) -> None:
-    users = [Pair("agent", f"user-{i}") for i in range(3)]
+    users = [Partition("agent", f"user-{i}") for i in range(3)]
     await store.commit(
         [entry("tea", f"{p.user}.{i}", pair=p, vector=random_vector(i)) for p in users for i in range(3)]
     )

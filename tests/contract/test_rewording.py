@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.storage.collection import Store, Update
+from app.storage.changes import Update
 from app.storage.filters import EVERYTHING, Eq
+from app.storage.protocol import Store
 from app.storage.text import IS_QUESTION, LONG, index_text
 from tests.contract.conftest import Open
 from tests.contract.declared import ENTRIES, T, ask, entry, random_vector

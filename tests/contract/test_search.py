@@ -7,22 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.clock import to_ms
-from app.memories.documents import new_memory, passage
+from app.core.clock import to_ms
 from app.memories.models import MEMORIES
-from app.storage.collection import (
-    Change,
-    CommitConflict,
-    Delete,
-    DeleteWhere,
-    Doc,
-    Insert,
-    SearchEntry,
-    Store,
-    Update,
-)
+from app.memories.records import new_memory, passage
+from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
-from app.storage.scope import ANY, Pair
+from app.storage.protocol import Store
+from app.storage.schema import Doc
+from app.storage.scope import ANY_AGENT, Partition
 from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, terms
 from tests.contract.declared import (
     AU,
@@ -46,7 +38,7 @@ from tests.properties import on_a_store
 pytestmark = pytest.mark.anyio
 moderate = on_a_store()
 
-AGENT_ONLY, USER_ONLY, OTHER_AGENT = Pair("agent", None), Pair(None, "user"), Pair("agent-2", "user")
+AGENT_ONLY, USER_ONLY, OTHER_AGENT = Partition("agent", None), Partition(None, "user"), Partition("agent-2", "user")
 
 
 def said(session: str, ordinal: int, speaker: str | None = None) -> Doc:
@@ -264,7 +256,7 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
             {**fields, "agent_id": "agent", "user_id": "user"}, {"session_id": session}, at(0), unique=False
         )
         doc |= {"tenant_id": T, "embedding": None}
-        return Insert(MEMORIES, doc, SearchEntry(index_text(doc["content"], None, passage(doc).time), None, MODEL))
+        return Insert(MEMORIES, doc, IndexEntry(index_text(doc["content"], None, passage(doc).time), None, MODEL))
 
     hostile = {"a.b": 1, "$where": "x", "": None, "ключ": [1]}
     one, two = memory("tea", "s1", hostile), memory("tea too", "s2", {})
@@ -279,7 +271,7 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
 
 
 async def filled(store: Store) -> None:
-    for pair in (AU, AGENT_ONLY, USER_ONLY, OTHER_AGENT, Pair("agent", "user-2")):
+    for pair in (AU, AGENT_ONLY, USER_ONLY, OTHER_AGENT, Partition("agent", "user-2")):
         name = f"{pair.agent}-{pair.user}"
         await store.commit([entry("tea", name, pair=pair, **said("s", 1, name))])
     await store.commit([entry("tea", f"{AU.agent}-{AU.user}", tenant=OTHER, **said("s", 1, "Mallory"))])
@@ -292,14 +284,14 @@ async def filled(store: Store) -> None:
         ([AGENT_ONLY], {"agent-None"}),
         ([USER_ONLY], {"None-user"}),
         ([AU, AGENT_ONLY, USER_ONLY], {"agent-user", "agent-None", "None-user"}),
-        ([Pair(ANY, "user")], {"agent-user", "None-user", "agent-2-user"}),
-        ([Pair(ANY, "user"), AU], {"agent-user", "None-user", "agent-2-user"}),
-        ([Pair(ANY, "nobody")], set()),
-        ([Pair("user", "agent")], set()),
+        ([Partition(ANY_AGENT, "user")], {"agent-user", "None-user", "agent-2-user"}),
+        ([Partition(ANY_AGENT, "user"), AU], {"agent-user", "None-user", "agent-2-user"}),
+        ([Partition(ANY_AGENT, "nobody")], set()),
+        ([Partition("user", "agent")], set()),
         ([], set()),
     ],
 )
-async def test_a_search_covers_the_pairs_that_it_names(store: Store, pairs: list[Pair], found: set[str]) -> None:
+async def test_a_search_covers_the_pairs_that_it_names(store: Store, pairs: list[Partition], found: set[str]) -> None:
     await filled(store)
     seen = await view(store, ENTRIES, ask("tea", pairs=pairs))
     assert set(seen.rows) == found
@@ -323,7 +315,7 @@ async def test_another_tenant_is_neither_found_nor_counted_nor_fetched_nor_delet
     theirs = await store.search(ENTRIES, ask("tea", tenant=OTHER))
     assert len(theirs.rows) == 1
     assert await store.fetch(ENTRIES, T, theirs.rows) == [None]
-    everywhere = ask("tea", where=Or((And(), Eq("kind", "x"))), pairs=[Pair(ANY, "user")])
+    everywhere = ask("tea", where=Or((And(), Eq("kind", "x"))), pairs=[Partition(ANY_AGENT, "user")])
     assert not set(theirs.rows.tolist()) & set((await store.search(ENTRIES, everywhere)).rows.tolist())
     await store.commit([DeleteWhere(ENTRIES, T, And())])
     assert (await view(store, ENTRIES, ask("tea", tenant=OTHER))).matched == {"agent-user"}

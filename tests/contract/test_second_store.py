@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.collection import Allocate, Change, Collection, Delete, DeleteWhere, Insert, Store, Update
+from app.storage.changes import Allocate, Change, Delete, DeleteWhere, Insert, Update
 from app.storage.filters import And, Eq, Has, Or, Range
-from app.storage.mongo import copies
-from app.storage.scope import ANY, Pair
+from app.storage.mongo import ann_search
+from app.storage.protocol import Store
+from app.storage.schema import Collection
+from app.storage.scope import ANY_AGENT, Partition
 from tests.contract.conftest import Open
 from tests.contract.declared import (
     AU,
@@ -35,8 +37,8 @@ from tests.properties import on_a_store
 pytestmark = pytest.mark.anyio
 
 TEXTS = ("tea", "tea and roses", "coffee in May 2023", "roses roses roses?", "键 чай شاي", "the")
-PAIRS = (AU, Pair(None, "user"), Pair("agent-2", "user"))
-EVERY_PAIR = (Pair(ANY, "user"),)
+PAIRS = (AU, Partition(None, "user"), Partition("agent-2", "user"))
+EVERY_PAIR = (Partition(ANY_AGENT, "user"),)
 
 
 async def seen(store: Store, tenant: str = T, collection: Collection = ENTRIES) -> View:
@@ -118,7 +120,7 @@ class Plan:
         rewritten = _search_entry(given[2]) if verb == "rewrite" else None
         return [Update(ENTRIES, self._tenant, doc_id, set=given[1], inc={"version": 1}, entry=rewritten)]
 
-    def _insert(self, pair: Pair, described: dict[str, Any], said: tuple[str, int | None]) -> Insert:
+    def _insert(self, pair: Partition, described: dict[str, Any], said: tuple[str, int | None]) -> Insert:
         doc_id = fresh("e")
         self.live[doc_id] = described.get("kind")
         made = entry(said[0], doc_id, tenant=self._tenant, pair=pair, **described)
@@ -220,7 +222,7 @@ def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
     """Documents of a scope that is read in a thread."""
     if store.name == "embedded":
         return 2_600
-    monkeypatch.setattr(copies, "INLINE_ROWS", 200)  # a server in Python takes six milliseconds for each
+    monkeypatch.setattr(ann_search, "INLINE_ROWS", 200)  # a server in Python takes six milliseconds for each
     return 260
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.storage.collection import Delete, Insert, Store, Update
-from app.storage.packed import model_id
+from app.storage.changes import Delete, Insert, Update
+from app.storage.index.record_codec import model_id
+from app.storage.protocol import Store
 from app.storage.search import Floats, SearchQuery
 from tests.contract.conftest import Open
 from tests.contract.declared import DIM, ENTRIES, T, ask, at, entry, entry_doc, random_vector, search_entry

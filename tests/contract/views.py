@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from app.storage.collection import Collection, Store
+from app.storage.protocol import Store
+from app.storage.schema import Collection
 from app.storage.search import Columns, SearchQuery
 
 _PLAIN = ("matched", "has_vector", "length", "speaker", "time", "flags", "anchor", "pinned", "content")

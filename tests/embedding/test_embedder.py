@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.factory import open_embedder
 from app.embedding.onnx import OnnxModel
-from app.embedding.opening import open_embedder
 from app.errors import EmbeddingUnavailable
 from tests.embedding.fakes import FakeModel
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.embedding.factory import MODELS, MULTILINGUAL_FOLDER, load_model
 from app.embedding.model import encode_checked
 from app.embedding.onnx import MAX_TOKENS, OnnxModel
-from app.embedding.opening import MODELS, MULTILINGUAL_FOLDER, load_model
-from app.memories.similar import SIMILAR
+from app.memories.near_duplicates import SIMILAR
 from scripts.evaluation import sets
 from scripts.ranking_cases import Embedder, build_cases
 

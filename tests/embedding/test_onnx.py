@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from app.embedding.factory import load_model
 from app.embedding.onnx import DATA, MINILM, MINILM_SHA256, OnnxModel, load_folder, load_minilm
-from app.embedding.opening import load_model
 from app.errors import EmbeddingUnavailable
 
 TEXTS = [

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.embedding.factory import load_any, open_embedder
+from app.embedding.model import ExtraOptions, Server
 from app.embedding.openai import OpenAIModel
-from app.embedding.opening import load_any, open_embedder
-from app.embedding.options import Options, Server
 from app.errors import EmbeddingUnavailable
 from tests.embedding.scripted import DIM, Reply, ScriptedServer, free_port, scripted_server, vector
 
@@ -34,7 +34,7 @@ def connect(server: ScriptedServer) -> Iterator[Opener]:
 
     def connect(*, text_chars: int = 8192, **given: Any) -> OpenAIModel:
         fields = {"base_url": server.url, "api_key": KEY, "timeout_seconds": 3.0, **given}
-        made.append(OpenAIModel("small", Options(text_chars, Server(**fields))))
+        made.append(OpenAIModel("small", ExtraOptions(text_chars, Server(**fields))))
         return made[-1]
 
     yield connect
@@ -177,7 +177,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(server: ScriptedServer, 
 def test_nobody_there_is_said_with_the_address_at_the_start() -> None:
     url = f"http://127.0.0.1:{free_port()}/v1"
     with pytest.raises(EmbeddingUnavailable, match=rf"{url}: the embedding server cannot be reached"):
-        OpenAIModel("small", Options(server=Server(base_url=url, timeout_seconds=0.5)))
+        OpenAIModel("small", ExtraOptions(server=Server(base_url=url, timeout_seconds=0.5)))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_neither_the_key_nor_a_text_is_told_or_logged(
 async def test_behind_the_embedder_it_serves_queries_and_one_bad_text_harms_nobody_else(
     server: ScriptedServer,
 ) -> None:
-    embedder = await open_embedder("openai:small", options=Options(server=Server(base_url=server.url)))
+    embedder = await open_embedder("openai:small", options=ExtraOptions(server=Server(base_url=server.url)))
     try:
         np.testing.assert_allclose(await embedder.embed_query("who?"), directions(["who?"])[0], atol=1e-6)
         await embedder.embed_query("who?")
@@ -255,7 +255,7 @@ async def test_behind_the_embedder_it_serves_queries_and_one_bad_text_harms_nobo
 
 
 def test_the_setting_chooses_it(server: ScriptedServer) -> None:
-    model = load_any("openai:nomic-ai/embed:v1.5", options=Options(server=Server(base_url=server.url)))
+    model = load_any("openai:nomic-ai/embed:v1.5", options=ExtraOptions(server=Server(base_url=server.url)))
     assert isinstance(model, OpenAIModel)
     assert model.name == f"nomic-ai/embed:v1.5:openai-{DIM}"
     assert server.seen[0].body["model"] == "nomic-ai/embed:v1.5"

@@ -10,9 +10,9 @@ import pytest
 
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.factory import open_embedder
 from app.embedding.model import Prompts
 from app.embedding.onnx import DATA, MAX_TOKENS, MINILM, MINILM_SHA256, OnnxModel, load_folder
-from app.embedding.opening import open_embedder
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
 from tests.embedding.fakes import FakeModel

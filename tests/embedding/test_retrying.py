@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from app.embedding import retrying
-from app.embedding.retrying import Fault, Retrying
+from app.embedding import openai
+from app.embedding.openai import Fault, Retrying
 from app.errors import EmbeddingUnavailable
 
 
@@ -80,12 +80,12 @@ def test_a_dead_server_is_asked_ever_more_rarely_and_others_fail_at_once(clock: 
         with pytest.raises(EmbeddingUnavailable, match="down"):
             asking.call(dead)
         clock.now += 0.1
-    first = asked[:: retrying.ATTEMPTS]
-    last = asked[retrying.ATTEMPTS - 1 :: retrying.ATTEMPTS]
+    first = asked[:: openai.ATTEMPTS]
+    last = asked[openai.ATTEMPTS - 1 :: openai.ATTEMPTS]
     assert all(0 < end - start < 2 for start, end in zip(first, last, strict=True))
     pauses = [start - end for start, end in zip(first[1:], last, strict=False)]
     assert 0.75 <= pauses[0] <= 1.2
-    assert max(pauses) <= retrying.LONGEST_PAUSE
+    assert max(pauses) <= openai.LONGEST_PAUSE
     assert min(pauses[5:]) > 20
 
 

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.embedding.model import Prompts, encode_checked
+from app.embedding.factory import load_any, open_embedder
+from app.embedding.model import ExtraOptions, Prompts, encode_checked
 from app.embedding.onnx import OnnxModel
-from app.embedding.opening import load_any, open_embedder
-from app.embedding.options import Options
 from app.errors import EmbeddingUnavailable
 from tests.embedding.test_onnx import TEXTS
 
@@ -158,7 +157,7 @@ def test_a_name_in_the_cache_is_not_asked_for_again(tmp_path: Path, monkeypatch:
 
 @pytest.mark.anyio
 async def test_behind_the_embedder(model: Any) -> None:
-    embedder = await open_embedder(named(FOLDER), options=Options(text_chars=100))
+    embedder = await open_embedder(named(FOLDER), options=ExtraOptions(text_chars=100))
     try:
         query = await embedder.embed_query("where do I live?")
         np.testing.assert_allclose(query, model.encode(["where do I live?"])[0], atol=1e-5)

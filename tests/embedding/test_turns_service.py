@@ -7,13 +7,13 @@ import pytest
 
 from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder, Embedder
-from app.embedding.turns import tenant_at_work
+from app.embedding.queue import tenant_at_work
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules
 from app.settings import JobSettings, Settings
 from tests.conftest import Starter, TestParts
-from tests.embedding.test_turns import Stepped
+from tests.embedding.test_queue import Stepped
 from tests.jobs.conftest import until
 from tests.memories.helpers import PAIR
 

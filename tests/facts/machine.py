@@ -8,12 +8,12 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 
-from app.clock import rfc3339
-from app.facts.book import statement
-from app.facts.query import View
-from app.facts.rules import OPEN_END, OPEN_START, Assertion, Cardinality, Policy
-from app.storage.collection import Doc
+from app.core.clock import rfc3339
+from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, Cardinality, ConflictPolicy
+from app.facts.ledger import statement
+from app.facts.repository import View
 from app.storage.filters import matches
+from app.storage.schema import Doc
 from tests.facts.oracle import Disputed, Oracle, Run
 
 START = datetime(2026, 1, 10, tzinfo=UTC)
@@ -29,7 +29,7 @@ class Tell:
     end: int | None
     trust: float
     cardinality: Cardinality | None
-    policy: Policy
+    policy: ConflictPolicy
     hours: int
 
     @property

@@ -5,15 +5,15 @@ from datetime import datetime
 
 import numpy as np
 
-from app.clock import rfc3339
+from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.facts.book import Book, statement
+from app.facts.conflict_resolution import Assertion, ValidSpan
+from app.facts.ledger import Book, statement
 from app.facts.models import FACTS
-from app.facts.rules import Assertion, Span
 from app.facts.service import least_start
-from app.storage.collection import Doc
 from app.storage.filters import Eq
+from app.storage.schema import Doc
 from tests.conftest import Service, TurnedClock
 from tests.facts.helpers import HOME
 from tests.facts.machine import Tell
@@ -86,7 +86,7 @@ class Bookkeeper:
     def _open(self, now: datetime, said: Assertion | None = None) -> Book:
         live = [doc for doc in self.docs.values() if doc["known_until"] is None]
         if said is not None:
-            span = Span(least_start(said, rfc3339(now)), said.end)
+            span = ValidSpan(least_start(said, rfc3339(now)), said.end)
             near = [(doc, one) for doc in live if (one := statement(doc)).span.touches(span)]
             live = [doc for doc, one in near if one.cardinality == "one" or one.object[0] == said.object[0]]
         return Book(self.group, live, rfc3339(now))

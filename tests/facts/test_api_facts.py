@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from app.clock import parse_rfc3339, rfc3339
+from app.core.clock import parse_rfc3339, rfc3339
 from app.embedding.onnx import OnnxModel
 from app.facts.models import FACT_GROUPS, FACTS
 from tests.conftest import Service

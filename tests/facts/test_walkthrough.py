@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.clock import parse_rfc3339
+from app.core.clock import parse_rfc3339
 from tests.conftest import Service
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from app import wiring
+from app import lifespan
 from app.cli.serve import serve
-from app.idempotency import write
 from app.settings import Settings
-from app.storage.collection import Allocate, Change, CommitConflict, Committed
+from app.storage.changes import Allocate, Change, CommitConflict, Committed
+from app.writes import executor
 from tests.stores import Wrapped
 
 LEASE = timedelta(seconds=4)
@@ -48,13 +48,13 @@ class Blind(Wrapped):
 PLANTED: dict[str, type[Wrapped]] = {"hasty": Hasty, "blind": Blind}
 
 
-class PlantedParts(wiring.RealParts):
+class PlantedParts(lifespan.RealParts):
     async def store(self, settings: Settings, dim: int) -> Any:
         return PLANTED[sys.argv[1]](await super().store(settings, dim))
 
 
 if __name__ == "__main__":
-    write.LEASE = LEASE
+    executor.LEASE = LEASE
     if len(sys.argv) > 1:
-        wiring.RealParts = PlantedParts  # type: ignore[misc]
+        lifespan.RealParts = PlantedParts  # type: ignore[misc]
     serve()

@@ -6,14 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.clock import rfc3339
+from app.core.clock import rfc3339
 from app.embedding.onnx import OnnxModel
-from app.facts.query import View
-from app.facts.repository import FactRepository
-from app.graph import walk
-from app.graph.walk import Graph
+from app.facts.graph import Graph
+from app.facts.repository import FactRepository, View
 from app.settings import Settings
-from app.storage.scope import Pair, Scope
+from app.storage.scope import Partition, Scope
 from tests.conftest import Service
 from tests.facts.helpers import day, tell, tell_all
 from tests.memories.helpers import PAIR, Json, problem, shared_service
@@ -153,10 +151,10 @@ async def test_a_bound_that_is_met_is_said(shared: Service, monkeypatch: pytest.
     assert (len(cut["nodes"]), cut["truncated"]) == (3, "nodes")
     assert (await around(shared.client, "Ada", depth=3, max_nodes=6))["truncated"] is None
     facts = FactRepository(shared.resources.store, Scope("default"))
-    graph = Graph(facts, [Pair("a", "u")], View(rfc3339(shared.clock.now())))
+    graph = Graph(facts, [Partition("a", "u")], View(rfc3339(shared.clock.now())))
     late = await graph.walk(["ada"], 3, max_nodes=100, seconds=0)
     assert (late.truncated, late.nodes) == ("time", {})
-    monkeypatch.setattr(walk, "MAX_EDGES", 2)
+    monkeypatch.setattr(graph, "MAX_EDGES", 2)
     few = await graph.walk(["ada"], 3, max_nodes=100)
     assert (few.truncated, len(few.edges)) == ("edges", 2)
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from app.jobs.queue import Job, Lease, Queue
-from app.jobs.runner import Handler, Runner
+from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Schedules
-from app.storage.collection import Store
+from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 
@@ -25,7 +25,7 @@ def queue(store: Store, clock: TurnedClock) -> Queue:
 def runner(store: Store, clock: TurnedClock) -> MakeRunner:
     """`runner(kind=handler, …)`; nothing is scheduled unless `every` says so."""
 
-    def make(every: dict[str, timedelta] | None = None, lease: float = 30, **handlers: Handler) -> Runner:
+    def make(every: dict[str, timedelta] | None = None, lease: float = 30, **handlers: JobHandler) -> Runner:
         schedules = Schedules(store, clock, every or {})
         return Runner(store, clock, handlers, schedules, timedelta(seconds=lease))
 

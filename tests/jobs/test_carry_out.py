@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from app.jobs.kinds import CONSOLIDATION, DECAY, EXPIRY, POST_CONVERSATION
-from app.jobs.models import JOBS
+from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATION
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Done, Run
 from app.settings import JobSettings, Settings
-from app.storage import patience
-from app.storage.collection import Insert, Store
+from app.storage import deadline
+from app.storage.changes import Insert
+from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
@@ -114,13 +114,13 @@ async def test_a_run_does_not_share_the_time_that_the_request_may_wait_for_the_s
     left: list[float] = []
 
     async def work(_: Run) -> Done:
-        left.append(patience.left(LONG))
+        left.append(deadline.left(LONG))
         return Done({})
 
-    patience.begin_request()
-    with patience.waiting():
+    deadline.begin_request()
+    with deadline.waiting():
         await runner(work=work).carry_out(await put_job(store, clock), LONG)
-        assert patience.left(LONG) < LONG
+        assert deadline.left(LONG) < LONG
     assert left == [LONG]
 
 

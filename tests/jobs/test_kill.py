@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from app.clock import SystemClock, rfc3339
+from app.core.clock import SystemClock, rfc3339
 from app.jobs.models import JOBS
 from app.settings import Settings
-from app.storage.collection import Doc, Store, Update
+from app.storage.changes import Update
 from app.storage.filters import Eq, both
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.embedding.scripted import Reply, ScriptedServer, scripted_server
 from tests.jobs.conftest import until

@@ -10,10 +10,11 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.jobs import runner as running
-from app.jobs.kinds import EMBED_PENDING, EXPIRY, POST_CONVERSATION, SUMMARIZE
+from app.jobs.models import EMBED_PENDING, EXPIRY, POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
 from app.jobs.runner import Done, Run, Runner
-from app.storage.collection import Collection, Doc, Store
+from app.storage.protocol import Store
+from app.storage.schema import Collection, Doc
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs

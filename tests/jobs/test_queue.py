@@ -8,7 +8,9 @@ import pytest
 
 from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.queue import FIRST_BACKOFF, LEASE, MAX_ATTEMPTS, Job, LeaseLost, Queue
-from app.storage.collection import CommitConflict, Doc, Insert, Store, Update
+from app.storage.changes import CommitConflict, Insert, Update
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import put, taken

@@ -14,7 +14,9 @@ from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
 from app.jobs.runner import Done, Run
 from app.jobs.schedule import Schedules
-from app.storage.collection import CommitConflict, Delete, Doc, Insert, Store
+from app.storage.changes import CommitConflict, Delete, Insert
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until

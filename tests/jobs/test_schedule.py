@@ -6,12 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from app.clock import parse_rfc3339
+from app.core.clock import parse_rfc3339
 from app.errors import StoreUnavailable
 from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.queue import Queue
 from app.jobs.schedule import Schedules
-from app.storage.collection import Doc, Store
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import taken

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.clock import rfc3339
-from app.jobs.kinds import EMBEDDING_MODEL, LANES, LANGUAGE_MODEL, ORDINARY, Lane, lane_of
-from app.jobs.models import JOBS
+from app.core.clock import rfc3339
+from app.jobs.models import EMBEDDING_MODEL, JOBS, LANES, LANGUAGE_MODEL, ORDINARY, Lane, lane_of
 from app.jobs.queue import Job, Queue
-from app.storage.collection import DeleteWhere, Doc, Insert, Store, Update
+from app.storage.changes import DeleteWhere, Insert, Update
 from app.storage.filters import EVERYTHING
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, TurnedClock
 from tests.jobs.conftest import put, taken

@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUnavailable, RecalldError
-from app.llm.budget import Budget
+from app.llm.base import Budget, configured, open_llm
 from app.llm.client import ANSWER_BYTES, OpenAIChat
-from app.llm.llm import configured, open_llm
 from app.settings import LLMSettings
 from tests.embedding.scripted import Reply, ScriptedServer, free_port, scripted_server
 from tests.llm.chat import completion, says, silent

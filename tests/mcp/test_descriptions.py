@@ -5,7 +5,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from app import tokens
+from app.core import tokens
 from app.mcp.server import listed
 from app.mcp.toolbox import INSTRUCTIONS
 from app.mcp.tools import TOOLS

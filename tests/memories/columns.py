@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.memories.query import QueryText
-from app.memories.strength import DAY_MS
+from app.retrieval.decay import DAY_MS
+from app.retrieval.query_analysis import QueryText
 from app.storage.search import Columns, Ints
 
 NOW = 1_750_000_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.settings import JobSettings, Settings
-from app.storage.collection import Store
+from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts
 from tests.memories.helpers import PAIR, Faulty, batch, found, listed, problem, recall, remember
 from tests.stores import Wrapped

@@ -6,13 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from app.audit.models import AUDIT
-from app.idempotency.models import IDEMPOTENCY
+from app.audit.trail import AUDIT
 from app.memories.models import FEEDBACK, MEMORIES
 from app.settings import Settings
-from app.storage.collection import Doc, Insert, SearchEntry
+from app.storage.changes import IndexEntry, Insert
 from app.storage.filters import EVERYTHING, Eq
+from app.storage.schema import Doc
 from app.storage.text import index_text
+from app.writes.executor import IDEMPOTENCY
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, batch, eventually, found, history, problem, recall, remember
 
@@ -171,7 +172,7 @@ async def test_memories_of_earlier_versions_have_no_counts_yet(service: Service,
     doc = await stored(service, made["memory_id"])
     bare = {name: value for name, value in doc.items() if name not in ("helpful_count", "misleading_count")}
     bare |= {"memory_id": "mem_old", "content_hash": 7, "identity_hash": 7, "dedupe_key": None}
-    await store.commit([Insert(MEMORIES, bare, SearchEntry(index_text("tea"), None, "m"))])
+    await store.commit([Insert(MEMORIES, bare, IndexEntry(index_text("tea"), None, "m"))])
     assert counts(await memory(api, "mem_old")) == (0, 0)
     (one,) = await give(api, ("mem_old", True))
     assert (one["applied"], one["base_importance"], counts(one)) == (True, 0.55, (1, 0))

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.consolidation.helpers import consolidate
+from tests.learning.helpers import consolidate
 from tests.memories.helpers import found, history, listed, problem, remember
 
 pytestmark = pytest.mark.anyio

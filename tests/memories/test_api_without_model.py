@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from app.context.arms.searching import search
-from app.context.items import Asked
+from app.context.candidates import SourceRequest
 from app.context.schemas import ContextRequest
+from app.context.sources.searching import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.memories.models import MEMORIES
@@ -178,7 +178,7 @@ async def test_a_context_leaves_time_for_the_words_where_the_model_hangs(
         assert isinstance(embedder, Hanging)
         embedder.hanging = True
         body = ContextRequest.model_validate({**PAIR, "query": "violin"})
-        asked = Asked(body, Scope("default"), service.resources, service.clock.now(), 5)
+        asked = SourceRequest(body, Scope("default"), service.resources, service.clock.now(), 5)
         looked = await search(asked, MEMORIES, EVERYTHING, 5)
         assert [hit.doc["content"] for hit in looked.hits] == ["plays the violin"]
         assert [warning["code"] for warning in asked.warnings] == ["embedding_unavailable"]

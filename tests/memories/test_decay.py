@@ -9,23 +9,24 @@ from typing import Any
 
 import pytest
 
-from app.clock import parse_rfc3339, rfc3339, to_ms
+from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
-from app.forgetting.decay import DecayJob, histogram
-from app.memories.access import TOGETHER, AccessRecorder
-from app.memories.documents import new_memory
+from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.models import MEMORIES
-from app.memories.strength import DEFAULT_DECAY, Decay, importance
-from app.profiles.models import AGENTS
-from app.profiles.settings import StoredAgentSettings
-from app.storage.collection import CommitConflict, Doc, Insert, SearchEntry, Store, Update
+from app.memories.records import new_memory
+from app.profiles.models import AGENTS, StoredAgentSettings
+from app.retention.decay_job import DecayJob, histogram
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
+from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
+from app.storage.protocol import Store
+from app.storage.schema import Doc
 from app.storage.text import index_text
 from tests.stores import Open
 
 pytestmark = pytest.mark.anyio
 
 BORN = parse_rfc3339("2026-01-01T00:00:00.000Z")
-OWN = Decay(0.5, 1.0, 0.01)
+OWN = DecayCurve(0.5, 1.0, 0.01)
 
 
 class SetClock:
@@ -55,7 +56,7 @@ async def put(store: Store, memory_id: str, *, at: datetime = BORN, tenant: str 
     given = {"agent_id": "a", "memory_type": "fact", "content": memory_id, "importance": 0.8, **fields}
     doc = new_memory(given, {}, rfc3339(at), unique=False)
     doc |= {"tenant_id": tenant, "memory_id": memory_id}
-    await store.commit([Insert(MEMORIES, doc, SearchEntry(index_text(memory_id), None, "m"))])
+    await store.commit([Insert(MEMORIES, doc, IndexEntry(index_text(memory_id), None, "m"))])
 
 
 async def get(store: Store, memory_id: str = "m", tenant: str = "acme") -> Doc:
@@ -64,13 +65,13 @@ async def get(store: Store, memory_id: str = "m", tenant: str = "acme") -> Doc:
     return doc
 
 
-async def put_agent(store: Store, agent_id: str, decay: Decay, tenant: str = "acme") -> None:
+async def put_agent(store: Store, agent_id: str, decay: DecayCurve, tenant: str = "acme") -> None:
     settings = {"decay": {"factor": decay.factor, "grace_days": decay.grace_days, "floor": decay.floor}}
     doc = {"tenant_id": tenant, "agent_id": agent_id, "name": agent_id, "settings": settings, "version": 1}
     await store.commit([Insert(AGENTS, doc | {"created_at": rfc3339(BORN)})])
 
 
-def at_days(base: float, idle: float, decay: Decay = DEFAULT_DECAY, *, pinned: bool = False) -> float:
+def at_days(base: float, idle: float, decay: DecayCurve = DEFAULT_DECAY, *, pinned: bool = False) -> float:
     now = BORN + timedelta(days=idle)
     return importance(base, to_ms(BORN), to_ms(now), pinned, decay)
 
@@ -160,7 +161,7 @@ async def test_agents_fade_by_their_own_settings_each_tenants_apart(
     await put_agent(store, "a", OWN)
     await put_agent(store, "plain", DEFAULT_DECAY)
     await put_agent(store, "b", OWN, "other")
-    await put_agent(store, "c", Decay(0.7, 3.0, 0.2), "other")
+    await put_agent(store, "c", DecayCurve(0.7, 3.0, 0.2), "other")
     wanted = {
         ("acme", "a"): OWN,
         ("acme", "plain"): DEFAULT_DECAY,
@@ -168,7 +169,7 @@ async def test_agents_fade_by_their_own_settings_each_tenants_apart(
         ("acme", None): DEFAULT_DECAY,
         ("other", "a"): DEFAULT_DECAY,
         ("other", "b"): OWN,
-        ("other", "c"): Decay(0.7, 3.0, 0.2),
+        ("other", "c"): DecayCurve(0.7, 3.0, 0.2),
         ("other", "unknown"): DEFAULT_DECAY,
     }
     for tenant, agent in wanted:
@@ -183,14 +184,14 @@ async def test_agents_fade_by_their_own_settings_each_tenants_apart(
 
 async def test_very_many_agents_with_settings_of_their_own(store: Store, job: DecayJob, clock: SetClock) -> None:
     many = 1_500 if store.name == "embedded" else 300
-    agents = [(f"a{n}", Decay(0.5 + n / 10_000, 1.0, 0.0), f"tenant-{n % 1_200}") for n in range(many)]
+    agents = [(f"a{n}", DecayCurve(0.5 + n / 10_000, 1.0, 0.0), f"tenant-{n % 1_200}") for n in range(many)]
     await asyncio.gather(*(put_agent(store, *agent) for agent in agents))
     await put(store, "m", agent_id="a7", tenant="tenant-7")
     await put(store, "n", agent_id="a8", tenant="tenant-7")
     clock.time = BORN + timedelta(days=61)
     await job.apply(None)
     own, plain = await get(store, "m", "tenant-7"), await get(store, "n", "tenant-7")
-    assert own["importance"] == pytest.approx(at_days(0.8, 61, Decay(0.5007, 1.0, 0.0)), abs=1e-9)
+    assert own["importance"] == pytest.approx(at_days(0.8, 61, DecayCurve(0.5007, 1.0, 0.0)), abs=1e-9)
     assert plain["importance"] == pytest.approx(at_days(0.8, 61), abs=1e-9)
 
 

@@ -8,14 +8,14 @@ import pytest
 from app.embedding.embedder import Embedder
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Run
+from app.lifespan import EMBEDDABLE
 from app.memories.embedding_job import LONGEST_PAUSE, EmbeddingJob
 from app.memories.models import MOVES, PENDING
 from app.memories.reembed import LATEST, Reembed
 from app.settings import JobSettings, Settings
-from app.storage.collection import Doc
-from app.storage.packed import model_id
+from app.storage.index.record_codec import model_id
+from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
-from app.wiring import EMBEDDABLE
 from tests.conftest import Service, Starter, TestParts
 from tests.memories.helpers import Faulty, batch, remember
 

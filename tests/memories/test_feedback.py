@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memories.feedback import GAIN, LOSS, Strength, adjusted
-from app.memories.strength import DAY_MS, DEFAULT_DECAY, Decay, base_of, importance
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, base_of, importance
 
 NOW = 1_750_000_000_000
-decays = st.builds(Decay, st.floats(0.01, 1), st.floats(0, 365), st.floats(0, 1))
+decays = st.builds(DecayCurve, st.floats(0.01, 1), st.floats(0, 365), st.floats(0, 1))
 ages = st.integers(-DAY_MS, 5_000 * DAY_MS)
 later = st.integers(0, 5_000 * DAY_MS)
 strengths = st.builds(
@@ -97,7 +97,9 @@ def test_the_opposite_leaves_what_it_alone_would_have_left(before: Strength, hel
 
 
 @given(st.floats(0, 1), ages, st.booleans(), decays)
-def test_the_base_of_an_importance_is_the_one_that_gives_it(share: float, age: int, pinned: bool, decay: Decay) -> None:
+def test_the_base_of_an_importance_is_the_one_that_gives_it(
+    share: float, age: int, pinned: bool, decay: DecayCurve
+) -> None:
     """For every importance up to the one of base 1."""
     wanted = share * importance(1.0, NOW - age, NOW, pinned, decay)
     base = base_of(wanted, NOW - age, NOW, pinned, decay)

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from pymongo import MongoClient
 
-from app.cli.reembed import Report, move
-from app.embedding.batching import BatchQueue
+from app.cli.reembed import ReembedReport, move
+from app.embedding.batching import BatchQueue, by_characters, split
 from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.embedding.model import Prompts, Vectors, unit
-from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable, StoreUnavailable
+from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
 from app.memories.reembed import Reembed, whole
 from app.settings import JobSettings, Settings
-from app.storage.collection import Change, Store
-from app.wiring import COLLECTIONS, EMBEDDABLE, open_store
+from app.storage.changes import Change
+from app.storage.protocol import Store
 from tests.conftest import Service, TestParts, TurnedClock, running
 from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, recall, remember
 
@@ -136,7 +136,7 @@ async def answers(api: httpx.AsyncClient) -> list[Any]:
     return [*memories, {item["action"]["action_id"]: item["score"] for item in actions.json()["items"]}]
 
 
-def vectors(report: Report) -> dict[str, tuple[int, int]]:
+def vectors(report: ReembedReport) -> dict[str, tuple[int, int]]:
     """Collection → records, if it has any, and how many of them are in the new model."""
     return {row["collection"]: (row["records"], row["vectors"]) for row in report["collections"] if row["records"]}
 
@@ -300,7 +300,7 @@ async def test_a_service_embeds_nothing_anew_that_it_was_not_asked_to(
     service: Service, beside: Store, new: Faulty, settings: Settings, models: dict[str, Hashed], caplog: Any
 ) -> None:
     assert await Reembed(beside, new, EMBEDDABLE).catch_up(100) == 0
-    with caplog.at_level(logging.WARNING, "app.wiring"):
+    with caplog.at_level(logging.WARNING, "app.lifespan"):
         async with serving(settings, models, "new"):
             pass
     assert "vectors of another embedding model" in caplog.text

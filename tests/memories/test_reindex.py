@@ -9,17 +9,19 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable
+from app.lifespan import EMBEDDABLE
 from app.memories import reindex
-from app.memories.documents import new_memory, passage
 from app.memories.models import INDEXING, MEMORIES
+from app.memories.records import new_memory, passage
 from app.memories.reindex import REVISION, Reindex
 from app.settings import JobSettings, Settings
-from app.storage.collection import Change, Committed, Doc, Insert, SearchEntry, Store
+from app.storage.changes import Change, Committed, IndexEntry, Insert
 from app.storage.filters import EVERYTHING, Eq
-from app.storage.scope import ANY, SYSTEM, Pair
+from app.storage.protocol import Store
+from app.storage.schema import Doc
+from app.storage.scope import ANY_AGENT, SYSTEM, Partition
 from app.storage.search import Columns, SearchQuery
 from app.storage.text import LONG, SAID_BY_USER, index_text, term_ids, terms
-from app.wiring import EMBEDDABLE
 from tests.conftest import Service, Starter
 from tests.memories.helpers import PAIR, Faulty, eventually, found, recall
 from tests.stores import Wrapped
@@ -50,7 +52,7 @@ async def write_as_before(service: Service, *fields: Doc) -> list[str]:
         doc |= {"tenant_id": "default", "embedding": info}
         del doc["standing"]
         (vector,) = await embedder.embed_texts([doc["content"]])
-        made.append(Insert(OLD, doc, SearchEntry(index_text(doc["content"], doc["context"]), vector, embedder.name)))
+        made.append(Insert(OLD, doc, IndexEntry(index_text(doc["content"], doc["context"]), vector, embedder.name)))
     await store.commit(made)
     return [change.doc["memory_id"] for change in made if isinstance(change, Insert)]
 
@@ -65,7 +67,7 @@ async def columns(service: Service, query: str = "tea", **more: Any) -> Columns:
     vector, words = await held.embedder.embed_query(query), term_ids(terms(query))
     where = more.get("where", EVERYTHING)
     return await held.store.search(
-        MEMORIES, SearchQuery("default", (Pair(ANY, "u"),), where, vector, held.embedder.name, words)
+        MEMORIES, SearchQuery("default", (Partition(ANY_AGENT, "u"),), where, vector, held.embedder.name, words)
     )
 
 

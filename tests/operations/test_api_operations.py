@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
-from app.wiring import COLLECTIONS, job_runner
 from tests.conftest import Service, Starter, TurnedClock
 from tests.memories.helpers import PAIR, Json, found, problem, remember
 
@@ -213,7 +213,7 @@ async def test_undo_may_be_asked_again_when_it_failed_for_good(
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("app.forgetting.jobs.ForgettingJobs.undo", broken)
+        patch.setattr("app.retention.jobs.ForgettingJobs.undo", broken)
         begun = (await api.post(f"/v1/operations/{done['operation_id']}/undo")).json()
         for _ in range(8):
             await work(service)

@@ -6,10 +6,10 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
-from tests.consolidation.helpers import consolidate
-from tests.forgetting.test_api_forget import run
+from tests.learning.helpers import consolidate
 from tests.memories.helpers import PAIR, remember
 from tests.operations.test_api_operations import forget, undo
+from tests.retention.test_api_forget import run
 from tests.sessions.helpers import append, said
 from tests.stores import Watched
 

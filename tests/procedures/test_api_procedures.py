@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.lifespan import COLLECTIONS
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
-from app.wiring import COLLECTIONS
 from tests.conftest import Service
 from tests.memories.helpers import PAIR, Json, problem
 from tests.procedures.helpers import LOGIN, PARCEL, got, learn, listed, names, path, report

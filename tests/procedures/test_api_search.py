@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.memories.pending import PendingEmbeddings
-from app.procedures.documents import PROCEDURE
+from app.memories.embedding_backfill import PendingEmbeddings
 from app.procedures.models import PROCEDURES
+from app.procedures.repository import PROCEDURE
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.memories.helpers import PAIR, Faulty, Json, problem

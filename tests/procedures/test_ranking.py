@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.procedures.ranking import (
+from app.procedures.search import (
     LEAST_FRESH,
     RECENT_SHARE,
     STALE_DAYS,

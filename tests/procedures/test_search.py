@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.clock import rfc3339
-from app.memories.lookup import Hit
+from app.core.clock import rfc3339
 from app.procedures.search import LEAST_CANDIDATES, best, ranked, standing_of
-from app.storage.collection import Doc
-from app.storage.derived import Derived
+from app.retrieval.retriever import Hit
+from app.storage.memo import Memo
+from app.storage.schema import Doc
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ def hit(at: int, relevance: float, outcomes: list[bool], idle_days: float = 0) -
         "created_at": then,
         "updated_at": then,
     }
-    return Hit(doc, Derived(), relevance, {})
+    return Hit(doc, Memo(), relevance, {})
 
 
 @pytest.mark.parametrize(("many", "k"), [(0, 1), (1, 5), (64, 1), (65, 3), (300, 1), (300, 20), (300, 100)])

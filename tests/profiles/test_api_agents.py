@@ -6,8 +6,8 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from app import tokens
-from app.clock import rfc3339
+from app.core import tokens
+from app.core.clock import rfc3339
 from app.profiles.merge import LESSONS
 from tests.conftest import Service, TurnedClock
 from tests.memories.helpers import PAIR, Json, problem, remember

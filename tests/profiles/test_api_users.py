@@ -7,17 +7,17 @@ from typing import Any
 import httpx
 import pytest
 
-from app.idempotency.precondition import Precondition
-from app.idempotency.write import write
-from app.memories.decays import Decays
-from app.memories.embeddings import Embeddings
+from app.memories.decay_settings import Decays
+from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.profiles.models import USERS
 from app.profiles.users import UserService
-from app.storage.collection import Collection, Doc, Store
+from app.storage.protocol import Store
 from app.storage.repository import Repository
+from app.storage.schema import Collection, Doc
 from app.storage.scope import Scope
+from app.writes.executor import IfMatch, write
 from tests.conftest import Service
 from tests.memories.helpers import Json, found, problem
 from tests.profiles.helpers import USER, know, send
@@ -223,7 +223,7 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     )
     users = UserService(Repository(meddled, scope, USERS), memories, held.settings.limits, held.clock)
     answer = await write(
-        held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", Precondition(None))
+        held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", IfMatch(None))
     )
     assert answer.body["status"] == "closed"
     assert (await send(api, "GET", path))["metadata"] == {"status": "closed", "ticket": 7}

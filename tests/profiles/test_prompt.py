@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import tokens
-from app.delimiters import escape
+from app.core import tokens
+from app.core.prompt_fencing import escape
 from app.profiles import merge, prompt
 from tests.context import payloads
 from tests.context.reader import hiding, special_tokens

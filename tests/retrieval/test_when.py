@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.when import when
+from app.retrieval.time_expressions import when
 
 DAY = 86_400_000
 times = st.lists(st.integers(-(10**14), 10**14), max_size=20).map(lambda values: np.array(values, np.int64))

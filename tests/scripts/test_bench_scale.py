@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from app.memories.models import MEMORIES
-from app.storage.packed import head_dtype
+from app.storage.index.record_codec import head_dtype
 from scripts.scale.data import AT_ONCE, BIG, DIM, SMALL, Size, made
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app import tokens
+from app.core import tokens
 from scripts import prompt_scoring as scoring
 from scripts.evaluate_prompts import STORIES, Score, ask_world, summary, table
 from scripts.evaluation.service import ATTEMPTS, Service

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from app.memories.calibration import KNEE, Terms, describe
-from app.memories.features import FEATURES
-from app.memories.kinds import plain_memories
-from app.memories.query import QueryText
-from app.memories.ranking import Blend, Foreign, Weights, rank
+from app.retrieval.calibration import KNEE, Terms, describe
+from app.retrieval.features import FEATURES
+from app.retrieval.kinds import plain_memories
+from app.retrieval.query_analysis import QueryText
+from app.retrieval.ranking import Blend, Foreign, Weights, rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from scripts.evaluation.sets import Item, Question, World

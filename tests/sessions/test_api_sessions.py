@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.sessions.repository import SessionRepository
-from app.storage.collection import CommitConflict
+from app.storage.changes import CommitConflict
 from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
 from tests.memories.helpers import problem

@@ -5,7 +5,7 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service
-from tests.consolidation.helpers import end, summaries, work
+from tests.learning.helpers import end, summaries, work
 from tests.memories.helpers import found, problem
 from tests.sessions.helpers import append, create, said
 

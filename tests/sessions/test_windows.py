@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import tokens
-from app.delimiters import entry
+from app.core import tokens
+from app.core.prompt_fencing import entry
 from app.embedding.onnx import OnnxModel
 from app.sessions.windows import fit
 from app.settings import Settings

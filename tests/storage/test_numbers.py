@@ -3,7 +3,9 @@
 import pytest
 
 from app.sessions.models import MESSAGES
-from app.storage.collection import Collection, CommitConflict, Insert, Store
+from app.storage.changes import CommitConflict, Insert
+from app.storage.protocol import Store
+from app.storage.schema import Collection
 from app.tasks.models import CHECKPOINTS
 
 pytestmark = pytest.mark.anyio

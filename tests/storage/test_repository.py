@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from app.errors import Forbidden, InvalidCursor, NotFound
-from app.storage.collection import Delete, Insert, Order, Store
-from app.storage.embedded.store import EmbeddedStore
+from app.storage.changes import Delete, Insert
 from app.storage.filters import EVERYTHING, Eq
+from app.storage.protocol import Order, Store
 from app.storage.repository import Listing, Repository
 from app.storage.scope import Scope
+from app.storage.sqlite.store import EmbeddedStore
 from tests.contract.declared import OTHER, THINGS, T, at, thing
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from app.errors import Forbidden
 from app.storage.filters import matches
-from app.storage.scope import ANY, Pair, Scope
+from app.storage.scope import ANY_AGENT, Partition, Scope
 
 names = st.none() | st.sampled_from(["a", "b", "c"])
 bindings = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]), min_size=1)
@@ -37,7 +37,7 @@ def test_what_may_be_written_may_be_seen(scope: Scope, doc: dict[str, str | None
 @given(scopes, names, names, st.booleans())
 def test_every_pair_of_a_search_may_be_seen(scope: Scope, agent: str | None, user: str | None, shared: bool) -> None:
     for pair in scope.pairs(agent, user, shared):
-        if pair.agent is ANY:
+        if pair.agent is ANY_AGENT:
             assert scope.agents is None
         else:
             assert scope.sees({"agent_id": pair.agent, "user_id": pair.user})
@@ -48,22 +48,22 @@ def test_every_pair_of_a_search_may_be_seen(scope: Scope, agent: str | None, use
     [
         ("a", "u", True, [("a", "u"), ("a", None), (None, "u")]),
         ("a", "u", False, [("a", "u")]),
-        (None, "u", True, [(ANY, "u")]),
-        (None, "u", False, [(ANY, "u")]),
+        (None, "u", True, [(ANY_AGENT, "u")]),
+        (None, "u", False, [(ANY_AGENT, "u")]),
         ("a", None, True, [("a", None)]),
     ],
 )
 def test_a_search_covers_what_the_names_say(agent: str, user: str, shared: bool, pairs: list[tuple[str, str]]) -> None:
-    assert Scope("t").pairs(agent, user, shared) == tuple(Pair(*pair) for pair in pairs)
+    assert Scope("t").pairs(agent, user, shared) == tuple(Partition(*pair) for pair in pairs)
 
 
 def test_bindings_cut_a_search_and_never_widen_it() -> None:
     bound = Scope("t", agents=frozenset({"a", "b"}), users=frozenset({"u"}))
-    assert bound.pairs("a", "u", True) == (Pair("a", "u"), Pair("a", None), Pair(None, "u"))
-    assert bound.pairs("x", "u", True) == (Pair(None, "u"),)
+    assert bound.pairs("a", "u", True) == (Partition("a", "u"), Partition("a", None), Partition(None, "u"))
+    assert bound.pairs("x", "u", True) == (Partition(None, "u"),)
     assert bound.pairs("x", "u", False) == ()
-    assert bound.pairs(None, "u", True) == (Pair("a", "u"), Pair("b", "u"), Pair(None, "u"))
-    assert bound.pairs("a", "other", True) == (Pair("a", None),)
+    assert bound.pairs(None, "u", True) == (Partition("a", "u"), Partition("b", "u"), Partition(None, "u"))
+    assert bound.pairs("a", "other", True) == (Partition("a", None),)
     assert bound.pairs(None, "other", True) == ()
 
 

@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 
 from app.cli.migrate import MigrationRefused, move
-from app.memories.documents import new_memory
+from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
+from app.memories.records import new_memory
 from app.sessions.models import MESSAGES, SESSIONS
-from app.storage.collection import Allocate, Insert, SearchEntry, Store, Update
-from app.storage.embedded.store import EmbeddedStore
+from app.storage.changes import Allocate, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING
-from app.storage.mongo.store import MongoStore, Options
-from app.storage.scope import Pair
+from app.storage.mongo.store import MongoOptions, MongoStore
+from app.storage.protocol import Store
+from app.storage.scope import Partition
+from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
 from app.storage.transfer import MovableStore, Record
-from app.wiring import COLLECTIONS
 from tests.contract.declared import OTHER, T, ask, at, further_windows, random_vector
 from tests.contract.views import view
 
@@ -30,7 +31,7 @@ def memory(tenant: str, i: int, vector: bool = True) -> Insert:
     given = {"agent_id": "agent", "user_id": "user", "memory_type": "fact", "importance": 0.5, "metadata": HOSTILE}
     doc = new_memory({**given, "content": f"tea number {i}"}, source, at(i), unique=True)
     further = further_windows(i, 384) if vector and i % 4 == 0 else None
-    entry = SearchEntry(index_text(doc["content"]), random_vector(i, 384) if vector else None, "m", further)
+    entry = IndexEntry(index_text(doc["content"]), random_vector(i, 384) if vector else None, "m", further)
     return Insert(MEMORIES, {"tenant_id": tenant, **doc, "embedding": None}, entry)
 
 
@@ -53,7 +54,7 @@ async def fill(store: Store) -> None:
 
 async def everything(store: Store) -> Any:
     docs = {c.name: await store.find(c, None, EVERYTHING, order="asc", limit=1_000) for c in COLLECTIONS}
-    query = ask("tea number 7", pairs=[Pair("agent", "user")], vector=random_vector(7, 384), model="m")
+    query = ask("tea number 7", pairs=[Partition("agent", "user")], vector=random_vector(7, 384), model="m")
     return docs, await view(store, MEMORIES, query)
 
 
@@ -66,7 +67,7 @@ async def embedded(tmp_path: Any, anyio_backend: str) -> Any:
 
 @pytest.fixture
 async def mongo(mongodb: Any, emptied_database: str, anyio_backend: str) -> Any:
-    options = Options(database=emptied_database, deadline_seconds=30)
+    options = MongoOptions(database=emptied_database, deadline_seconds=30)
     store = await MongoStore.open(mongodb.uri, COLLECTIONS, options, dim=384)
     yield store
     await store.close()

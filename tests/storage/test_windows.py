@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.kept import is_long
-from app.storage.packed import model_id, pack, quantise
+from app.storage.alternate_vectors import is_long
+from app.storage.index.record_codec import model_id, pack, quantise
+from app.storage.index.segment import Block, Row, Segment
 from app.storage.search import Columns, Floats
-from app.storage.segment import Block, Row, Segment
 from app.storage.windows import holds_windows, joined, parted
 from tests.contract.declared import DIM, MODEL, SEARCHED, ask, entry_doc, random_vector, search_entry
 

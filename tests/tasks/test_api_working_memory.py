@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from app import tokens
-from app.storage.collection import Update
+from app.core import tokens
+from app.storage.changes import Update
 from app.tasks.models import TASKS
 from tests.conftest import Service
 from tests.memories.helpers import Json, problem

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import tokens
+from app.core import tokens
 from app.tasks.entries import ALL_RESULTS, CUT_MARK, LONG_VALUE, NEXT_STEPS, READING_ORDER, entries
 from app.tasks.working_memory import describe, select
 from tests.memories.helpers import Json

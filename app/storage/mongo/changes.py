@@ -14,43 +14,30 @@ from bson.int64 import Int64
 from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
 
-from app.storage.collection import (
+from app.storage.changes import (
     Allocate,
     Change,
-    Collection,
     CommitConflict,
     Committed,
     Delete,
     DeleteWhere,
-    Doc,
     Insert,
     Update,
     resolve,
     stale,
 )
-from app.storage.mongo import query
-from app.storage.mongo.documents import (
-    OWN,
-    PAIR,
-    PLAIN,
-    ROW,
-    SEPARATOR,
-    Stored,
-    decode,
-    encode,
-    key,
-    parts,
-    unique_keys,
-)
-from app.storage.mongo.faults import DUPLICATE_KEY
-from app.storage.mongo.pairs import COUNTERS, Database, Session, owner, pair_key
-from app.storage.mongo.plain import TYPE_MISMATCH, NotPlain, expected, explain, is_plain, statement
-from app.storage.mongo.rows import PairWriting
-from app.storage.mongo.transaction import Again
+from app.storage.mongo import filters
+from app.storage.mongo.blind_updates import TYPE_MISMATCH, NotPlain, expected, explain, is_plain, statement
+from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
+from app.storage.mongo.errors import DUPLICATE_KEY
+from app.storage.mongo.partition_writer import PairWriting
+from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, owner, pair_key
+from app.storage.mongo.transactions import Retry
+from app.storage.schema import Collection, Doc
 
 WRITES = f"{OWN}.writes"
 """Makes every update a write, so that two that only expect something exclude each other."""
-Write: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
+BulkWrite: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
 
 
 def competing(changes: Sequence[Change]) -> set[str]:
@@ -76,17 +63,17 @@ class _Pending:
     """Writes of one collection that wait, in the order of the list, and whose they are."""
 
     collection: Collection
-    writes: list[Write] = field(default_factory=list)
+    writes: list[BulkWrite] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     unread: list[Update] = field(default_factory=list)
 
 
-class Work:
+class ChangeAttempt:
     """One attempt. `keys` learns what else the list competes for. With `read_all` no update is taken for plain."""
 
     def __init__(
-        self, database: Database, session: Session, keys: set[str], now_ms: int, *, read_all: bool = False
+        self, database: Database, session: MongoSession, keys: set[str], now_ms: int, *, read_all: bool = False
     ) -> None:
         self._database, self._session, self._read_all = database, session, read_all
         self._allocated: dict[str, int] = {}
@@ -245,7 +232,7 @@ class Work:
     async def _delete_where(self, change: DeleteWhere) -> None:
         collection, name = change.collection, change.collection.name
         await self._flush(name)
-        wanted = query.of_tenant(collection, change.tenant, change.where)
+        wanted = filters.of_tenant(collection, change.tenant, change.where)
         if collection.searched:
             fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, "tenant_id": 1, "user_id": 1, "agent_id": 1}
             found = await self._database[name].find(wanted, fields, session=self._session).to_list()
@@ -257,7 +244,7 @@ class Work:
             self._deleted += (await self._database[name].delete_many(wanted, session=self._session)).deleted_count
         self._read = {place: stored for place, stored in self._read.items() if place[0] != name}
 
-    def _add(self, collection: Collection, stored_id: str, write: Write) -> None:
+    def _add(self, collection: Collection, stored_id: str, write: BulkWrite) -> None:
         pending = self._pending.setdefault(collection.name, _Pending(collection))
         pending.writes.append(write)
         pending.ids.append(stored_id)
@@ -280,7 +267,7 @@ class Work:
         if pending.unread and done.matched_count < sum(isinstance(write, UpdateOne) for write in pending.writes):
             for change in pending.unread:
                 await explain(self._database, change)
-            raise Again  # what kept it from matching has changed meanwhile
+            raise Retry  # what kept it from matching has changed meanwhile
 
 
 @dataclass(slots=True)
@@ -310,11 +297,11 @@ def new_document(collection: Collection, doc: Doc) -> Stored:
     return stored | ({OWN: {"u": keys}} if keys else {})
 
 
-def refused(collection: Collection, stored_id: str, error: Mapping[str, Any]) -> CommitConflict | Again:
+def refused(collection: Collection, stored_id: str, error: Mapping[str, Any]) -> CommitConflict | Retry:
     """A duplicate key, by the index that refused it."""
     doc_id = stored_id.partition(SEPARATOR)[2]
     fields = [str(name) for name in error.get("keyPattern", {})]
     for unique in collection.unique:
         if fields == [f"{OWN}.u.{unique.name}"]:
             return CommitConflict(collection.name, doc_id, unique.name)
-    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Again()
+    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()

@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from app.storage.collection import Collection, Finding
-from app.storage.kept import is_long
-from app.storage.mongo.documents import OWN, SEPARATOR, Stored, decode, raw_vector, unique_keys
-from app.storage.mongo.pairs import PAIRS, Database
+from app.storage.alternate_vectors import is_long
+from app.storage.index.record_codec import TERM, head_dtype
+from app.storage.mongo.codec import OWN, SEPARATOR, Stored, decode, raw_vector, unique_keys
+from app.storage.mongo.partitions import PAIRS, Database
 from app.storage.mongo.schema import declared
-from app.storage.packed import TERM, head_dtype
+from app.storage.protocol import Finding
+from app.storage.schema import Collection
 
 MAX_NAMED = 5
 

@@ -8,8 +8,8 @@ from pymongo.errors import ConfigurationError, OperationFailure, PyMongoError
 from pymongo.read_preferences import ReadPreference
 
 from app.errors import StoreUnavailable
-from app.storage.mongo.faults import AUTHENTICATION, guarded, without_password
-from app.storage.mongo.transaction import Client
+from app.storage.mongo.errors import AUTHENTICATION, guarded, without_password
+from app.storage.mongo.transactions import Client
 
 OURS: dict[str, Any] = {
     "appname": "recalld",

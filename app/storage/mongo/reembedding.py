@@ -6,9 +6,10 @@ from typing import Protocol, TypeVar
 from bson.int64 import Int64
 from pymongo import UpdateOne
 
-from app.storage.collection import Collection, Lacking, VectorCounts, Which
-from app.storage.mongo.documents import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode
-from app.storage.mongo.pairs import PAIRS, Database
+from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode
+from app.storage.mongo.partitions import PAIRS, Database
+from app.storage.protocol import MissingVector, PartitionSelector, VectorCounts
+from app.storage.schema import Collection
 
 T = TypeVar("T")
 
@@ -25,8 +26,10 @@ class MongoReembedding:
     def __init__(self, database: Database, slow: Slow) -> None:
         self._database, self._slow = database, slow
 
-    async def pairs(self, collection: Collection, model: int, after: int, limit: int, which: Which) -> list[int]:
-        of: dict[Which, Stored] = {
+    async def pairs(
+        self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
+    ) -> list[int]:
+        of: dict[PartitionSelector, Stored] = {
             "every": {},
             "unlike": {"model": {"$ne": model}},
             "other": {"model": {"$exists": True, "$nin": [0, model]}},
@@ -41,12 +44,12 @@ class MongoReembedding:
 
     async def lacking(
         self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
-    ) -> list[Lacking]:
+    ) -> list[MissingVector]:
         wanted = {PAIR: {"$in": list(pairs)}, ROW: {"$gt": after}, **_lacks(model)}
 
-        async def read() -> list[Lacking]:
+        async def read() -> list[MissingVector]:
             found = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
-            return [Lacking(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in found]
+            return [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in found]
 
         return await self._slow(read)
 

@@ -13,30 +13,28 @@ from typing import TypeVar
 
 import pymongo
 
-from app.clock import Clock, SystemClock, to_ms
-from app.storage import patience
-from app.storage.cache import SegmentCache
-from app.storage.collection import After, Change, Collection, Committed, Doc, Fetched, Finding, Order
+from app.core.clock import Clock, SystemClock, to_ms
+from app.storage import deadline
+from app.storage.changes import Change, Committed
 from app.storage.filters import EVERYTHING, Filter
+from app.storage.index.record_codec import model_id
+from app.storage.index.segment_cache import SegmentCache
 from app.storage.listeners import InsertListeners
-from app.storage.mongo import check, fade, pairs, purge, query, transfer
-from app.storage.mongo.candidates import Candidates
-from app.storage.mongo.changes import Work, competing
+from app.storage.mongo import check, export_import, filters, partitions, set_wide
+from app.storage.mongo.ann_search import Candidates, SegmentLoader
+from app.storage.mongo.blind_updates import NotPlain
+from app.storage.mongo.changes import ChangeAttempt, competing
 from app.storage.mongo.client import connect, greet
-from app.storage.mongo.copies import Copies
-from app.storage.mongo.documents import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
-from app.storage.mongo.faults import guarded
-from app.storage.mongo.pairs import Session
-from app.storage.mongo.plain import NotPlain
+from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
+from app.storage.mongo.errors import guarded
+from app.storage.mongo.partitions import MongoSession
 from app.storage.mongo.reembedding import MongoReembedding
-from app.storage.mongo.schema import reconcile
-from app.storage.mongo.search_indexes import SearchIndexes
-from app.storage.mongo.single import commit_single, is_single
-from app.storage.mongo.transaction import Client, Runner
-from app.storage.mongo.unbroken import Unbroken, whole
-from app.storage.packed import model_id
-from app.storage.rules import Fade
-from app.storage.scope import Pair
+from app.storage.mongo.schema import SearchIndexes, reconcile
+from app.storage.mongo.single_document import commit_single, is_single
+from app.storage.mongo.transactions import Client, Shielded, TransactionRunner, shielded
+from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.schema import After, Collection, Doc
+from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
 
@@ -47,7 +45,7 @@ LONG_FACTOR = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MongoOptions:
     database: str = "recalld"
     deadline_seconds: float = 5.0
     cache_bytes: int = 256 << 20
@@ -55,37 +53,37 @@ class Options:
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
 
 
-class MongoStore(Unbroken):
+class MongoStore(Shielded):
     """Implements `Store`. Open with `MongoStore.open`, from within the event loop that will use it."""
 
     name = "mongodb"
 
     def __init__(
-        self, client: Client, collections: Sequence[Collection], options: Options, *, dim: int, clock: Clock
+        self, client: Client, collections: Sequence[Collection], options: MongoOptions, *, dim: int, clock: Clock
     ) -> None:
         super().__init__()
         self._client, self._collections, self._options, self._clock = client, tuple(collections), options, clock
         self._database = client[options.database]
-        self._runner = Runner(self._database, options.deadline_seconds)
-        self._slowly = Runner(self._database, LONG_FACTOR * options.deadline_seconds)
+        self._runner = TransactionRunner(self._database, options.deadline_seconds)
+        self._slowly = TransactionRunner(self._database, LONG_FACTOR * options.deadline_seconds)
         self._listeners = InsertListeners()
         self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
-        self._copies = Copies(self._database, SegmentCache(options.cache_bytes), dim)
+        self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
 
     @classmethod
     async def open(
         cls,
         uri: str,
         collections: Sequence[Collection],
-        options: Options | None = None,
+        options: MongoOptions | None = None,
         *,
         dim: int,
         clock: Clock | None = None,
     ) -> "MongoStore":
         """Raises StoreUnavailable when the deployment cannot be reached or cannot do what is needed."""
-        options = options or Options()
+        options = options or MongoOptions()
         client = connect(uri, options.deadline_seconds)
         try:
             await greet(client, uri, options.deadline_seconds)
@@ -109,18 +107,18 @@ class MongoStore(Unbroken):
 
     @contextmanager
     def _within(self, deadlines: int = 1) -> Iterator[None]:
-        with guarded(), pymongo.timeout(patience.left(deadlines * self._options.deadline_seconds)):
+        with guarded(), pymongo.timeout(deadline.left(deadlines * self._options.deadline_seconds)):
             yield
 
     # --- Documents ----------------------------------------------------------------------------------------------------
 
-    @whole
+    @shielded
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         with self._within():
             found = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
         return None if found is None else decode(collection, found)
 
-    @whole
+    @shielded
     async def find(
         self,
         collection: Collection,
@@ -131,18 +129,18 @@ class MongoStore(Unbroken):
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        wanted = query.joined(query.of_tenant(collection, tenant, where), query.beyond(collection, after, order))
+        wanted = filters.joined(filters.of_tenant(collection, tenant, where), filters.beyond(collection, after, order))
         with self._within():
-            found = self._database[collection.name].find(wanted, PLAIN).sort(query.sorting(collection, order))
+            found = self._database[collection.name].find(wanted, PLAIN).sort(filters.sorting(collection, order))
             return [decode(collection, stored) for stored in await found.limit(limit).to_list()]
 
-    @whole
+    @shielded
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        wanted = query.of_tenant(collection, tenant, where)
+        wanted = filters.of_tenant(collection, tenant, where)
         with self._within():
             return await self._database[collection.name].count_documents(wanted)
 
-    @whole
+    @shielded
     async def commit(self, changes: Sequence[Change]) -> Committed:
         if not changes:
             return Committed({}, 0)
@@ -167,36 +165,40 @@ class MongoStore(Unbroken):
     async def _in_transaction(self, changes: Sequence[Change], keys: set[str], *, read_all: bool) -> Committed:
         now_ms = to_ms(self._clock.now())
 
-        async def attempt(session: Session) -> Committed:
-            return await Work(self._database, session, keys, now_ms, read_all=read_all).run(changes)
+        async def attempt(session: MongoSession) -> Committed:
+            return await ChangeAttempt(self._database, session, keys, now_ms, read_all=read_all).run(changes)
 
         return await self._runner.in_transaction(attempt, keys)
 
-    async def apply(self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING) -> int:
-        step, changed = fade.Step(self._database, collection, tenant, rule, where), 0
+    async def apply(
+        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+    ) -> int:
+        step, changed = set_wide.DecayStep(self._database, collection, tenant, rule, where), 0
         while step.last is not None:  # whole steps: between two it can be ended
             changed += await self._slow(step.run)
         return changed
 
     async def would_change(
-        self, collection: Collection, tenant: str | None, rule: Fade, where: Filter = EVERYTHING
+        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        return await self._slow(lambda: fade.would_change(self._database, collection, tenant, rule, where))
+        return await self._slow(lambda: set_wide.would_change(self._database, collection, tenant, rule, where))
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
-    @whole
-    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Pair]) -> ScopeFacts:
+    @shielded
+    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
         with self._within():
-            states = await pairs.read(self._database, collection, tenant, wanted)
+            states = await partitions.read(self._database, collection, tenant, wanted)
         speakers = dict.fromkeys(name for state in states for name in state.speakers)
         agents = dict.fromkeys(state.agent for state in states)
         return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
-    @whole
+    @shielded
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         with self._within():
-            states = [s for s in await pairs.read(self._database, collection, query.tenant, query.pairs) if s.count]
+            states = [
+                s for s in await partitions.read(self._database, collection, query.tenant, query.pairs) if s.count
+            ]
             model = model_id(query.model, self._dim)
             # the index has vectors of one model only: where some were kept beside it, rows are read
             whole_index = all(state.model == model or not state.kept for state in states)
@@ -209,7 +211,7 @@ class MongoStore(Unbroken):
             [segment.columns(query) for segment in segments] or [self._copies.empty(collection).columns(query)]
         )
 
-    @whole
+    @shielded
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
         wanted: list[int] = rows.tolist()
         by_row: dict[int, Fetched] = {}
@@ -230,16 +232,16 @@ class MongoStore(Unbroken):
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
-    @whole
+    @shielded
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
         with self._within(LONG_FACTOR):
-            return await transfer.export(self._database, collection, after, limit)
+            return await export_import.export(self._database, collection, after, limit)
 
-    @whole
+    @shielded
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
         return await self._slowly.in_transaction(
-            lambda session: transfer.load(self._database, session, collection, records, now_ms), set()
+            lambda session: export_import.load(self._database, session, collection, records, now_ms), set()
         )
 
     async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
@@ -247,21 +249,21 @@ class MongoStore(Unbroken):
             "MongoDB has tools of its own for this (mongodump, Atlas backups); `recalld export` writes a tenant's data."
         )
 
-    @whole
+    @shielded
     async def counters(self) -> list[Counter]:
         with self._within(LONG_FACTOR):
-            return await transfer.counters(self._database)
+            return await export_import.counters(self._database)
 
-    @whole
+    @shielded
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         with self._within(LONG_FACTOR):
-            await transfer.load_counters(self._database, counters)
+            await export_import.load_counters(self._database, counters)
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
-    @whole
+    @shielded
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._slow(lambda: purge.forget(self._database, tenant, user, counters))
+        gone = await self._slow(lambda: set_wide.forget(self._database, tenant, user, counters))
         self._copies.drop_pairs(gone)
 
     async def scrub(self) -> None:
@@ -269,12 +271,12 @@ class MongoStore(Unbroken):
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
-    @whole
+    @shielded
     async def check(self, *, deep: bool = False) -> list[Finding]:
         with self._within():
             await self._client.admin.command("ping")
             # a ping needs no primary that can be read from, a read does
-            await self._database[pairs.COUNTERS].find_one({}, {"_id": 1})
+            await self._database[partitions.COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():
                 return await check.deep(self._database, self._collections)

@@ -3,7 +3,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from app.storage.mongo.store import MongoStore, Options
+from app.storage.mongo.store import MongoOptions, MongoStore
 from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
 from tests.mongodb import Deployment, Emptied, emptied
 from tests.stores import closed_in_the_end
@@ -27,7 +27,7 @@ def database(module_database: Emptied) -> Iterator[str]:
 @pytest.fixture
 async def open_store(mongodb: Deployment, database: str, anyio_backend: str) -> AsyncIterator[Open]:
     async def open_one(**options: Any) -> MongoStore:
-        given = Options(**{"database": database, "deadline_seconds": 20, **options})
+        given = MongoOptions(**{"database": database, "deadline_seconds": 20, **options})
         return await MongoStore.open(mongodb.uri, COLLECTIONS, given, dim=DIM)
 
     async with closed_in_the_end(open_one) as opener:

@@ -10,12 +10,12 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from app.errors import StoreUnavailable
+from app.storage.factory import StoreLocation, open_store
 from app.storage.mongo import schema
 from app.storage.mongo.client import greet
-from app.storage.mongo.faults import explained, without_password
-from app.storage.mongo.pairs import META
-from app.storage.mongo.store import MongoStore, Options
-from app.storage.opening import Where, open_store
+from app.storage.mongo.errors import explained, without_password
+from app.storage.mongo.partitions import META
+from app.storage.mongo.store import MongoOptions, MongoStore
 from tests.contract.declared import DIM, ENTRIES, T, entry, thing, unit
 from tests.mongodb import Deployment
 from tests.storage.mongo.conftest import COLLECTIONS, Open
@@ -29,7 +29,7 @@ SECRET = "s3cret"
 
 async def refusal(uri: str, deadline: float = 1) -> str:
     with pytest.raises(StoreUnavailable) as caught:
-        await MongoStore.open(uri, COLLECTIONS, Options(deadline_seconds=deadline), dim=DIM)
+        await MongoStore.open(uri, COLLECTIONS, MongoOptions(deadline_seconds=deadline), dim=DIM)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.__cause__)
     return caught.value.detail
@@ -48,7 +48,7 @@ async def test_a_uri_that_is_none_is_refused(uri: str) -> None:
 
 
 async def test_another_scheme_is_refused_without_showing_it(tmp_path: Path) -> None:
-    where = Where(f"postgres://u:{SECRET}@h", tmp_path, "x", 1, 1, 1, 1)
+    where = StoreLocation(f"postgres://u:{SECRET}@h", tmp_path, "x", 1, 1, 1, 1)
     with pytest.raises(StoreUnavailable, match="must be `embedded` or a URI") as caught:
         await open_store(where, COLLECTIONS, dim=DIM)
     assert SECRET not in str(caught.value) + repr(where)
@@ -100,7 +100,7 @@ async def test_indexes_are_made_once_by_whoever_comes_first(
     mongodb: Deployment, caplog: pytest.LogCaptureFixture
 ) -> None:
     with mongodb.database() as name, caplog.at_level(logging.INFO, "app.storage.mongo.schema"):
-        options = Options(database=name, deadline_seconds=20)
+        options = MongoOptions(database=name, deadline_seconds=20)
         stores = await asyncio.gather(*(MongoStore.open(mongodb.uri, COLLECTIONS, options, dim=DIM) for _ in range(4)))
         assert sum("indexes are complete" in line.message for line in caplog.records) == 1
         made = [line for line in caplog.records if line.message == "indexes made"]
@@ -117,7 +117,7 @@ async def test_indexes_are_made_once_by_whoever_comes_first(
 
 async def test_an_index_that_is_newly_declared_is_made(mongodb: Deployment) -> None:
     with mongodb.database() as name:
-        options = Options(database=name, deadline_seconds=20)
+        options = MongoOptions(database=name, deadline_seconds=20)
         first = await MongoStore.open(mongodb.uri, COLLECTIONS[:1], options, dim=DIM)
         await first.close()
         second = await MongoStore.open(mongodb.uri, COLLECTIONS, options, dim=DIM)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from app.errors import StoreUnavailable
-from app.storage.collection import Allocate
-from app.storage.mongo.store import MongoStore, Options
+from app.storage.changes import Allocate
+from app.storage.mongo.store import MongoOptions, MongoStore
 from tests.contract.declared import DIM, NUMBERED, THINGS, T, thing
 from tests.faults.proxy import Mode, Proxy, proxying
 from tests.mongodb import Deployment, SecantusDB
@@ -29,7 +29,7 @@ def proxy(mongodb: Deployment) -> Iterator[Proxy]:
 @pytest.fixture
 async def store(proxy: Proxy, mongodb_database: str, anyio_backend: str) -> AsyncIterator[MongoStore]:
     uri = f"mongodb://127.0.0.1:{proxy.port}/?directConnection=true"
-    options = Options(database=mongodb_database, deadline_seconds=DEADLINE)
+    options = MongoOptions(database=mongodb_database, deadline_seconds=DEADLINE)
     made = await MongoStore.open(uri, (THINGS, NUMBERED), options, dim=DIM)
     yield made
     await made.close()

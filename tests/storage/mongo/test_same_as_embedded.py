@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.clock import to_ms
-from app.memories.query import analyse
-from app.memories.ranking import rank
-from app.storage.collection import Change, Delete, Insert, Store, Update
-from app.storage.embedded.store import EmbeddedStore
+from app.core.clock import to_ms
+from app.retrieval.query_analysis import analyse
+from app.retrieval.ranking import rank
+from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.filters import Eq, Has, Or, Range
 from app.storage.mongo.store import MongoStore
-from app.storage.scope import ANY, Pair
+from app.storage.protocol import Store
+from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import SearchQuery
+from app.storage.sqlite.store import EmbeddedStore
 from tests.contract.declared import (
     AU,
     DIM,
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 QUERY, NOW_MS = analyse("tea roses 2023", ("Ann", "Bob")), to_ms("2026-03-02T00:00:00.000Z")
 TEXTS = ("tea", "tea and roses", "coffee in May 2023", "roses roses roses?", "键 чай شاي", "the")
-PAIRS = (AU, Pair(None, "user"), Pair("agent-2", "user"))
+PAIRS = (AU, Partition(None, "user"), Partition("agent-2", "user"))
 
 fields = st.fixed_dictionaries(
     {"created_at": st.integers(0, 3).map(at)},
@@ -103,7 +104,9 @@ async def test_columns_and_ranking_are_the_same(
             await store.commit(part)
             await embedded.commit(part)
         where = Or((Eq("kind", "a"), Has("tags", "t"), Range("weight", ge=1)))
-        query = ask("tea roses 2023", tenant=tenant, pairs=[Pair(ANY, "user")], where=where, vector=random_vector(1))
+        query = ask(
+            "tea roses 2023", tenant=tenant, pairs=[Partition(ANY_AGENT, "user")], where=where, vector=random_vector(1)
+        )
         facts = await store.scope_facts(ENTRIES, tenant, query.pairs)
         theirs = await embedded.scope_facts(ENTRIES, tenant, query.pairs)
         assert (facts.count, set(facts.speakers)) == (theirs.count, set(theirs.speakers))

@@ -8,9 +8,9 @@ import pytest
 from pymongo.errors import AutoReconnect, OperationFailure
 
 from app.errors import StoreUnavailable
-from app.storage.collection import Allocate, Update
+from app.storage.changes import Allocate, Update
 from app.storage.mongo.store import MongoStore
-from app.storage.mongo.transaction import Runner, Turns
+from app.storage.mongo.transactions import KeyedLocks, TransactionRunner
 from tests.contract.declared import NUMBERED, THINGS, T, numbered, thing
 from tests.storage.mongo.conftest import Open
 
@@ -123,7 +123,7 @@ async def test_a_task_that_is_told_to_end_ends(store: MongoStore) -> None:
 
 
 async def test_those_who_wait_for_their_turn_give_up_in_time(store: MongoStore) -> None:
-    runner = Runner(store._database, 0.2)
+    runner = TransactionRunner(store._database, 0.2)
     held = asyncio.Event()
 
     async def hold() -> None:
@@ -138,7 +138,7 @@ async def test_those_who_wait_for_their_turn_give_up_in_time(store: MongoStore) 
 
 
 async def test_turns_are_taken_one_by_one_and_forgotten() -> None:
-    turns, inside = Turns(), 0
+    turns, inside = KeyedLocks(), 0
 
     async def enter(*keys: str) -> None:
         nonlocal inside

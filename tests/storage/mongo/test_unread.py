@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.storage.collection import Change, CommitConflict, Insert, Update
-from app.storage.mongo.plain import is_plain
+from app.storage.changes import Change, CommitConflict, Insert, Update
+from app.storage.mongo.blind_updates import is_plain
 from app.storage.mongo.store import MongoStore
 from tests.contract.declared import ENTRIES, NUMBERED, THINGS, T, at, thing
 

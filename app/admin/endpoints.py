@@ -1,0 +1,100 @@
+"""Keys and the audit trail over HTTP, for admin keys."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from app.admin import schemas
+from app.admin.service import AuditService, KeyService
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import InListing, answer
+from app.audit.tombstones import Tombstones
+from app.auth.dependencies import InResources, calling
+from app.auth.keys import Keys
+from app.core.schemas import Identifier, Page, Timestamp
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def key_service(request: Request) -> KeyService:
+    held, caller = calling(request)
+    return KeyService(held.store, Keys(held.store, held.clock), caller)
+
+
+async def audit_service(request: Request) -> AuditService:
+    held, caller = calling(request)
+    return AuditService(held.store, caller.scope, Tombstones.of(held, caller.scope.tenant))
+
+
+InKeys = Annotated[KeyService, Depends(key_service)]
+InAudit = Annotated[AuditService, Depends(audit_service)]
+
+
+ADMIN = {"x-verb": "admin"}
+KeyIdPath = Annotated[Identifier, Path(examples=["0123456789abcdef"])]
+_AS_IT_IS = schemas.KeyRotate()
+
+keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
+audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
+
+
+@keys_router.post(
+    "", status_code=201, response_model=schemas.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
+)
+async def create_key(body: schemas.KeyCreate, held: InResources, keys: InKeys, write: Writer) -> Response:
+    """Make a key for this tenant, with verbs that the calling key has itself. It is shown this once; the answer that is
+    stored under an Idempotency-Key has null in its place."""
+    made = await write(lambda: keys.create(body))
+    await held.keyless.end()
+    return made
+
+
+@keys_router.get("", response_model=Page[schemas.ApiKey], responses=problems(), openapi_extra=ADMIN)
+async def list_keys(keys: InKeys, listing: InListing) -> Response:
+    """Every key that was ever made for this tenant, newest first."""
+    return answer(await keys.page(listing))
+
+
+@keys_router.get("/{key_id}", response_model=schemas.ApiKey, responses=problems(404), openapi_extra=ADMIN)
+async def get_key(key_id: KeyIdPath, keys: InKeys) -> Response:
+    """A key without its secret."""
+    key = await keys.get(key_id)
+    return answer(key, {"ETag": etag(key)})
+
+
+@keys_router.post(
+    "/{key_id}/rotate",
+    status_code=201,
+    response_model=schemas.CreatedKey,
+    responses=problems(404, 409, 412, *BODY),
+    openapi_extra=ADMIN,
+)
+async def rotate_key(
+    key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: schemas.KeyRotate = _AS_IT_IS
+) -> Response:
+    """Make a key of the same rights in place of this one, which goes on for the overlap."""
+    return await write(lambda: keys.rotate(key_id, body, if_match))
+
+
+@keys_router.post("/{key_id}/revoke", response_model=schemas.ApiKey, responses=problems(404, 412), openapi_extra=ADMIN)
+async def revoke_key(key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition) -> Response:
+    """Take a key back: the next request with it is refused."""
+    return await write(lambda: keys.revoke(key_id, if_match))
+
+
+async def asked(
+    key_id: Annotated[Identifier | None, Query()] = None,
+    action: Annotated[Identifier | None, Query(description="An operation's id, such as `create_memory`.")] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    record_id: Annotated[Identifier | None, Query(description="Any record's id.")] = None,
+    since: Annotated[Timestamp | None, Query()] = None,
+    until: Annotated[Timestamp | None, Query(description="Before this.")] = None,
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@audit_router.get("", response_model=Page[schemas.AuditEntry], responses=problems(), openapi_extra=ADMIN)
+async def list_audit(audit: InAudit, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing) -> Response:
+    """Who did what to which records, newest first. Each entry was committed with the change that it tells of."""
+    return answer(await audit.page(where, listing))

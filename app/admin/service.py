@@ -1,0 +1,105 @@
+"""What an admin key may do to the keys of its tenant, and read of the audit trail."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from app.admin.schemas import KeyCreate, KeyRotate
+from app.audit.tombstones import Tombstones
+from app.audit.trail import AUDIT
+from app.auth.keys import API_KEYS, Keys, Made, NewKey, public
+from app.auth.principal import UNAUTHENTICATED, Principal
+from app.errors import Forbidden
+from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
+from app.storage.protocol import Store
+from app.storage.repository import Listing, Repository
+from app.storage.schema import Doc
+from app.storage.scope import SYSTEM, Scope
+from app.writes.executor import IfMatch, WriteResult, etag
+
+
+class KeyService:
+    """Raises Forbidden for a caller who is bound: other keys lie outside of what it sees."""
+
+    def __init__(self, store: Store, keys: Keys, caller: Principal) -> None:
+        if caller.scope.agents is not None or caller.scope.users is not None:
+            raise Forbidden("A key that is bound to agents or users does not administer keys.")
+        self._store, self._keys, self._caller = store, keys, caller
+        self._tenant = caller.scope.tenant
+
+    async def page(self, listing: Listing) -> Doc:
+        """Keys are few: all are read, and one page is shown."""
+        mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
+        found = Repository(self._store, Scope(SYSTEM), API_KEYS)
+        docs, cursor = await found.page(In("key_id", mine), listing, mark=self._tenant)
+        return {"items": [public(doc) for doc in docs], "next_cursor": cursor}
+
+    async def get(self, key_id: str) -> Doc:
+        return public(await self._keys.find(key_id, self._tenant))
+
+    async def create(self, body: KeyCreate) -> WriteResult:
+        """No key makes one that may do more than it may itself."""
+        self._require_known_caller()
+        if not set(body.verbs) <= self._caller.verbs:
+            raise Forbidden("A key can only be given verbs of the key that makes it.")
+        lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
+        rights = body.model_dump(exclude={"expires_in"})
+        return _once(self._keys.plan_create(NewKey(self._tenant, **rights, lifetime=lifetime)))
+
+    async def rotate(self, key_id: str, body: KeyRotate, precondition: IfMatch) -> WriteResult:
+        self._require_known_caller()
+        doc = await self._keys.find(key_id, self._tenant)
+        precondition.check(doc)
+        if not set(doc["verbs"]) <= self._caller.verbs:
+            raise Forbidden("A key can only rotate keys with verbs of its own.")
+        lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
+        return _once(self._keys.plan_rotate(doc, timedelta(seconds=body.overlap_seconds), lifetime))
+
+    async def revoke(self, key_id: str, precondition: IfMatch) -> WriteResult:
+        self._require_known_caller()
+        doc = await self._keys.find(key_id, self._tenant)
+        precondition.check(doc)
+        record, changes = self._keys.plan_revoke(doc)
+        return WriteResult(record, changes, headers={"ETag": etag(record)})
+
+    def _require_known_caller(self) -> None:
+        """With authentication off everybody calls: a key made then would open the door when it is on again."""
+        if self._caller.key_id == UNAUTHENTICATED:
+            raise Forbidden("While authentication is off keys are made, rotated and revoked by `recalld keys` only.")
+
+
+def _once(made: Made) -> WriteResult:
+    body = {**made.record, "key": made.key}
+    return WriteResult(body, made.changes, 201, {"ETag": etag(body)}, shown_once="key")
+
+
+class AuditService:
+    """Raises Forbidden for a caller who is bound: the trail tells of everybody."""
+
+    def __init__(self, store: Store, scope: Scope, tombstones: Tombstones) -> None:
+        if scope.agents is not None or scope.users is not None:
+            raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
+        self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
+
+    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+        """A user's or a record's id finds what is kept of it under its hash, too."""
+        parts: list[Filter] = [Eq(name, asked[name]) for name in ("key_id", "action") if asked.get(name) is not None]
+        if (user := asked.get("user_id")) is not None:
+            parts.append(await self._of_user(user))
+        if (record := asked.get("record_id")) is not None:
+            names = [record, await self._tombstones.known(record)]
+            parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
+        if asked.get("since") is not None or asked.get("until") is not None:
+            parts.append(Range("created_at", ge=asked.get("since"), lt=asked.get("until")))
+        docs, cursor = await self._entries.page(both(*parts), listing, mark=repr(sorted(asked.items())))
+        return {"items": [_shown(doc) for doc in docs], "next_cursor": cursor}
+
+    async def _of_user(self, user_id: str) -> Filter:
+        tombstone = await self._tombstones.find(user_id)
+        if tombstone is None:
+            return Eq("user_id", user_id)
+        return Or((Eq("user_id", user_id), Eq("user_hash", tombstone["erased_id"])))
+
+
+def _shown(doc: Doc) -> Doc:
+    return {name: value for name, value in doc.items() if name != "tenant_id"}

@@ -1,0 +1,192 @@
+"""Every error is answered as problem+json (RFC 9457), the framework's own included. Startup errors are sentences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app import errors
+from app.core.schemas import Problem
+from app.errors import FieldError, RecalldError
+
+MEDIA_TYPE = "application/problem+json"
+
+
+def problem_response(fault: RecalldError, request_id: str) -> Response:
+    body = {
+        "type": "about:blank",
+        "title": fault.title,
+        "status": fault.status,
+        "detail": fault.detail,
+        "code": fault.code,
+        "request_id": request_id,
+        "errors": [{"pointer": error.pointer, "detail": error.detail} for error in fault.errors],
+    }
+    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+    if fault.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(orjson.dumps(body), fault.status, headers, MEDIA_TYPE)
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+_ERRORS = {
+    400: ("malformed_request", "Cannot be parsed, or a cursor of another list"),
+    401: ("unauthorized", "No valid API key"),
+    403: ("forbidden", "The key's verbs or bindings do not allow it"),
+    404: ("not_found", "There is no such record for this key"),
+    409: ("conflict", "Conflicts with what is stored"),
+    412: ("precondition_failed", "The version that If-Match names is not the current one"),
+    413: ("too_large", "Too large"),
+    415: ("unsupported_media_type", "Not JSON"),
+    422: ("invalid", "Not valid: `errors` names field and rule"),
+    429: ("rate_limited", "Too many requests with this key"),
+    503: ("unavailable", "Cannot be done right now: try again after Retry-After"),
+}
+BODY = (415,)
+
+
+def problems(*statuses: int) -> Responses:
+    """The statuses named, and those that any route may answer."""
+    return only(400, 401, 403, 413, 422, 429, 503, *statuses)
+
+
+def only(*statuses: int) -> Responses:
+    return {status: _declared(status) for status in sorted(statuses)}
+
+
+def _declared(status: int) -> dict[str, Any]:
+    code, text = _ERRORS[status]
+    example = {
+        "type": "about:blank",
+        "title": text,
+        "status": status,
+        "detail": text,
+        "code": code,
+        "request_id": "req_01a2003d395076f9a13acea58faaf745",
+        "errors": [{"pointer": "/user_id", "detail": "what is wrong with it"}] if status == HTTPStatus(422) else [],
+    }
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {"description": text, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
+
+
+_BY_STATUS: Mapping[int, type[RecalldError]] = {
+    400: errors.BadRequest,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    413: errors.TooLarge,
+    415: errors.UnsupportedMediaType,
+    422: errors.Invalid,
+    503: errors.Unavailable,
+}
+
+_WRONG_KEY = "[key]"
+"""Stands after a key that is wrong itself."""
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(RecalldError, _ours)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _framework)
+
+
+def _respond(request: Request, fault: RecalldError) -> Response:
+    return problem_response(fault, getattr(request.state, "request_id", "unknown"))
+
+
+async def _ours(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, RecalldError)
+    return _respond(request, fault)
+
+
+async def _validation(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, RequestValidationError)
+    found = [FieldError(_pointer(error["loc"], fault.body), _sentence(error)) for error in fault.errors()[:20]]
+    detail = f"{found[0].pointer or 'The body'}: {found[0].detail}" if found else ""
+    return _respond(request, errors.Invalid(detail, errors=found))
+
+
+async def _framework(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, HTTPException)
+    cause = fault.__cause__
+    if isinstance(cause, RecalldError):  # raised while the framework read the body
+        return _respond(request, cause)
+    kind = _BY_STATUS.get(fault.status_code, errors.BadRequest if fault.status_code < 500 else RecalldError)
+    unknown_route = fault.status_code == HTTPStatus.NOT_FOUND
+    response = _respond(request, kind("There is no such route." if unknown_route else ""))
+    response.headers.update(fault.headers or {})
+    if fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["Allow"] = ", ".join(_allowed(request))
+    return response
+
+
+def _allowed(request: Request) -> list[str]:
+    """Of all routes with this path; the framework names those of the first one only."""
+
+    def known(method: str) -> bool:
+        asked = {**request.scope, "method": method}
+        return any(route.matches(dict(asked))[0] is Match.FULL for route in request.app.routes)
+
+    methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if known(method)]
+    return ["HEAD", *methods] if "GET" in methods else methods
+
+
+def _pointer(loc: Sequence[int | str], body: Any) -> str:
+    """`("body", "items", 0, "content")` → `/items/0/content`; other places keep their name: `/query/limit`."""
+    where = list(_within(loc[1:], body)) if loc and loc[0] == "body" else loc
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in where)
+
+
+def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
+    """The steps that lead through the body: a union's members stand in a validator's path, too, and lead nowhere."""
+    for at, step in enumerate(steps):
+        if isinstance(value, dict) and (step in value or (at == len(steps) - 1 and step != _WRONG_KEY)):
+            value = value.get(str(step))
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            continue
+        yield step
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return "this field is not known" if error["type"] == "extra_forbidden" else text
+
+
+class SaysWhy:
+    """Wraps the app. `fault` is what its lifespan raised."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.fault: RecalldError | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+        failed: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                failed.append(message)  # what it raises next tells whether the traceback in it says anything
+            else:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, keep)
+        except RecalldError as fault:
+            self.fault = fault
+            failed = [{**message, "message": ""} for message in failed]
+            raise
+        finally:
+            for message in failed:
+                await send(message)

@@ -1,0 +1,61 @@
+"""Is it alive, is it ready, what does it measure."""
+
+from typing import Literal
+
+import orjson
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import Field
+
+from app.api.errors import only
+from app.auth.dependencies import InResources
+from app.core.schemas import Schema
+from app.errors import Draining, EmbeddingUnavailable, StoreUnavailable
+
+router = APIRouter(tags=["operating"])
+
+
+class Alive(Schema):
+    status: Literal["alive"]
+
+
+class Ready(Schema):
+    status: Literal["ready"]
+    store: str
+    model: str
+    checks: dict[str, str] = Field(description="What was looked at, and what was found.")
+
+
+@router.get("/livez", summary="Liveness", response_model=Alive)
+async def livez() -> Response:
+    """The process answers."""
+    return Response(orjson.dumps({"status": "alive"}), media_type="application/json")
+
+
+@router.get("/readyz", summary="Readiness", response_model=Ready, responses=only(503))
+async def readyz(held: InResources) -> Response:
+    """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
+    if held.lifecycle.draining:
+        raise Draining()
+    findings = await held.store.check()
+    for finding in findings:
+        if not finding.ok:
+            raise StoreUnavailable(f"{finding.name}: {finding.detail}")
+    if not held.embedder.ready:
+        raise EmbeddingUnavailable()
+    checks = {finding.name: finding.detail for finding in findings}
+    if held.second_stage is not None:  # never a reason not to be ready: the first order stands without it
+        checks["reranker"] = held.second_stage.state
+    body = {"status": "ready", "store": held.store.name, "model": held.embedder.name, "checks": checks}
+    return Response(orjson.dumps(body), media_type="application/json")
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics() -> Response:
+    """Prometheus text."""
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,111 @@
+"""One ASGI layer around everything: request id, size of the body, metrics by route template, one log line a request."""
+
+import logging
+import re
+import time
+from functools import lru_cache
+from typing import Any
+
+from prometheus_client import Counter, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.errors import problem_response
+from app.core.ids import new_id
+from app.errors import RecalldError, TooLarge
+from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
+from app.storage.deadline import begin_request
+
+log = logging.getLogger("recalld.request")
+
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_MANY_DIGITS = 18
+
+
+class RequestLayer:
+    def __init__(self, app: ASGIApp, max_body: int) -> None:
+        self.inner, self._max_body = app, max_body
+        self._in_progress = 0
+        REQUESTS_IN_PROGRESS.set_function(lambda: self._in_progress)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.inner(scope, receive, send)
+            return
+        begin_request()
+        request = _Request(scope, receive, send, self._max_body)
+        self._in_progress += 1
+        try:
+            request.check_declared_size()
+            await self.inner(request.scope, request.receive, request.send)
+        except RecalldError as fault:
+            await self._refuse(request, fault)
+        except Exception:
+            log.exception("unhandled error", extra={"request_id": request.id})
+            await self._refuse(request, RecalldError())
+        finally:
+            self._in_progress -= 1
+            request.record()
+
+    async def _refuse(self, request: "_Request", fault: RecalldError) -> None:
+        if request.status:  # the answer has begun: nothing better can be said
+            return
+        response = problem_response(fault, request.id)
+        await response(request.scope, request.receive, request.send)
+
+
+class _Request:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body: int) -> None:
+        # HEAD is answered as GET is; the server leaves the body out
+        self.scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        self._method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._receive, self._send = receive, send
+        self._max_body, self._read = max_body, 0
+        self._started = time.perf_counter()
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = self._headers.get(b"x-request-id", b"").decode("latin-1")
+        self.id = given if _SAFE_ID.fullmatch(given) else new_id("req")
+        self.status = 0
+        self.scope.setdefault("state", {})["request_id"] = self.id
+
+    def check_declared_size(self) -> None:
+        declared = self._headers.get(b"content-length", b"0")
+        if declared.isdigit() and (len(declared) > _MANY_DIGITS or int(declared) > self._max_body):
+            raise self._too_large()
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        if self._read > self._max_body:
+            raise self._too_large()
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+        await self._send(message)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"The body is larger than {self._max_body} bytes.")
+
+    def record(self) -> None:
+        took = time.perf_counter() - self._started
+        route = route_template(self.scope)
+        count, seconds = _meters(self._method, route, self.status)
+        count.inc()
+        seconds.observe(took)
+        if log.isEnabledFor(logging.INFO) and route not in _QUIET:
+            fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
+            log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})
+
+
+@lru_cache(maxsize=1024)
+def _meters(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    return REQUESTS.labels(method, route, str(status)), REQUEST_SECONDS.labels(method, route)
+
+
+def route_template(scope: Scope) -> str:
+    """`/v1/memories/{memory_id}`; one word for all paths that are none of ours, for labels must be few."""
+    return getattr(scope.get("route"), "path", None) or "unmatched"

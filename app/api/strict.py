@@ -1,0 +1,141 @@
+"""Strict request bodies and query strings: duplicate keys, unknown parameters and numbers that are not
+JSON are refused."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from math import isfinite
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl
+
+from app.errors import BadRequest, FieldError, Invalid
+from app.settings import LimitSettings
+
+MAX_ERRORS = 20
+INT64 = 1 << 63
+
+Place: TypeAlias = tuple[()] | tuple["Place", int | str]
+
+
+def parse(body: bytes, limits: LimitSettings) -> Any:
+    """Raises BadRequest or Invalid."""
+    try:
+        value = json.loads(body.decode())
+    except UnicodeDecodeError as fault:
+        raise BadRequest(f"The body is not valid UTF-8 at byte {fault.start}.") from fault
+    except json.JSONDecodeError as fault:
+        raise BadRequest(f"The body is not valid JSON: {fault.msg} at character {fault.pos}.") from fault
+    except RecursionError as fault:
+        raise _too_deep(limits) from fault
+    except ValueError as fault:  # Python refuses to read integers of thousands of digits
+        raise Invalid("The body holds an integer outside int64.") from fault
+    if _simple(value, limits):
+        return value
+    errors = list(islice(_faults(value, limits), MAX_ERRORS))
+    if errors:
+        raise Invalid(f"{errors[0].pointer or 'The body'}: {errors[0].detail}", errors=errors)
+    return value
+
+
+def _too_deep(limits: LimitSettings) -> Invalid:
+    return Invalid(f"The body is nested deeper than {limits.json_depth} levels.")
+
+
+def _simple(value: Any, limits: LimitSettings) -> bool:
+    """A flat object that is seen at a glance to have no fault, as most bodies are."""
+    if value.__class__ is not dict or len(value) > limits.object_keys:
+        return False
+    for name, item in value.items():
+        kind = item.__class__
+        if kind is str:
+            if len(item) > limits.text_chars or not item.isascii() or "\0" in item:
+                return False
+        elif kind is int:
+            if not -INT64 <= item < INT64:
+                return False
+        elif kind is not bool and item is not None:
+            return False
+        if not name.isascii() or "\0" in name or len(name) > limits.text_chars:
+            return False
+    return True
+
+
+def _faults(root: Any, limits: LimitSettings) -> Iterator[FieldError]:
+    """Level by level. A place is (the place around it, its name there); it becomes a pointer for a fault only, since a
+    body may hold two million numbers."""
+    if fault := _fault(root, limits, 1):
+        yield FieldError("", fault)
+        return
+    containers: list[tuple[Place, Any, int]] = [((), root, 1)] if isinstance(root, list | dict) else []
+    for place, container, depth in containers:  # grows on the way
+        for name, item in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(name, str) and (fault := _text_fault(name, limits)):
+                yield FieldError(_pointer(place), f"has a key that {fault}")
+            elif item.__class__ is int and -INT64 <= item < INT64:
+                continue
+            elif fault := _fault(item, limits, depth + 1):
+                yield FieldError(_pointer((place, name)), fault)
+            elif item.__class__ is list or item.__class__ is dict:
+                containers.append(((place, name), item, depth + 1))
+
+
+def _fault(value: Any, limits: LimitSettings, depth: int) -> str | None:
+    match value:
+        case bool() | None:
+            return None
+        case int():
+            return None if -INT64 <= value < INT64 else "must fit into 64 bits"
+        case str():
+            return _text_fault(value, limits)
+        case float():
+            return None if isfinite(value) else "must be a finite number"
+        case _ if depth > limits.json_depth:
+            return f"must not be nested deeper than {limits.json_depth} levels"
+        case list():
+            return None if len(value) <= limits.batch_items else f"must have at most {limits.batch_items} items"
+        case _:
+            return None if len(value) <= limits.object_keys else f"must have at most {limits.object_keys} keys"
+
+
+def _pointer(place: Place) -> str:
+    steps: list[str] = []
+    while place:
+        place, name = place
+        steps.append(str(name).replace("~", "~0").replace("/", "~1"))
+    return "".join(f"/{step}" for step in reversed(steps))
+
+
+def _text_fault(text: str, limits: LimitSettings) -> str | None:
+    if len(text) > limits.text_chars:
+        return f"must have at most {limits.text_chars} characters"
+    if "\0" in text:
+        return "must not contain NUL"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "must be valid Unicode, without lone surrogates"
+    return None
+
+
+def check(query: bytes, known: frozenset[str]) -> None:
+    """Raises BadRequest for what is no UTF-8, and Invalid with the pointer of each parameter at fault."""
+    if not query:
+        return
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError as fault:
+        raise BadRequest("The query string is not percent-encoded UTF-8.") from fault
+    times = Counter(name for name, _ in pairs)
+    errors = [FieldError(_query_pointer(name), "this parameter is not known") for name in times if name not in known]
+    errors += [
+        FieldError(_query_pointer(name), "must be given once") for name in times if name in known and times[name] > 1
+    ]
+    errors += [FieldError(_query_pointer(name), "must not contain NUL") for name, value in pairs if "\0" in value]
+    if errors:
+        raise Invalid(f"{errors[0].pointer}: {errors[0].detail}", errors=errors[:20])
+
+
+def _query_pointer(name: str) -> str:
+    return "/query/" + name[:128].replace("~", "~0").replace("/", "~1")

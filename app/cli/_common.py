@@ -1,0 +1,77 @@
+"""What commands share: output as a table or JSON, logs on standard error, work on the store of the settings."""
+
+import asyncio
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import orjson
+import typer
+
+from app.core.clock import rfc3339
+from app.lifespan import open_store
+from app.settings import Settings
+from app.storage.transfer import MovableStore
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def as_json(result: Any) -> None:
+    print(json.dumps(result, indent=2))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Never cut: an id that is shown can be copied."""
+    lines = [[" ".join(cell.split()) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(map(str.ljust, line, widths)).rstrip())
+
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info and record.exc_info[0]:
+            # where and what kind; the message of an exception may quote what somebody sent
+            line["error"] = record.exc_info[0].__name__
+            line["stack"] = traceback.format_tb(record.exc_info[2])
+        return orjson.dumps(line, default=str).decode()
+
+
+def configure(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # quotes what it was sent; our tools log their own faults
+
+
+T = TypeVar("T")
+
+
+def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = False) -> T:
+    """Opens the store, without the model, and closes it again. Raises StoreUnavailable; with `existing` where there is
+    none yet, too."""
+
+    async def run() -> T:
+        store = await open_store(Settings(), dim=1, existing=existing)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,267 @@
+"""`recalld import`: takes in what `recalld export` wrote, line by line.
+
+The tenant's tombstones come first: users whom the target has erased stay out, and the file's own tombstones come in
+where this machine's erasure key opens them.
+"""
+
+from base64 import b64decode
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.progress import Progress
+
+from app.audit.tombstones import ErasureKey, Tombstones
+from app.audit.trail import ERASED
+from app.cli._common import as_json, on_store, table
+from app.cli.archive import BY_NAME, FORMAT, ArchiveLine, ArchiveRefused, Sum, named, summed
+from app.cli.retention import ArchivedTombstones
+from app.core.clock import SystemClock, rfc3339
+from app.core.ids import IDENTIFIER
+from app.errors import StoreUnavailable
+from app.memories import reindex
+from app.memories.embedding_backfill import note
+from app.retention.user_import import BadLine, check_fields
+from app.settings import Settings
+from app.storage.alternate_vectors import is_long
+from app.storage.changes import Change, CommitConflict
+from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype
+from app.storage.schema import Collection
+from app.storage.transfer import Counter, MovableStore, Record
+from app.storage.windows import holds_windows
+
+BATCH = 200
+SHOWN = 20
+
+
+@dataclass(slots=True)
+class ArchiveReport:
+    tenant: str = ""
+    lines: int = 0
+    new: int = 0
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    erased: dict[str, int] = field(default_factory=dict)
+    """Users whom a tombstone names, and how many of their records stayed out."""
+    tombstones_left: int = 0
+    """Tombstones that this machine's erasure key cannot open."""
+    expected: str | None = None
+    found: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad and not self.erased and self.expected == self.found
+
+
+def import_(file: Path, tenant: str | None, *, restore_erased: bool = False, as_json_: bool) -> None:
+    """Take in a tenant. What is there already stays, so that an import that was cut short is simply run again; lines
+    that cannot be read are told by their numbers, and the others are taken in."""
+    key = ErasureKey.of(Settings())
+    report = on_store(lambda store: read(store, file, tenant, key, restore_erased=restore_erased))
+    if as_json_:
+        bad = [{"line": number, "detail": detail} for number, detail in report.bad]
+        names = ("tenant", "lines", "new", "expected", "found", "erased", "tombstones_left")
+        as_json({"ok": report.ok, **{name: getattr(report, name) for name in names}, "bad": bad})
+    else:
+        print(f"{report.new} new records of {report.tenant}, from {report.lines} lines; hash {report.found}")
+        table(("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()])
+        if report.tombstones_left:
+            print(
+                f"{report.tombstones_left} tombstones were left out: another erasure key sealed them, or "
+                f"{report.tenant} has a key of its own. Whom they name cannot be told here."
+            )
+        table(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+    if not report.ok:
+        _explain(report)
+
+
+def _explain(report: ArchiveReport) -> None:
+    if report.bad:
+        raise ArchiveRefused(f"{len(report.bad)} lines were not taken in: the first is line {report.bad[0][0]}.")
+    if report.erased:
+        raise ArchiveRefused(
+            f"{len(report.erased)} users were erased from {report.tenant} and stayed out: {', '.join(report.erased)}. "
+            "To bring them back on purpose, give --restore-erased."
+        )
+    raise ArchiveRefused(
+        f"{report.tenant} is not what was exported (hash {report.expected}): it held other data, or is written to."
+    )
+
+
+async def read(
+    store: MovableStore, file: Path, tenant: str | None, key: ErasureKey, *, restore_erased: bool = False
+) -> ArchiveReport:
+    """Raises ArchiveRefused where the file is no export, and StoreUnavailable."""
+    taking = _Import(store, tenant, key, restore_erased=restore_erased)
+    try:
+        archived = ArchivedTombstones.of_file(file)
+        with file.open("rb") as lines, Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("importing", total=file.stat().st_size)  # noqa: ASYNC240
+            for line in lines:
+                await taking.take(line, archived)
+                progress.advance(bar, len(line))
+    except OSError as fault:
+        raise ArchiveRefused(f"{file} cannot be read: {fault.strerror}.") from fault
+    return await taking.end()
+
+
+class _Import:
+    def __init__(self, store: MovableStore, tenant: str | None, key: ErasureKey, *, restore_erased: bool) -> None:
+        self._store, self._tenant, self._key, self._restore = store, tenant, key, restore_erased
+        self._archived = ArchivedTombstones([])
+        self._refused: dict[str, bool] = {}
+        self._of_file = Sum(with_tombstones=True)
+        self._format = FORMAT
+        self._report = ArchiveReport()
+        self._waiting: list[tuple[int, Record]] = []
+        self._collection: Collection | None = None
+        self._counters: list[Counter] = []
+        self._unembedded: list[Change] = []
+        self._given = ""
+        self._now = rfc3339(SystemClock().now())
+
+    async def take(self, line: bytes, archived: ArchivedTombstones) -> None:
+        self._report.lines += 1
+        if self._report.lines == 1:
+            self._begin(line)
+            self._archived = archived
+            left = await archived.adopt(self._store, self._given, self._report.tenant, self._key)
+            self._report.tombstones_left = left
+            return
+        try:
+            await self._take(orjson.loads(line))
+        except (BadLine, ValueError) as fault:
+            self._bad(self._report.lines, str(fault))
+
+    def _begin(self, line: bytes) -> None:
+        try:
+            header = orjson.loads(line)
+            self._format = header["format"]
+            known = header["recalld"] == "tenant" and self._format in range(1, FORMAT + 1)
+            self._given = str(header["tenant"])
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise ArchiveRefused("The file does not begin as an export of this version does.")
+        self._report.tenant = self._given if self._tenant is None else self._tenant
+        if not (IDENTIFIER.fullmatch(self._given) and IDENTIFIER.fullmatch(self._report.tenant)):
+            raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+
+    async def _take(self, line: Any) -> None:
+        if not isinstance(line, dict):
+            raise BadLine("is no JSON object")
+        if self._report.expected is not None:
+            raise BadLine("comes after the end")
+        if "end" in line:
+            self._report.expected = str(line.get("hash"))
+        elif "counter" in line:
+            self._counters.append(self._counter(line))
+        else:
+            collection = _collection(line)
+            if collection is ERASED:  # they came in first
+                self._of_file.add(ERASED, Record(line["doc"], None, ""))
+                return
+            if await self._stays_out(line.get("doc")):
+                return
+            if collection is not self._collection or len(self._waiting) == BATCH:
+                await self._flush()
+            self._collection = collection
+            self._waiting.append((self._report.lines, self._record(collection, line)))
+
+    async def _stays_out(self, doc: Any) -> bool:
+        """Whether the record's user was erased from the target since the file was written."""
+        user = doc.get("user_id") if isinstance(doc, dict) else None
+        if self._restore or not isinstance(user, str):
+            return False
+        if user not in self._refused:
+            found = await Tombstones(self._store, self._report.tenant, self._key).find(user)
+            self._refused[user] = found is not None and not self._archived.has(found)
+        if self._refused[user]:
+            self._report.erased[user] = self._report.erased.get(user, 0) + 1
+        return self._refused[user]
+
+    def _counter(self, line: ArchiveLine) -> Counter:
+        name, value = line["counter"], line.get("value")
+        if not isinstance(name, str) or type(value) is not int or value < 0:
+            raise BadLine("is no counter")
+        return Counter(self._report.tenant, name, value)
+
+    def _record(self, collection: Collection, line: ArchiveLine) -> Record:
+        doc = line.get("doc")
+        if not isinstance(doc, dict) or not isinstance(doc.get("tenant_id"), str):
+            raise BadLine("holds no document with a tenant_id")
+        check_fields(collection, doc)
+        if doc["tenant_id"] != self._given:
+            raise BadLine("belongs to another tenant than the file")
+        packed = _packed(collection, line.get("row"))
+        if packed is not None and packed.vector is None:
+            self._unembedded.append(note(collection, self._report.tenant, doc[collection.id_field], self._now))
+        return Record(named(doc, self._report.tenant), packed, "")
+
+    async def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting or self._collection is None:
+            return
+        try:
+            self._report.new += await self._store.load(self._collection, [record for _, record in waiting])
+        except StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 (one of them is at fault: which?)
+            for number, record in waiting:
+                await self._alone(number, record)
+
+    async def _alone(self, number: int, record: Record) -> None:
+        assert self._collection is not None
+        try:
+            self._report.new += await self._store.load(self._collection, [record])
+        except StoreUnavailable:
+            raise
+        except CommitConflict as conflict:
+            self._bad(number, f"another record has its {conflict.reason}")
+        except Exception as fault:  # noqa: BLE001 (told by its line)
+            self._bad(number, f"cannot be stored: {type(fault).__name__}")
+
+    def _bad(self, number: int, detail: str) -> None:
+        self._report.bad.append((number, detail))
+
+    async def end(self) -> ArchiveReport:
+        await self._flush()
+        if self._report.lines == 0:
+            raise ArchiveRefused("The file is empty.")
+        await self._store.load_counters(self._counters)
+        await reindex.forget(self._store)  # the rows are as the version that wrote the file made them
+        for at in range(0, len(self._unembedded), BATCH):
+            await self._store.commit(self._unembedded[at : at + BATCH])  # a second note does nothing
+        if self._report.expected is None:
+            self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
+        found = await summed(self._store, self._report.tenant)
+        if self._format == 1 and ERASED.name in self._of_file.totals:
+            found.totals[ERASED.name], found.with_tombstones = self._of_file.totals[ERASED.name], True
+        self._report.found = found.hash()
+        self._report.bad.sort()
+        return self._report
+
+
+def _collection(line: ArchiveLine) -> Collection:
+    name = line.get("in")
+    if name not in BY_NAME:
+        raise BadLine(f"names no collection of a tenant: {str(name)[:60]!r}")
+    return BY_NAME[name]
+
+
+def _packed(collection: Collection, row: Any) -> PackedRecord | None:
+    if row is None:
+        return None
+    if collection.searched is None or not isinstance(row, list) or len(row) != len(PackedRecord.__match_args__):
+        raise BadLine("its search row is none")
+    head, vector, terms, facets = (None if part is None else b64decode(str(part), validate=True) for part in row)
+    if head is None or terms is None or facets is None:
+        raise BadLine("its search row lacks a part")
+    if len(head) != head_dtype(len(collection.searched.ranges)).itemsize:
+        raise BadLine("its search row is of another version")
+    if len(terms) % TERM.itemsize or len(facets) % FACET.itemsize:
+        raise BadLine("its search row is cut short")
+    if is_long(collection.searched, head) and not (vector and holds_windows(len(vector), vector[-1])):
+        raise BadLine("its search row has a vector that does not fit it")
+    return PackedRecord(head, vector, terms, facets)

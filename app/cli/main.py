@@ -1,0 +1,45 @@
+"""The program: commands, and errors as sentences rather than tracebacks."""
+
+import sys
+
+import typer
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from app.cli import archive, evaluate, import_, keys, maintenance, mcp, migrate, reembed, retention, serve
+from app.errors import RecalldError
+from app.settings import explain
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Memory for AI agents."
+)
+app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
+app.command("worker")(serve.worker)
+app.command("doctor")(maintenance.doctor)
+app.command("export")(archive.export)
+app.command("import")(import_.import_)
+app.command("backup")(maintenance.backup)
+app.command("restore")(maintenance.restore)
+app.command("migrate")(migrate.migrate)
+app.command("reembed")(reembed.reembed)
+app.command("decay")(retention.decay)
+app.command("forget")(retention.forget)
+app.command("forget-tombstones")(retention.forget_tombstones)
+app.command("mcp")(mcp.mcp)
+app.command("eval")(evaluate.evaluate)
+app.add_typer(keys.app, name="keys")
+
+
+def main() -> None:
+    try:
+        app(prog_name="recalld")
+    except RecalldError as fault:
+        _end([f"{error.pointer.lstrip('/')}: {error.detail}" for error in fault.errors] or [fault.detail])
+    except (ValidationError, SettingsError) as fault:
+        _end(explain(fault))
+
+
+def _end(sentences: list[str]) -> None:
+    for sentence in sentences:
+        print(f"recalld: {sentence}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,114 @@
+"""`recalld backup` and `recalld doctor`."""
+
+import asyncio
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.audit.tombstones import FILE_NAME as ERASURE_KEY
+from app.auth.keyless import FILE_NAME as KEYS_MADE
+from app.cli._common import AsJson, as_json, on_store, table
+from app.errors import EmbeddingUnavailable
+from app.lifespan import EMBEDDABLE, RealParts, where_of
+from app.memories import reindex
+from app.memories.reembed import Reembed
+from app.retrieval.reranker_factory import open_reranker
+from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
+from app.settings import Settings
+from app.storage.factory import restore_store
+from app.storage.protocol import Finding, Store
+
+BESIDE_A_STORE = frozenset({KEYS_MADE, ERASURE_KEY})
+"""Files of the data directory that stay when the store is lost, and are no store themselves."""
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.")], as_json_: AsJson = False
+) -> None:
+    """Write the whole store into one file, as it is at one moment. Services may go on writing."""
+    size = on_store(lambda store: store.backup(file), existing=True)
+    if as_json_:
+        as_json({"file": str(file), "bytes": size})
+    else:
+        print(f"{file}: {size:,} bytes")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `recalld backup` wrote.")], as_json_: AsJson = False
+) -> None:
+    """Put a backup into RECALLD_DATA_DIR, in which there may be no store. A damaged file is refused."""
+    settings = Settings()
+    size = restore_store(where_of(settings), file, beside=BESIDE_A_STORE)
+    if as_json_:
+        as_json({"directory": str(settings.data_dir), "bytes": size})
+    else:
+        print(
+            f"{settings.data_dir}: {size:,} bytes. Users erased after this backup was made are in it: erase them again."
+        )
+
+
+MODEL_CHECK = "embedding model"
+PROBE_SECONDS = 10.0
+"""A reranker's first answer may take longer than searches wait for one."""
+
+
+def doctor(as_json_: AsJson = False) -> None:
+    """Check the store: the database, every document, that search agrees with them, and that their vectors are of the
+    model that the settings name; and ask the reranker, where one is set, for two harmless words. Exit code 1 for a
+    fault."""
+    findings = [
+        *on_store(_checked, existing=True),
+        *asyncio.run(_reranker(Settings())),
+    ]
+    if as_json_:
+        as_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]})
+    else:
+        table(("check", "", "detail"), [(f.name, "ok" if f.ok else "FAULT", f.detail) for f in findings])
+    if not all(f.ok for f in findings):
+        raise typer.Exit(1)
+
+
+async def _reranker(settings: Settings) -> list[Finding]:
+    """None where none is set."""
+    try:
+        reranker = await open_reranker(settings)
+    except RerankerInvalid as fault:
+        return [Finding("reranker", ok=False, detail=str(fault))]
+    if reranker is None:
+        return []
+    stage = SecondStage(reranker, seconds=PROBE_SECONDS, hits=2)
+    started = time.perf_counter()
+    try:
+        await stage.scores("word", ["word", "another word"])
+    except RerankingFailed as fault:
+        return [Finding("reranker", ok=False, detail=f"{stage.name}: {fault}")]
+    finally:
+        await stage.close()
+    took, waits = (time.perf_counter() - started) * 1000, settings.rerank.seconds * 1000
+    detail = f"{stage.name}: {took:.0f} ms for two words; searches wait {waits:g} ms"
+    return [Finding("reranker", ok=True, detail=detail)]
+
+
+async def _checked(store: Store) -> list[Finding]:
+    return [*await store.check(deep=True), await reindex.finding(store), await _model(store, Settings())]
+
+
+async def _model(store: Store, settings: Settings) -> Finding:
+    """Whether every vector is of the model of the settings. Searches by meaning do not find records of another one."""
+    try:
+        embedder = await RealParts().embedder(settings)
+    except EmbeddingUnavailable as error:
+        return Finding(MODEL_CHECK, ok=False, detail=str(error))
+    await embedder.close()
+    counts = await Reembed(store, embedder, EMBEDDABLE).counts()
+    others = sum(count.others for count in counts.values())
+    if not others:
+        return Finding(MODEL_CHECK, ok=True, detail=embedder.name)
+    detail = (
+        f"{others} records have a vector of another model than {embedder.name}: they are found by their words alone "
+        "until `recalld reembed` has been run"
+    )
+    return Finding(MODEL_CHECK, ok=False, detail=detail)

@@ -1,0 +1,209 @@
+"""`recalld forget`, `export` and `forget-tombstones`; and the tombstones of a tenant's archive."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from rich.console import Console
+from rich.progress import Progress
+
+from app.audit import trail
+from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
+from app.audit.trail import ERASED
+from app.auth.keys import COMMAND_LINE
+from app.cli._common import AsJson, as_json, on_store, table
+from app.core.clock import SystemClock, rfc3339
+from app.memories.decay_settings import Decays
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository
+from app.profiles.models import StoredAgentSettings
+from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
+from app.retention.policy import ForgetRequest, PolicyIn
+from app.retention.service import Forgetting
+from app.storage.changes import DeleteWhere
+from app.storage.filters import EVERYTHING
+from app.storage.protocol import Store
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+from app.storage.transfer import MovableStore, Record
+
+BAR_WIDTH = 40
+
+Tenant = Annotated[str | None, typer.Option(help="Only this tenant's memories; default: all.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
+
+
+def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = False) -> None:
+    """Write down how memories have faded, to the last digit; --dry-run shows the histogram before and after."""
+    result = on_store(lambda store: _decay(store, tenant, dry_run=dry_run))
+    if as_json_:
+        as_json(result)
+    elif dry_run:
+        _show(result)
+    else:
+        print(f"{result['changed']} memories have another importance now.")
+
+
+async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Doc:
+    job = DecayJob(store, SystemClock())
+    if not dry_run:
+        return {"changed": await job.apply(tenant)}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("memories", total=await store.count(MEMORIES, tenant))
+        return await job.dry_run(tenant, lambda seen: progress.update(bar, completed=seen))
+
+
+def _show(result: Doc) -> None:
+    print(f"{result['memories']} memories; importance as it was written down last, and as it is now:\n")
+    before, after = result["before"], result["after"]
+    most = max([*before, *after, 1])
+    rows = [
+        (name, str(old), _bar(old, most), str(new), _bar(new, most))
+        for name, old, new in zip(histogram(after), before, after, strict=True)
+    ]
+    table(("importance", "before", "", "after", ""), rows)
+
+
+def _bar(number: int, most: int) -> str:
+    return "█" * round(BAR_WIDTH * number / most) or ("▏" if number else "")
+
+
+def forget(  # noqa: PLR0913 (options)
+    tenant: Annotated[str, typer.Option(help="Whose memories.")] = "default",
+    agent: Annotated[str | None, typer.Option(help="Of this agent.")] = None,
+    user: Annotated[str | None, typer.Option(help="Of this user.")] = None,
+    older_than_days: Annotated[float, typer.Option(help="Only older ones.")] = 365,
+    max_importance: Annotated[float | None, typer.Option(help="Only those faded to this or less.")] = None,
+    max_score: Annotated[float | None, typer.Option(help="Only those that score this or less.")] = None,
+    dry_run: DryRun = False,
+    as_json_: AsJson = False,
+) -> None:
+    """Show what a policy would forget, and why. To apply it, ask the service: POST /v1/memories/forget."""
+    if not dry_run:
+        raise typer.BadParameter(
+            "forgetting is asked of the service, where it can be undone; here it is shown: --dry-run"
+        )
+    try:
+        policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
+        asked = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
+    except ValidationError as fault:
+        raise typer.BadParameter("; ".join(_said(error) for error in fault.errors())) from fault
+    plan = on_store(lambda store: _plan(store, tenant, asked))
+    if as_json_:
+        as_json(plan)
+        return
+    print(f"{plan['total']} memories would be forgotten. Their importance:\n")
+    counts = plan["importance"]
+    table(
+        ("importance", "", ""),
+        [(n, str(c), _bar(c, max([*counts, 1]))) for n, c in zip(histogram(counts), counts, strict=True)],
+    )
+    print()
+    if plan["items"]:
+        table(("memory", "type", "importance", "score", "why"), [_row(item) for item in plan["items"]])
+
+
+def _said(error: ErrorDetails) -> str:
+    name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"])
+    return f"--{name}: {error['msg']}" if name else "name --agent, --user or both"
+
+
+async def _plan(store: Store, tenant: str, asked: ForgetRequest) -> Doc:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
+        counts = [0] * BARS
+
+        def step(item: Doc) -> None:
+            counts[bar_of(item["importance"])] += 1
+            progress.advance(bar)
+
+        plan = await _forgetting(store, tenant).plan(asked, step)
+        return plan | {"importance": counts}
+
+
+def _forgetting(store: Store, tenant: str) -> Forgetting:
+    decays = Decays(StoredAgentSettings(store), tenant)
+    return Forgetting(MemoryRepository(store, Scope(tenant)), decays, SystemClock())
+
+
+def _row(item: Doc) -> tuple[str, ...]:
+    why = ", ".join(f"{r['reason']} {r['points']:.0f} ({r['detail']})" for r in item["reasons"])
+    return item["memory_id"], item["memory_type"], f"{item['importance']:.3f}", f"{item['score']:.0f}", why
+
+
+_BEGINS = b'{"in":"' + ERASED.name.encode() + b'"'
+
+
+class ArchivedTombstones:
+    """`docs`: as the archive has them, the tenant's key included."""
+
+    def __init__(self, docs: Sequence[Doc]) -> None:
+        self._key = next((doc for doc in docs if doc["erased_id"] == KEY), None)
+        self._docs = [doc for doc in docs if doc["erased_id"] != KEY]
+        self._opened: dict[str, Doc] = {}
+
+    @classmethod
+    def of_file(cls, file: Path) -> "ArchivedTombstones":
+        """Read before all else, wherever they stand in the file. A line that is broken is reported when its turn comes.
+        Raises OSError."""
+        docs = []
+        with file.open("rb") as lines:
+            for line in lines:
+                if not line.startswith(_BEGINS):
+                    continue
+                try:
+                    doc = orjson.loads(line)["doc"]
+                    whole = isinstance(doc["erased_id"], str) and isinstance(doc["created_at"], str)
+                except (orjson.JSONDecodeError, KeyError, TypeError):
+                    continue
+                docs += [doc] if whole else []
+        return cls(docs)
+
+    def has(self, found: Doc) -> bool:
+        """Whether a tombstone of the target is the archive's own: the user had come back before it was written."""
+        ours = self._opened.get(found["erased_id"])
+        return ours is not None and ours.get("erased_at") == found.get("erased_at")
+
+    async def adopt(self, store: MovableStore, given: str, tenant: str, key: ErasureKey) -> int:
+        """Stores those of the tenant `given` as those of `tenant`, under its key. Where another erasure key sealed
+        theirs, or `tenant` has another key of its own, none comes in: how many stayed out."""
+        if self._key is None:
+            return 0
+        tenant_key = self._tenant_key(self._key, given, key)
+        if tenant_key is None or not await Tombstones(store, tenant, key).adopt_key(tenant_key):
+            return len(self._docs)
+        self._opened = {doc["erased_id"]: doc for doc in self._docs}
+        await store.load(ERASED, [Record(doc | {"tenant_id": tenant}, None, "") for doc in self._docs])
+        return 0
+
+    @staticmethod
+    def _tenant_key(doc: Doc, given: str, key: ErasureKey) -> bytes | None:
+        try:
+            if doc.get("key") is not None:  # an archive of an earlier version holds it as it is
+                return bytes.fromhex(doc["key"])
+            erasure_key = key.read()
+            return None if erasure_key is None else unseal(erasure_key, given, doc)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+def forget_tombstones(tenant: Annotated[str, typer.Option(help="Whose tombstones.")], as_json_: AsJson = False) -> None:
+    """Delete a tenant's tombstones, for a store whose erasure key is lost. Nobody can tell any more whom the tenant has
+    erased: an import may bring them back."""
+    deleted = on_store(lambda store: _forget(store, tenant), existing=True)
+    if as_json_:
+        as_json({"tenant": tenant, "deleted": deleted})
+    else:
+        print(f"{deleted} records about erased users of {tenant} are deleted.")
+
+
+async def _forget(store: Store, tenant: str) -> int:
+    """Their number, the tenant's sealed key included."""
+    actor = trail.Actor(tenant, COMMAND_LINE, "forget_tombstones")
+    number = await store.count(ERASED, tenant)
+    noted = trail.entry(actor, rfc3339(SystemClock().now()), None, [], {ERASED.name: {"delete": number}})
+    return (await store.commit([DeleteWhere(ERASED, tenant, EVERYTHING), noted])).deleted

@@ -1,0 +1,40 @@
+"""What was done before that resembles what is asked now, with how it went and what the user said of it."""
+
+from app.actions.models import ACTIONS
+from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.sources.searching import search
+from app.core.clock import rfc3339
+from app.retrieval.retriever import Hit
+from app.storage.filters import Range
+from app.storage.schema import Doc
+from app.storage.text import content_hash
+
+
+async def gather(asked: SourceRequest) -> list[Candidate]:
+    until = Range("timestamp", le=asked.body.as_of or rfc3339(asked.now))
+    return [_item(hit) for hit in (await search(asked, ACTIONS, until, asked.limit)).hits]
+
+
+def _item(hit: Hit) -> Candidate:
+    doc, feedback = hit.doc, hit.doc["feedback"]
+    same = frozenset({f"text:{content_hash(doc['content'])}"})
+    known = ", ".join([*([doc["outcome"]] if doc["outcome"] else []), *_judged(feedback)])
+    prefix = f"{str(doc['timestamp'])[:10]} {doc['action_type']}{f' ({known})' if known else ''}: "
+    correction = _line(feedback.get("correction") or "")
+    text = f"{_line(doc['content'])}\ncorrection: {correction}" if correction else doc["content"]
+    return Candidate(doc["action_id"], "action", text, hit.score, prefix, same)
+
+
+def _line(text: str) -> str:
+    """One line, so that no text can pass for a correction."""
+    return " ".join(text.split())
+
+
+def _judged(feedback: Doc) -> list[str]:
+    """What the user said of it: `rated 2 of 5`, `not helpful`."""
+    rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
+    said = [] if helpful is None else ["helpful" if helpful else "not helpful"]
+    return said if rating is None else [f"rated {rating} of 5", *said]
+
+
+EPISODES = ContextSource("episodes", "Past actions", gather, most=20)

@@ -1,0 +1,42 @@
+"""What the agent has learned from all its users."""
+
+from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.core.process import off_loop
+from app.profiles.lessons import KNOWLEDGE, RankedLesson, ranked
+from app.profiles.merge import LESSONS
+from app.profiles.models import AGENTS
+from app.storage.repository import Repository
+from app.storage.text import content_hash
+
+SPARE = 2
+"""So many times the limit is brought, since some repeat what other sections hold."""
+LABELS = {
+    KNOWLEDGE: "knowledge",
+    "common_scenarios": "scenario",
+    "effective_strategies": "strategy",
+    "known_pitfalls": "pitfall",
+    "tool_patterns": "tool pattern",
+    "heuristics": "heuristic",
+    "user_feedback": "feedback",
+    "improvement_areas": "to improve",
+}
+
+
+async def gather(asked: SourceRequest) -> list[Candidate]:
+    """Best first. An agent that is not registered, or that the key may not see, has none."""
+    agent = await Repository(asked.held.store, asked.scope, AGENTS).find_one(asked.body.agent_id)
+    if agent is None:
+        return []
+    experience = agent["experience"]
+    texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
+    lessons = await off_loop(sum(map(len, texts)), ranked, asked.body.query, experience)
+    return [_item(lesson) for lesson in lessons[: SPARE * asked.limit]]
+
+
+def _item(lesson: RankedLesson) -> Candidate:
+    same = frozenset({f"text:{content_hash(lesson.text)}"})
+    item_id = f"experience:{lesson.name}/{lesson.index}"
+    return Candidate(item_id, "experience", lesson.text, lesson.score, f"{LABELS[lesson.name]}: ", same)
+
+
+EXPERIENCE = ContextSource("experience", "Experience", gather, most=10)

@@ -1,0 +1,95 @@
+"""Memories that answer the query, each with the turn that makes sense of it."""
+
+from collections.abc import Mapping
+
+from app.context.candidates import Candidate, ContextSource, Heading, SourceRequest
+from app.context.passages import passage
+from app.context.sources.searching import search
+from app.core.clock import rfc3339, to_ms
+from app.memories.decay_settings import Decays
+from app.memories.models import MEMORIES
+from app.memories.records import standing
+from app.memories.schemas import SearchRequest
+from app.memories.search import search_filter
+from app.profiles.schemas import status_of
+from app.retrieval.retriever import Hit
+from app.storage.filters import Filter
+from app.storage.schema import Doc
+from app.storage.text import content_hash
+
+MOST = 100
+SPARE = 24
+"""More than the limit, since some repeat what other sections hold."""
+PARTNER_WORTH = 0.5
+"""Of its hit's score, for a turn that comes with it."""
+
+
+async def gather(asked: SourceRequest) -> list[Candidate]:
+    decays = Decays(asked.held.agents, asked.scope.tenant)
+    looked = await search(asked, MEMORIES, visible(asked), asked.limit + SPARE, decays, partners=True)
+    least, found = await _least_importance(asked, decays), list[Candidate]()
+    for hit in looked.hits:
+        if _is_query(hit.doc, asked):
+            continue
+        exempt = least == 0 or standing(hit.doc) is not None
+        if not exempt and await decays.importance(hit.doc, to_ms(asked.now)) < least:
+            asked.hidden.append(hit.doc["memory_id"])
+            continue
+        found.append(_item(hit, looked.weights, asked))
+    return found
+
+
+def visible(asked: SourceRequest) -> Filter:
+    """Memories that are active, true and trusted enough at the request's time."""
+    body = asked.body
+    request = SearchRequest(
+        query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
+    )
+    return search_filter(request, rfc3339(asked.now))
+
+
+async def _least_importance(asked: SourceRequest, decays: Decays) -> float:
+    """The request's own, else the agent's."""
+    given = asked.body.min_importance
+    return await decays.least_importance(asked.body.agent_id) if given is None else given
+
+
+def _is_query(doc: Doc, asked: SourceRequest) -> bool:
+    """The query as this session has said it already tells nothing."""
+    in_session = asked.body.session_id is not None and doc["source"]["session_id"] == asked.body.session_id
+    return in_session and content_hash(doc["content"]) == content_hash(asked.body.query)
+
+
+def _item(hit: Hit, weights: Mapping[int, float], asked: SourceRequest) -> Candidate:
+    partner = hit.partner
+    beside = None
+    if partner is not None and not _is_query(partner, asked):
+        beside = memory_item(partner, passage(partner["content"], weights), hit.score * PARTNER_WORTH)
+    return memory_item(hit.doc, passage(hit.doc["content"], weights), hit.score, beside)
+
+
+def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
+    """A memory as an entry. `text`: its content, or a passage of it."""
+    source, happened = doc["source"], str(doc["event_at"] or doc["created_at"])
+    speaker = f"{source['speaker']}: " if source["speaker"] else ""
+    status = status_of(doc)
+    context = f" ({doc['context']})" if doc["context"] else ""
+    session, seq = source["session_id"], source["message_seq"]
+    spoken = session is not None and seq is not None
+    dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same may happen again on another day
+    told = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
+    return Candidate(
+        doc["memory_id"],
+        doc["memory_type"],
+        f"{text}{context}",
+        score,
+        prefix=speaker if status is None else f"[{status}] {speaker}",
+        same=frozenset((f"memory:{doc['memory_id']}", told)),
+        memory_id=doc["memory_id"],
+        heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
+        place=(happened, seq or 0),
+        partner=partner,
+    )
+
+
+MEMORIES_ARM = ContextSource("memories", "Memories", gather, MOST)

@@ -1,0 +1,43 @@
+"""How what is asked was done before, and whether that worked."""
+
+from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.sources.searching import search
+from app.procedures.models import PROCEDURES
+from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, ranked, searched, track_record
+from app.storage.text import content_hash
+
+SPARE = 2
+SHOWN_NOTES = 3
+"""The latest: a prompt is no place for all of them."""
+
+
+async def gather(asked: SourceRequest) -> list[Candidate]:
+    where = searched(min_trust=asked.body.min_trust, until=asked.body.as_of)
+    k = max(LEAST_CANDIDATES, SPARE * asked.limit)
+    looked = await search(asked, PROCEDURES, where, k)
+    return [_item(one) for one in ranked(looked.hits, asked.now)[: SPARE * asked.limit]]
+
+
+def _item(found: ProcedureHit) -> Candidate:
+    doc = found.hit.doc
+    same = frozenset({f"procedure:{content_hash(' '.join([doc['name'], *doc['steps']]))}"})
+    return Candidate(doc["procedure_id"], "procedure", _text(found), found.score, same=same)
+
+
+def _text(found: ProcedureHit) -> str:
+    """Every part is one line that says what it is: none can pass for another step, or for a record of success."""
+    doc, of = found.hit.doc, found.standing
+    record = track_record(doc["success_count"], doc["failure_count"], of)
+    lines = [_line(doc["name"]), f"when: {_line(doc['trigger'])}"]
+    lines += [f"needs: {_line(one)}" for one in doc["preconditions"]]
+    lines += [f"{number}. {_line(step)}" for number, step in enumerate(doc["steps"], 1)]
+    lines.append(f"record: {record}{f', unused for {int(of.idle_days)} days' if of.stale else ''}")
+    lines += [f"note: {_line(one)}" for one in doc["notes"][-SHOWN_NOTES:]]
+    return "\n".join(lines)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+PROCEDURES_ARM = ContextSource("procedures", "Procedures", gather, most=5)

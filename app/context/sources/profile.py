@@ -1,0 +1,54 @@
+"""The user's profile, the entries nearest to the query first."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import orjson
+
+from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.profiles.models import USERS
+from app.storage.repository import Repository
+from app.storage.schema import Doc
+from app.storage.text import term_ids, terms
+
+
+async def gather(asked: SourceRequest) -> list[Candidate]:
+    if asked.body.user_id is None:
+        return []
+    user = await Repository(asked.held.store, asked.scope, USERS).find_one(asked.body.user_id)
+    found = (
+        []
+        if user is None
+        else [Candidate(f"profile:{name}", "profile", text) for name, text in _entries(user["profile"])]
+    )
+    return _ranked(found, asked.body.query)
+
+
+def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
+    """Single values first (name, home, …): they are few. Then entries of lists by the words that they share with the
+    query, rare ones counting more."""
+    wanted = set(term_ids(terms(query)).tolist())
+    held = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
+    often = Counter(term for each in held for term in each)
+    weight = [sum(1 / often[term] for term in each) for each in held]
+    order = sorted(range(len(items)), key=lambda at: ("/" in items[at].id, -weight[at], at))
+    return [items[at] for at in order]
+
+
+def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
+    """Lists and objects entry by entry, so that a long one does not push the rest out. Callers' keys are no names."""
+    for name, value in profile.items():
+        if isinstance(value, list):
+            yield from ((f"{name}/{index}", f"{name}: {one}") for index, one in enumerate(value))
+        elif isinstance(value, dict):
+            entries = enumerate(value.items())
+            yield from ((f"{name}/{index}", f"{name}: {key}: {_plain(one)}") for index, (key, one) in entries)
+        elif value is not None:
+            yield name, f"{name}: {value}"
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+PROFILE = ContextSource("profile", "Profile", gather, most=40, share=0.12)

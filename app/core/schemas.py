@@ -1,0 +1,189 @@
+"""What every wire shape shares: the strict base, the field types of SPEC §1, the page and the problem."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar
+
+import orjson
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
+
+from app.core.clock import rfc3339, zone_named
+from app.core.ids import IDENTIFIER
+from app.errors import invalid
+
+Json: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+T = TypeVar("T")
+
+MAX_WHOLE = 2**53
+"""Every reader of JSON holds integers up to here."""
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
+
+
+class Schema(BaseModel):
+    """Unknown fields are refused. Limits on sizes are the service's settings and are checked on every body alike."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def example(value: dict[str, Any]) -> ConfigDict:
+    """A `model_config` that shows the value in the documentation."""
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+def _in_utc(text: str) -> str:
+    if not _RFC3339.fullmatch(text):
+        raise ValueError("must be an RFC 3339 time with a zone, such as 2026-11-21T08:30:00Z")
+    try:
+        return rfc3339(datetime.fromisoformat(text.upper()))
+    except OverflowError:
+        raise ValueError("must lie between the years 1 and 9999 in UTC") from None
+
+
+def _zone_name(name: str) -> str:
+    zone_named(name)
+    return name
+
+
+class NotNull:
+    """For fields of a PATCH that can be left out but not cleared."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(cls._given, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return without_null(handler(core))
+
+    @staticmethod
+    def _given(value: Any) -> Any:
+        if value is None:
+            raise ValueError("must not be null: leave it out to keep it as it is")
+        return value
+
+
+def _clears(empty: Callable[[], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: empty() if value is None else value)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if type(value) is float and value.is_integer() and abs(value) <= MAX_WHOLE else value
+
+
+def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of `X | None`, of what can be left out but is never null."""
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    if len(options) != 1:
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**kept, **options[0]}
+
+
+Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339 with a zone in; the same moment in UTC with milliseconds out."""
+TimeZone = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64),
+    AfterValidator(_zone_name),
+    Field(
+        description="IANA name: the zone that days begin in, for times in the query. Default: UTC.",
+        examples=["Europe/Berlin"],
+    ),
+]
+Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$", examples=["user-456"])]
+WHOLE = BeforeValidator(_whole)
+"""For integers, strict and with their bounds before it: 50.0 is one, as JSON Schema has it, "50" and true are none."""
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
+Object = Annotated[
+    dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
+]
+CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
+"""For fields that null empties, as a list, an object or a text that is none is written."""
+
+
+class Owned(Schema):
+    """Of an agent, of a user, or of an agent with one user: what is stored, or where something is looked for."""
+
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+
+    @model_validator(mode="after")
+    def _of_somebody(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError("agent_id, user_id or both are required")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(core)
+        named = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("agent_id", "user_id"))
+        # inside of allOf, since generators of clients take anyOf beside properties for a choice of shapes
+        handler.resolve_ref_schema(made)["allOf"] = [{"anyOf": list(named)}]
+        return made
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON values: to Python 1, 1.0 and true are one and the same."""
+    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def require_size(value: Any, most: int, name: str, pointer: str) -> None:
+    """Raises Invalid where the value has more than `most` bytes as JSON: patches add up, each within its own limits."""
+    size = len(orjson.dumps(value))
+    if size > most:
+        raise invalid(pointer, f"{name} would have {size} bytes as JSON: at most {most} are kept")
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7396: objects merge key by key, null removes a key, anything else replaces. Keys are data, never paths."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+class Page(Schema, Generic[T]):
+    items: list[T]
+    next_cursor: str | None = Field(None, description="Pass as `cursor` for the next page; null on the last one.")
+
+
+class ProblemError(Schema):
+    pointer: str = Field(description="JSON pointer into the body, or `/query/…`, `/path/…`, `/header/…`.")
+    detail: str
+
+
+class Problem(Schema):
+    """RFC 9457 problem details, the body of every error."""
+
+    type: str = Field(examples=["about:blank"])
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="Stable snake_case word.", examples=["not_found"])
+    request_id: str
+    errors: list[ProblemError] = []

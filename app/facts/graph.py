@@ -1,0 +1,178 @@
+"""The graph of facts: a fact whose object is an entity is an edge. Only the facts are stored."""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from app.core.clock import Clock, rfc3339
+from app.errors import invalid
+from app.facts.graph_schemas import Edge
+from app.facts.models import key_of
+from app.facts.repository import FactRepository, View, of_pairs
+from app.storage.filters import Eq, Filter, In, both
+from app.storage.repository import open_cursor, seal_cursor
+from app.storage.schema import After, Doc
+from app.storage.scope import Partition
+
+MAX_EDGES = 2_000
+"""Read in one walk, and at most returned by it."""
+MAX_SCANNED = 20_000
+"""Facts that a list of entities reads."""
+SECONDS = 1.0
+KEYS_AT_ONCE = 100
+EDGES_AT_ONCE = 500
+
+WalkBound: TypeAlias = Literal["nodes", "edges", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class WalkNode:
+    name: str
+    key: str
+    depth: int
+
+
+@dataclass(slots=True)
+class Walk:
+    """Nodes by their distance, edges with the hop that found them. `truncated`: the first bound that was met."""
+
+    max_nodes: int
+    nodes: dict[str, WalkNode] = field(default_factory=dict)
+    edges: dict[str, tuple[int, Doc]] = field(default_factory=dict)
+    truncated: WalkBound | None = None
+
+    def bounded(self, by: WalkBound) -> None:
+        self.truncated = self.truncated or by
+
+    def take(self, hop: int, edge: Doc, begun: Collection[str]) -> list[str]:
+        """Adds an edge; keys of the entities that it comes to for the first time."""
+        ends = {edge[f"{side}_key"]: edge[side] for side in ("subject", "object")}
+        fresh = [key for key in ends if key not in begun and key not in self.nodes]
+        if edge["fact_id"] in self.edges:
+            return []
+        if len(self.edges) >= MAX_EDGES or len(self.nodes) + len(fresh) > self.max_nodes:
+            self.bounded("edges" if len(self.edges) >= MAX_EDGES else "nodes")
+            return []
+        self.edges[edge["fact_id"]] = hop, edge
+        self.nodes |= {key: WalkNode(ends[key], key, hop) for key in fresh}
+        return fresh
+
+
+@dataclass(slots=True)
+class EntityNode:
+    name: str
+    degree: int = 0
+
+
+class Graph:
+    """Of what the pairs know in this view. Raises what the store raises."""
+
+    def __init__(
+        self, facts: FactRepository, pairs: Sequence[Partition], view: View, more: Filter | None = None
+    ) -> None:
+        self._facts = facts
+        self._scopes = [both(of_pair, Eq("object_type", "entity"), view.held(), more) for of_pair in of_pairs(pairs)]
+
+    async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
+        """From the entities of these keys, along edges both ways, hop by hop. Where a bound is met, what was read by
+        then is the answer."""
+        walk, deadline = Walk(max_nodes), time.perf_counter() + seconds
+        frontier = sorted(keys)
+        for hop in range(1, depth + 1):
+            reached: list[str] = []
+            for at in range(0, len(frontier), KEYS_AT_ONCE):
+                if time.perf_counter() > deadline:
+                    walk.bounded("time")
+                    return walk
+                for edge in await self._edges_at(frontier[at : at + KEYS_AT_ONCE], walk):
+                    reached += walk.take(hop, edge, keys)
+            frontier = sorted(reached)
+        return walk
+
+    async def _edges_at(self, keys: Sequence[str], walk: Walk) -> list[Doc]:
+        """Edges that begin or end at these entities, the latest known first."""
+        sides = [In("subject_key", tuple(keys)), In("object_key", tuple(keys))]
+        asked = [both(scope, side) for scope in self._scopes for side in sides]
+        parts = await asyncio.gather(*(self._facts.find(where, limit=EDGES_AT_ONCE) for where in asked))
+        if any(len(part) == EDGES_AT_ONCE for part in parts):
+            walk.bounded("edges")
+        return [edge for part in parts for edge in part]
+
+    async def entities(
+        self, prefix: str, *, seconds: float = SECONDS
+    ) -> tuple[dict[str, EntityNode], WalkBound | None]:
+        """By key, with the number of edges at each; of the facts known last, where there are too many to read."""
+        deadline, read = time.perf_counter() + seconds, 0
+        there: dict[str, EntityNode] = {}
+        for scope in self._scopes:
+            place = None
+            while edges := await self._facts.find(scope, after=place, limit=EDGES_AT_ONCE):
+                for edge in edges:
+                    _count(edge, prefix, there)
+                if len(edges) < EDGES_AT_ONCE:
+                    break
+                read, place = read + len(edges), self._facts.collection.after(edges[-1])
+                if read >= MAX_SCANNED or time.perf_counter() > deadline:
+                    return there, "edges" if read >= MAX_SCANNED else "time"
+                await asyncio.sleep(0)  # others have their turn between batches
+        return there, None
+
+
+def _count(edge: Doc, prefix: str, there: dict[str, EntityNode]) -> None:
+    for key, side in {edge["subject_key"]: "subject", edge["object_key"]: "object"}.items():
+        if key.startswith(prefix):
+            there.setdefault(key, EntityNode(edge[side])).degree += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Whose graph, and in which times: None is now."""
+
+    agent_id: str | None
+    user_id: str | None
+    include_shared: bool
+    as_of: str | None
+    known_at: str | None
+
+
+class GraphService:
+    def __init__(self, facts: FactRepository, clock: Clock) -> None:
+        self._facts, self._clock = facts, clock
+
+    async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Doc:
+        mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
+        after = None if cursor is None else open_cursor(cursor, mark)
+        found, truncated = await self._graph(sight).entities(key_of(prefix))
+        places = sorted((-one.degree, key) for key, one in found.items())
+        if after is not None:
+            places = [place for place in places if place > (after.value, after.id)]
+        items = [{"name": found[key].name, "key": key, "degree": -least} for least, key in places[:limit]]
+        following = seal_cursor(After(*places[limit - 1]), mark) if len(places) > limit else None
+        return {"items": items, "next_cursor": following, "total": len(found), "truncated": truncated}
+
+    async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Doc:
+        started = time.perf_counter()
+        walk = await self._graph(sight, predicate).walk([key_of(name)], depth, max_nodes=max_nodes)
+        return {
+            "entity": name,
+            "nodes": [{"name": one.name, "key": one.key, "depth": one.depth} for one in walk.nodes.values()],
+            "edges": [_edge(hop, fact) for hop, fact in walk.edges.values()],
+            "truncated": walk.truncated,
+            "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        }
+
+    def _graph(self, sight: Sight, predicate: str | None = None) -> Graph:
+        if sight.agent_id is None and sight.user_id is None:
+            raise invalid("/query/user_id", "agent_id, user_id or both are required")
+        pairs = self._facts.scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
+        view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
+        return Graph(self._facts, pairs, view, None if predicate is None else Eq("predicate_key", key_of(predicate)))
+
+
+_SHOWN = tuple(name for name in Edge.model_fields if name != "depth")
+
+
+def _edge(hop: int, fact: Doc) -> Doc:
+    return {"depth": hop, **{name: fact[name] for name in _SHOWN}}

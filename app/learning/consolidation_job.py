@@ -1,0 +1,173 @@
+"""Consolidation: for each agent and user, near-duplicate memories become one, and what was done is learned from.
+
+By the clock it looks for pairs that have something new, in every tenant, and starts an operation for each that has
+something to do: what it does can be seen, and undone, one by one. By hand it does all of a tenant, or of one user, in
+one.
+"""
+
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+from app.actions.models import ACTIONS
+from app.core.clock import rfc3339
+from app.jobs import operations
+from app.jobs.models import CONSOLIDATION, SCHEDULES
+from app.jobs.runner import Done, Run
+from app.learning import deduplication
+from app.learning.deduplication import Deduplicator, Merged
+from app.learning.dependencies import NO_LLM, Report, Tools, Unfinished
+from app.learning.derivations import DERIVATIONS, undo_of
+from app.learning.episode_extractors import EpisodeLearning, skipped, waiting
+from app.llm.base import LLM
+from app.memories.models import MEMORIES
+from app.memories.repository import of_pair
+from app.storage.changes import CommitConflict, Update
+from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Not, Range, both
+from app.storage.repository import anything, pages
+from app.storage.schema import Collection, Doc
+from app.storage.scope import SYSTEM, Scope
+
+PAGE = 500
+OVERLAP = timedelta(minutes=10)
+"""How far before its last look a scheduled run looks again: clocks of several machines differ."""
+
+
+class PartitionOwner(NamedTuple):
+    tenant: str
+    agent: str | None
+    user: str | None
+
+
+class TidyingJobs:
+    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
+        self._tools, self._llm, self._undo_days = tools, llm, undo_days
+        self._merging = Deduplicator(tools)
+
+    async def handle(self, run: Run) -> Done:
+        """By hand, or for one pair. Raises Unfinished where the model failed: the job comes again for the rest."""
+        if run.tenant == SYSTEM:
+            return await self._dispatch(run)
+        scope = Scope.of_bindings(run.tenant, run.payload)
+        asked = both(_asked(run.payload), scope.writable())
+        dry_run = bool(run.payload.get("dry_run"))
+        merged = await self._merge(run, scope, asked, dry_run=dry_run)
+        told, learned = Report(), {"episodes": 0, "waiting": 0}
+        if dry_run or self._llm is None:
+            learned["waiting"] = await self._tools.store.count(ACTIONS, run.tenant, waiting(asked))
+            told.parts = skipped(learned["waiting"], "a dry run asks no model" if dry_run else NO_LLM)
+        else:
+            learned |= await self._learn(run, scope, asked, self._llm, told)
+        if told.failed and not run.lease.last_attempt:
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
+        result = {"dry_run": dry_run, "memories": merged.told(), **learned, "parts": told.parts}
+        whole = merged.whole and not told.failed and (dry_run or not learned["waiting"])
+        undo = None if dry_run else await undo_of(run, self._undo_days)
+        return Done(result, undo, "succeeded" if whole else "partial")
+
+    async def _merge(self, run: Run, scope: Scope, asked: Filter, *, dry_run: bool) -> Merged:
+        merged, pairs = await self._merging.before(run), await self._with_memories(run.tenant, asked)
+        for number, pair in enumerate(pairs, start=1):
+            groups = await self._merging.plan(scope, pair.agent, pair.user)
+            if dry_run:
+                merged.plan(groups)
+            else:
+                await self._merging.apply(run, scope, groups, merged)
+            await run.progress(number, len(pairs))
+        return merged
+
+    async def _learn(self, run: Run, scope: Scope, asked: Filter, llm: LLM, told: Report) -> Doc:
+        """One user after the other, as far as the run's budget goes."""
+        practising, budget, done = EpisodeLearning(self._tools, llm), llm.budget(), 0
+        for pair in await self._with_episodes(run.tenant, asked):
+            assert pair.agent is not None
+            done += await practising.learn(run, scope, pair.agent, pair.user, budget, told)
+            if told.failed:
+                break
+        left = await self._tools.store.count(ACTIONS, run.tenant, waiting(asked))
+        return {"episodes": done, "waiting": left, "llm": budget.spent}
+
+    # --- By the clock -------------------------------------------------------------------------------------------------
+
+    async def has_work(self) -> bool:
+        """Whether a run by the clock might find something to do. Reads only."""
+        schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
+        wanted = [(MEMORIES, self._candidates(_news(schedule))), (DERIVATIONS, self._past_undo())]
+        if self._llm is not None:
+            wanted.append((ACTIONS, waiting(EVERYTHING)))
+        return await anything(self._tools.store, wanted)
+
+    async def _dispatch(self, run: Run) -> Done:
+        """Starts an operation for each pair that has something to do since the last look."""
+        looked_at = self._tools.clock.now()
+        news = _news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
+        pairs = {
+            pair: None
+            for pair in await self._with_memories(None, news)
+            if await self._merging.plan(Scope(pair.tenant), pair.agent, pair.user)
+        }
+        if self._llm is not None:
+            pairs |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
+        for pair in pairs:
+            await self._start(run, pair)
+        seen = {"looked_at": rfc3339(looked_at - OVERLAP)}
+        with suppress(CommitConflict):  # a schedule that is gone begins anew
+            await run.commit([Update(SCHEDULES, SYSTEM, CONSOLIDATION, set=seen)])
+        return Done({"operations": len(pairs), "undo_ended": await self._end_undo(run)})
+
+    async def _end_undo(self, run: Run) -> int:
+        """What can be undone no longer is not kept for it."""
+        ended = 0
+        find = partial(self._tools.store.find, DERIVATIONS, None, self._past_undo())
+        async for notes in pages(find, DERIVATIONS, PAGE):
+            for note in notes:
+                fields: Doc = {"operation_id": None, "undo": []}
+                with suppress(CommitConflict):  # it has just gone, with whom it was about
+                    await run.commit([Update(DERIVATIONS, note["tenant_id"], note["derivation_id"], set=fields)])
+                    ended += 1
+        return ended
+
+    def _past_undo(self) -> Filter:
+        last = self._tools.clock.now() - timedelta(days=self._undo_days + 1)
+        return both(Range("created_at", lt=rfc3339(last)), Not(Absent("operation_id")))
+
+    async def _start(self, run: Run, pair: PartitionOwner) -> None:
+        owner = {"agent_id": pair.agent, "user_id": pair.user}
+        payload = {"dry_run": False, "pair": owner}
+        _, changes = operations.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
+        await run.commit(changes)
+
+    # --- Whose --------------------------------------------------------------------------------------------------------
+
+    async def _with_memories(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
+        """Pairs with memories that could be there twice, in the order of their first."""
+        return await self._pairs(MEMORIES, tenant, self._candidates(where))
+
+    def _candidates(self, where: Filter) -> Filter:
+        return both(where, deduplication.candidates(rfc3339(self._tools.clock.now())))
+
+    async def _with_episodes(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
+        return await self._pairs(ACTIONS, tenant, waiting(where))
+
+    async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[PartitionOwner]:
+        found = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
+        pairs = {
+            PartitionOwner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None
+            async for docs in found
+            for doc in docs
+        }
+        return list(pairs)
+
+
+def _news(schedule: Doc | None) -> Filter:
+    """What came since the last run looked."""
+    since = (schedule or {}).get("looked_at")
+    return EVERYTHING if since is None else Range("created_at", ge=since)
+
+
+def _asked(payload: Doc) -> Filter:
+    """The pair that was found by the clock, else each owner that was named, as it is."""
+    if pair := payload.get("pair"):
+        return of_pair(pair["agent_id"], pair["user_id"])
+    return both(*(Eq(name, payload[name]) for name in ("agent_id", "user_id") if payload.get(name) is not None))

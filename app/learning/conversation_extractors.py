@@ -1,0 +1,252 @@
+"""What is learned from a stretch of a conversation: each part asks the model once and plans its changes by rules.
+
+A part reads again whenever it plans, so that a plan which met a conflict is made anew without asking the model again.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.core.clock import rfc3339, to_ms
+from app.learning import fact_assertion, output_validation, prompts
+from app.learning.dependencies import ALWAYS, Tools
+from app.learning.derivations import DerivationPlan
+from app.learning.transcript import TranscriptLine, data
+from app.llm.base import LLM, Budget
+from app.memories.create import MemoryWriter
+from app.memories.decay_settings import Decays
+from app.memories.indexing import Embeddings
+from app.memories.models import MEMORIES
+from app.memories.records import SOURCE
+from app.memories.repository import MemoryRepository
+from app.profiles.merge import EMPTY_PROFILE, merge_experience
+from app.profiles.models import AGENTS, USERS
+from app.profiles.schemas import ProfilePatch
+from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.storage.changes import Change
+from app.storage.filters import Eq, Not, both
+from app.storage.repository import Repository, unexpired
+from app.storage.schema import Doc
+from app.storage.scope import Partition, Scope
+
+KNOWN_MEMORIES = 20
+QUERY_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A stretch of a conversation, and whose it is. `said`: the memories that its messages left, by seq."""
+
+    scope: Scope
+    agent_id: str | None
+    user_id: str | None
+    lines: Sequence[TranscriptLine]
+    said: Mapping[int, Doc] = field(default_factory=dict)
+    session: Doc | None = None
+
+    @property
+    def owner(self) -> dict[str, str | None]:
+        return {"agent_id": self.agent_id, "user_id": self.user_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What the model said, and the memories that it was shown."""
+
+    memories: Sequence[prompts.LearnedMemory]
+    known: Sequence[str]
+
+
+class Skipped(Exception):
+    """There is nothing for this part to do here; the message says why."""
+
+
+class ConversationExtractor(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompt(self) -> str: ...
+
+    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model. Raises `Skipped`, or what the model's client raises."""
+        ...
+
+
+def source(talk: Conversation, prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
+    session_id = None if talk.session is None else talk.session["session_id"]
+    return {"origin": "extraction", "session_id": session_id, "model": llm.model, "prompt_version": prompt.id}
+
+
+class MemoryExtractor:
+    name = prompt = "memories"
+
+    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        return self.plan(tools, talk, llm, [await self.ask(tools, talk, llm, budget)])
+
+    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Extraction:
+        known = await self._known(tools, talk)
+        shown = [{name: doc[name] for name in ("memory_id", "content", "memory_type", "context")} for doc in known]
+        asked = data(talk.lines, profile=await _profile(tools, talk), known_memories=shown)
+        instructions = prompts.load(self.prompt).with_wishes(await _wishes(tools, talk))
+        reply = await llm.reply(instructions, asked, prompts.LearnedMemories, budget)
+        return Extraction(reply.memories, [doc["memory_id"] for doc in known])
+
+    def plan(self, tools: Tools, talk: Conversation, llm: LLM, heard: Sequence[Extraction]) -> DerivationPlan:
+        """One plan for all that was heard of a conversation."""
+        repository = MemoryRepository(tools.store, talk.scope)
+        origin = source(talk, prompts.load(self.prompt), llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            current = await repository.get_many([memory_id for each in heard for memory_id in each.known])
+            active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
+            dropped: output_validation.DroppedCounts = Counter()
+            learned = [one for each in heard for one in each.memories]
+            pairs = output_validation.memories(learned, active, talk.lines, talk.said, talk.owner, dropped)
+            decays = Decays(tools.agents, talk.scope.tenant)
+            remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+            sources = [{**origin, **more} for _, more in pairs]
+            answers, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
+            disputed = [answer["status"] == "disputed" for answer in answers]
+            result = {
+                "memory_ids": list(dict.fromkeys(answer["memory_id"] for answer in answers)),
+                "created": sum(created),
+                "superseded": sum(
+                    len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
+                ),
+                "disputed": sum(disputed),
+                "dropped": dict(dropped),
+                "items": answers,
+            }
+            return result, changes
+
+        return plan
+
+    async def _known(self, tools: Tools, talk: Conversation) -> list[Doc]:
+        """Memories of this user near to what was said, for the model to supersede."""
+        said, pairs = _said(talk), _own_pairs(talk)
+        if not said or not pairs:
+            return []
+        now = tools.clock.now()
+        kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # a summary is replaced by its like
+        where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
+        lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
+        looked = await lookup.find(RetrievalQuery(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
+        return [hit.doc for hit in looked.hits]
+
+
+class ProfileExtractor:
+    name = prompt = "profile"
+
+    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        prompt = prompts.load(self.prompt)
+        if talk.user_id is None:
+            raise Skipped("the conversation is nobody's")
+        talk.scope.require_write(None, talk.user_id)
+        profile = await _profile(tools, talk)
+        reply = await llm.reply(prompt.text, data(talk.lines, profile=profile), prompts.LearnedProfile, budget)
+        users, user_id = tools.users(talk.scope), talk.user_id
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            patch = output_validation.profile_patch(reply, await _profile(tools, talk))
+            if not patch:
+                return {"changed": []}, []
+            outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS)
+            return {"changed": sorted(patch) if outcome.changes else []}, list(outcome.changes)
+
+        return plan
+
+
+class FactExtractor:
+    name = prompt = "facts"
+
+    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        prompt = prompts.load(self.prompt)
+        profile = await _profile(tools, talk)
+        spoke = next((line.name for line in talk.lines if line.role == "user" and line.name), None)
+        user_name = profile["name"] or spoke or talk.user_id or "user"
+        known = await self._known(tools, talk)
+        asked = data(talk.lines, user_name=user_name, known_facts=known)
+        reply = await llm.reply(prompt.text, asked, prompts.LearnedFacts, budget)
+        origin = source(talk, prompt, llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            dropped: output_validation.DroppedCounts = Counter()
+            pairs = output_validation.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
+            return await fact_assertion.asserted(tools, talk.scope, pairs, dropped, origin, "memory_ids")
+
+        return plan
+
+    async def _known(self, tools: Tools, talk: Conversation) -> list[Doc]:
+        said, pairs = _said(talk), _own_pairs(talk)
+        if not said or not pairs:
+            return []
+        return await fact_assertion.known(tools, talk.scope, said, pairs)
+
+
+class ExperienceExtractor:
+    name = prompt = "experience"
+
+    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        prompt = prompts.load(self.prompt)
+        agents = Repository(tools.store, talk.scope, AGENTS)
+        agent = None if talk.agent_id is None else await agents.find_one(talk.agent_id)
+        if agent is None:
+            raise Skipped("the agent is not registered")
+        talk.scope.require_write(agent["agent_id"], None)
+        known = {name: [lesson["text"] for lesson in lessons] for name, lessons in _lessons(agent).items()}
+        reply = await llm.reply(prompt.text, data(talk.lines, experience=known), prompts.LearnedExperience, budget)
+        learned = output_validation.lessons(reply)
+        names = await self._names(tools, talk)
+        origin = {**SOURCE, **source(talk, prompt, llm)}
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            old = await agents.find_one(agent["agent_id"])
+            if old is None:
+                return {"learned": 0}, []
+            experience = merge_experience(old["experience"], learned, origin, names)
+            if experience == old["experience"]:
+                return {"learned": 0}, []
+            grown = sum(len(experience[name]) - len(lessons) for name, lessons in _lessons(old).items())
+            now = rfc3339(tools.clock.now())
+            return {"learned": grown}, [agents.update(old, {"experience": experience}, now=now)]
+
+        return plan
+
+    async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
+        """Whom no lesson may name."""
+        profile = await _profile(tools, talk)
+        spoke = [line.name for line in talk.lines if line.role == "user"]
+        named = {talk.user_id, profile["name"], profile["home"], *spoke}
+        return sorted(name for name in named if name)
+
+
+def _said(talk: Conversation) -> str:
+    """What the user said, to look for what is near."""
+    return "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:].strip()
+
+
+def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
+    """Of the user: not what the agent knows for all."""
+    pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
+    return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
+
+
+def _lessons(agent: Doc) -> dict[str, list[Doc]]:
+    return {name: value for name, value in agent["experience"].items() if isinstance(value, list)}
+
+
+async def _profile(tools: Tools, talk: Conversation) -> Doc:
+    user = None
+    if talk.user_id is not None:
+        user = await Repository(tools.store, talk.scope, USERS).find_one(talk.user_id)
+    return dict(EMPTY_PROFILE) if user is None else user["profile"]
+
+
+async def _wishes(tools: Tools, talk: Conversation) -> str | None:
+    """What the agent's owner wants to be looked for."""
+    if talk.agent_id is None:
+        return None
+    agent = await Repository(tools.store, talk.scope, AGENTS).find_one(talk.agent_id)
+    return None if agent is None else agent["settings"]["extraction_instructions"]

@@ -1,0 +1,76 @@
+"""What every learning job needs, and its report."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.clock import Clock
+from app.embedding.embedder import Embedder
+from app.errors import RecalldError
+from app.memories.decay_settings import Decays
+from app.memories.indexing import Embeddings
+from app.memories.repository import MemoryRepository
+from app.memories.service import MemoryService
+from app.profiles.models import USERS
+from app.profiles.users import UserService
+from app.resources import AgentSettingsReader
+from app.settings import Settings
+from app.storage.protocol import Store
+from app.storage.repository import Repository
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+from app.writes.executor import IfMatch
+
+ALWAYS = IfMatch(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    store: Store
+    embedder: Embedder
+    clock: Clock
+    agents: AgentSettingsReader
+    settings: Settings
+
+    def users(self, scope: Scope) -> UserService:
+        decays = Decays(self.agents, scope.tenant)
+        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
+        return UserService(Repository(self.store, scope, USERS), memories, self.settings.limits, self.clock)
+
+
+NO_LLM = "no language model is configured"
+
+
+class Unfinished(RecalldError):
+    """Some parts failed: the job comes again for them alone."""
+
+
+class Report:
+    """What came of each part, over all stretches of the conversation."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Doc] = {}
+        self.failed: dict[str, str] = {}
+        self.done = False
+
+    def add(self, name: str, result: Doc) -> None:
+        self.done = True
+        part = self.parts.setdefault(name, {})
+        part["status"] = "done"
+        for key, value in result.items():
+            part[key] = _sum(part.get(key), value)
+
+    def skip(self, name: str, why: str) -> None:
+        self.parts.setdefault(name, {"status": "skipped", "reason": why})
+
+    def fail(self, name: str, why: str) -> None:
+        self.failed[name] = why
+        self.parts[name] = {**self.parts.get(name, {}), "status": "failed", "reason": why}
+
+
+def _sum(old: Any, new: Any) -> Any:
+    """Counts and lists grow; a text is the last one."""
+    if old is None or isinstance(new, str):
+        return new
+    if isinstance(new, dict):
+        return {key: _sum(old.get(key), new.get(key, 0)) for key in {**old, **new}}
+    return old + new

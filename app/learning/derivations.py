@@ -1,0 +1,271 @@
+"""Records of what learning did, of which sources, and how to undo it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.embedding.embedder import Embedder
+from app.facts.models import FACT_GROUPS, FACTS
+from app.jobs.runner import Done, Run
+from app.jobs.undo import undo_each
+from app.memories.indexing import Embeddings
+from app.memories.models import MEMORIES
+from app.memories.records import needs_new_entry, passage
+from app.memories.repository import MemoryRepository
+from app.procedures.models import PROCEDURES
+from app.procedures.repository import COUNTED, ProcedureRepository
+from app.profiles.models import AGENTS, USERS
+from app.sessions.models import SESSIONS
+from app.sessions.summaries import expected
+from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
+from app.storage.filters import Eq, both
+from app.storage.protocol import Order, Store
+from app.storage.repository import pages
+from app.storage.schema import Collection, Doc
+from app.storage.scope import Scope
+
+DERIVATIONS = Collection(
+    name="derivations",
+    id_field="derivation_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "session_id": "text",
+        "operation_id": "text",
+        "undone": "flag",
+        "created_at": "time",
+    },
+    indexes=(("session_id",), ("operation_id",), ("user_id",)),
+    everywhere=("created_at",),
+    opaque=("result", "undo"),
+    audited=False,
+)
+"""Where something was learned, the id is a hash of the sources, of the part that was learned and of the prompt's
+version: no source is learned from twice, also where what came of it was undone. `undo` says how to take it back, as
+long as `operation_id` names the operation that did it and can be undone."""
+
+
+DerivationPlan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
+"""What came of it, for the operation's result, and the changes that make it true."""
+
+REPLANS = 8
+PAGE = 50
+UNDOABLE: Mapping[str, Collection] = {
+    one.name: one for one in (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS)
+}
+SUMMARY = ("summary", "summary_id", "summary_seq")
+"""Fields of a session that go back with the memory of its summary."""
+LEFT_ALONE = frozenset({"updated_at", "known"})
+"""Fields that an undo moves on and never back; `known` is when a group of facts last changed."""
+
+
+async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
+    """What takes `changes` back, from what is stored before they are made: for each record the version that they leave
+    it in (`expect`), and for one that was there before, that version (`was`) and the fields that change (`before`)."""
+    steps: dict[tuple[str, str], Doc] = {}
+    for change in changes:
+        if isinstance(change, Update) and change.collection is SESSIONS and "summary" in change.set:
+            steps[SESSIONS.name, change.id] = await _summary_step(store, change)
+        if not isinstance(change, Insert | Update) or change.collection.name not in UNDOABLE:
+            continue
+        collection, doc_id = change.collection, _id(change)
+        step = steps.get((collection.name, doc_id))
+        old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+        if step is None and old is not None:
+            step = {"collection": collection.name, "id": doc_id, "expect": _seen(collection, old)}
+            if isinstance(change, Update):
+                step |= {"was": old["version"], "before": {}}
+            steps[collection.name, doc_id] = step
+        if step is None or isinstance(change, Insert):
+            continue
+        step["expect"]["version"] += change.inc.get("version", 0)
+        if old is not None and "before" in step:
+            changed = {field: old.get(field) for field in change.set if field not in LEFT_ALONE}
+            step["before"] = changed | step["before"]
+    return list(steps.values())
+
+
+async def _summary_step(store: Store, change: Update) -> Doc:
+    """Of a session only the summary goes back, and only where nobody has written another since."""
+    old = await store.get(SESSIONS, change.tenant, change.id) or {}
+    before = {name: old.get(name) for name in SUMMARY}
+    return {
+        "collection": SESSIONS.name,
+        "id": change.id,
+        "expect": {n: change.set[n] for n in SUMMARY},
+        "before": before,
+    }
+
+
+def _id(change: Insert | Update) -> str:
+    return change.id if isinstance(change, Update) else str(change.doc[change.collection.id_field])
+
+
+def _seen(collection: Collection, doc: Doc) -> Doc:
+    """What tells whether somebody has changed it, or used it, since."""
+    names = COUNTED if collection is PROCEDURES else ("version",)
+    return {name: doc[name] for name in names}
+
+
+async def commit_noted(
+    run: Run, plan: DerivationPlan, derivation_id: str, of: Doc, attempts: int = REPLANS
+) -> Doc | None:
+    """The plan's changes and the note of them, together; what came of it. None: another worker has noted the same.
+
+    `of`: owner and sources of the work. Raises CommitConflict where others win every race.
+    """
+    for attempt in range(attempts):
+        result, changes = await plan()
+        result.pop("items", None)
+        note: Doc = {
+            "tenant_id": run.tenant,
+            "derivation_id": derivation_id,
+            "session_id": None,
+            **of,
+            "operation_id": run.lease.job.operation_id,
+            "result": result,
+            "undo": await steps_back(run.store, changes) if run.lease.job.operation_id else [],
+            "undone": False,
+            "created_at": rfc3339(run.clock.now()),
+        }
+        try:
+            await run.commit([*changes, Insert(DERIVATIONS, note)])
+        except CommitConflict as conflict:
+            if conflict.collection == DERIVATIONS.name:
+                return None
+            if attempt + 1 == attempts:
+                raise
+            continue
+        return result
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def commit_planned(run: Run, plan: DerivationPlan, attempts: int = REPLANS) -> Doc:
+    """The plan's changes, without a note: the work may be done again. What came of it.
+
+    Raises CommitConflict where others win every race.
+    """
+    for attempt in range(attempts):
+        result, changes = await plan()
+        try:
+            await run.commit(changes)
+        except CommitConflict:
+            if attempt + 1 == attempts:
+                raise
+            continue
+        return result
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def undo_of(run: Run, days: float) -> Doc | None:
+    """What an undo of the run's operation needs, which is possible for so many days from when it was asked for. None
+    where it did nothing, in earlier attempts neither."""
+    by = run.lease.job.operation_id
+    notes = await run.store.find(DERIVATIONS, run.tenant, Eq("operation_id", by)) if by else []
+    if not any(note["undo"] for note in notes):
+        return None
+    asked_at = parse_rfc3339(run.lease.doc["created_at"])
+    return {"by": by, "until": rfc3339(asked_at + timedelta(days=days))}
+
+
+class Restored(NamedTuple):
+    """A record that the undo of a later deed brought back to what it was at one version, as another."""
+
+    was: int
+    now: int
+
+
+def _as_left(doc: Doc, expect: Doc, moved: Restored | None) -> bool:
+    """Whether nobody else has changed it since."""
+    seen = doc if moved is None or moved.now != doc["version"] else doc | {"version": moved.was}
+    return all(seen[name] == value for name, value in expect.items())
+
+
+class DerivationUndo:
+    """Takes back what an operation of this kind did."""
+
+    def __init__(self, store: Store, embedder: Embedder, clock: Clock) -> None:
+        self._store, self._embeddings, self._clock = store, Embeddings(embedder), clock
+
+    async def undo(self, run: Run) -> Done:
+        """The last deed first. Raises nothing where one cannot be taken back: the operation says how many."""
+        by = str(run.payload["undo"]["by"])
+        moved: dict[tuple[str, str], Restored] = {}
+        async for note in self._notes(run.tenant, by, undone=True):
+            for one in note["undo"]:
+                moved.setdefault((one["collection"], one["id"]), Restored(one["was"], one["now"]))
+
+        async def back(note: Doc) -> list[Change] | None:
+            return await self._back(note, moved)
+
+        return await undo_each(run, self._notes(run.tenant, by, undone=False), back)
+
+    async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[Doc]:
+        """Notes of deeds that changed something, the last first; of those that were taken back, the first."""
+        order: Order = "asc" if undone else "desc"
+        where = both(Eq("operation_id", operation_id), Eq("undone", undone))
+        async for notes in pages(partial(self._store.find, DERIVATIONS, tenant, where), DERIVATIONS, PAGE, order):
+            for note in notes:
+                if note["undo"]:
+                    yield note
+
+    async def _back(self, note: Doc, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
+        """Records that were made go first: they may have the place of those that come back."""
+        tenant, changes, steps = note["tenant_id"], list[Change](), list[Doc]()
+        for step in sorted(note["undo"], key=lambda step: "before" in step):
+            place = (step["collection"], step["id"])
+            if place[0] == SESSIONS.name:
+                changes += await self._summary_back(tenant, step)
+                continue
+            collection = UNDOABLE[place[0]]
+            doc = await self._store.get(collection, tenant, step["id"])
+            if doc is None or not _as_left(doc, step["expect"], moved.get(place)):
+                return None
+            if "before" not in step:
+                changes += self._removed(doc, collection)
+                continue
+            changes += await self._restored(doc, collection, step)
+            steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
+        moved |= {(one["collection"], one["id"]): Restored(one["was"], one["now"]) for one in steps}
+        undone = {"undone": True, "undo": steps}
+        expect = {"undone": False}
+        return [*changes, Update(DERIVATIONS, tenant, note["derivation_id"], set=undone, expect=expect)]
+
+    def _removed(self, doc: Doc, collection: Collection) -> list[Change]:
+        scope = Scope(doc["tenant_id"])
+        if collection is MEMORIES:
+            return MemoryRepository(self._store, scope).remove([doc])
+        if collection is PROCEDURES:
+            return ProcedureRepository(self._store, scope).remove([doc])
+        return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
+
+    async def _summary_back(self, tenant: str, step: Doc) -> list[Change]:
+        """A session that is gone, or has got another summary, keeps nothing back."""
+        session = await self._store.get(SESSIONS, tenant, step["id"])
+        if session is None or any(session.get(name) != value for name, value in step["expect"].items()):
+            return []
+        fields = {**step["before"], "updated_at": rfc3339(self._clock.now())}
+        return [Update(SESSIONS, tenant, step["id"], set=fields, expect=expected(session))]
+
+    async def _restored(self, doc: Doc, collection: Collection, step: Doc) -> list[Change]:
+        scope, now = Scope(doc["tenant_id"]), rfc3339(self._clock.now())
+        before: dict[str, Any] = step["before"]
+        if collection is MEMORIES:
+            if doc["status"] == "superseded" and before.get("status") == "active":
+                before = before | {"kept_apart": True}  # what was brought back is not merged away again
+            return await self._revised(MemoryRepository(self._store, scope), doc, before, now)
+        if collection is PROCEDURES:
+            return ProcedureRepository(self._store, scope).revise(doc, before, now)
+        expect, fields = {"version": doc["version"]}, {**before, "updated_at": now}
+        return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
+
+    async def _revised(self, memories: MemoryRepository, doc: Doc, before: Doc, now: str) -> list[Change]:
+        """A text that comes back is found by its own words and vector again."""
+        if not needs_new_entry(before):
+            return memories.revise(doc, before, now)
+        (entry,) = await self._embeddings.entries([passage(doc | before)])
+        before = before | {"embedding": self._embeddings.info(entry)}
+        pending = memories.note_pending(doc | before | {"updated_at": now})
+        return [*memories.revise(doc, before, now, entry), *pending]

@@ -1,0 +1,59 @@
+"""Learning from conversations over HTTP."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.audit.tombstones import Tombstones
+from app.auth.dependencies import calling
+from app.core.schemas import Identifier
+from app.jobs.models import Operation
+from app.learning import schemas
+from app.learning.dependencies import Tools
+from app.learning.service import Learning
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import WriteHandler, WriteResult
+
+
+async def learning(request: Request) -> Learning:
+    held, caller = calling(request)
+    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
+    return Learning(tools, held.llm, caller.scope, Tombstones.of(held, caller.scope.tenant))
+
+
+InLearning = Annotated[Learning, Depends(learning)]
+
+
+memories_router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
+sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictRoute)
+
+
+@memories_router.post(
+    "/extract", status_code=201, response_model=schemas.Extracted, responses=problems(409, 412, 503, *BODY)
+)
+async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, write: Writer) -> Response:
+    """Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
+    Without a model: 409 `llm_not_configured`."""
+    heard: list[WriteHandler] = []
+
+    async def plan() -> WriteResult:
+        if not heard:  # a plan that met a conflict is made again: the model is asked once
+            heard.append(await learning.extract(body))
+        return await heard[0]()
+
+    return await write(plan)
+
+
+@sessions_router.post(
+    "/{session_id}/summarize", status_code=202, response_model=Operation, responses=problems(404, 409, 412)
+)
+async def summarize_session(
+    session_id: Annotated[Identifier, Path(examples=["chat-1"])],
+    learning: InLearning,
+    write: Writer,
+    if_match: InPrecondition,
+) -> Response:
+    """Write the session's summary anew from all its messages. Without a language model: 409 `llm_not_configured`."""
+    return await write(lambda: learning.summarize(session_id, if_match))

@@ -1,0 +1,234 @@
+"""What is learned from what was done: facts, and ways of doing things. Each part asks the model once."""
+
+import logging
+from collections import Counter
+from contextlib import suppress
+from typing import Protocol
+
+import orjson
+
+from app.actions.models import ACTIONS
+from app.core.clock import rfc3339, to_ms
+from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
+from app.jobs.runner import Run
+from app.learning import episodes, fact_assertion, output_validation, prompts
+from app.learning.dependencies import Report, Tools
+from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
+from app.learning.episodes import Batch, chunks
+from app.llm.base import LLM, Budget
+from app.memories.indexing import Embeddings
+from app.memories.repository import of_pair
+from app.procedures.models import PROCEDURES
+from app.procedures.repository import ProcedureRepository, new_procedure, passage
+from app.procedures.schemas import ProcedureCreate
+from app.profiles.models import USERS
+from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.storage.changes import Change, CommitConflict, Update
+from app.storage.filters import Absent, Eq, Filter, both
+from app.storage.repository import Repository
+from app.storage.schema import Doc
+from app.storage.scope import Partition, Scope
+from app.storage.text import normalise_content
+
+KNOWN_PROCEDURES = 20
+QUERY_CHARS = 2_000
+
+
+class EpisodeExtractor(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompt(self) -> str: ...
+
+    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model. Raises what its client raises."""
+        ...
+
+
+class EpisodeFacts:
+    name, prompt = "facts", "episode_facts"
+
+    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
+        prompt = prompts.load(self.prompt)
+        known = await fact_assertion.known(tools, batch.scope, _told(batch), _pair(batch))
+        asked = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
+        reply = await llm.reply(prompt.text, asked, prompts.FoundFacts, budget)
+        origin = _source(prompt, llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            dropped: output_validation.DroppedCounts = Counter()
+            pairs = episodes.facts(reply.facts, batch, dropped)
+            return await fact_assertion.asserted(tools, batch.scope, pairs, dropped, origin, "action_ids")
+
+        return plan
+
+
+class EpisodeProcedures:
+    name = prompt = "procedures"
+
+    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
+        prompt = prompts.load(self.prompt)
+        known = await self._known(tools, batch)
+        shown = [{name: doc[name] for name in ("procedure_id", "name", "trigger", "steps", "notes")} for doc in known]
+        reply = await llm.reply(prompt.text, _data(batch, known_procedures=shown), prompts.FoundProcedures, budget)
+        ids = [doc["procedure_id"] for doc in known]
+        embeddings, origin = Embeddings(tools.embedder), _source(prompt, llm)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            merging = _Merging(tools, batch, embeddings, origin)
+            await merging.take(reply.procedures, ids)
+            return merging.result(), merging.changes
+
+        return plan
+
+    async def _known(self, tools: Tools, batch: Batch) -> list[Doc]:
+        """Of the same pair: others' are not this one's to change."""
+        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
+        now_ms = to_ms(tools.clock.now())
+        wanted = RetrievalQuery(_told(batch), _pair(batch), Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        return [hit.doc for hit in (await lookup.find(wanted)).hits]
+
+
+class _Merging:
+    """From what the model said of procedures to changes: each procedure is made or refined once."""
+
+    def __init__(self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Doc) -> None:
+        self._procedures = ProcedureRepository(tools.store, batch.scope)
+        self._batch, self._embeddings, self._origin = batch, embeddings, origin
+        self._now = rfc3339(tools.clock.now())
+        self._dropped: output_validation.DroppedCounts = Counter()
+        self._made: list[str] = []
+        self._refined: list[str] = []
+        self.changes: list[Change] = []
+
+    async def take(self, found: list[prompts.StatedProcedure], shown: list[str]) -> None:
+        known = await self._procedures.get_many(shown)
+        names: set[str] = set()
+        for one in found:
+            said = episodes.procedure(one, self._batch, self._dropped)
+            if said is None:
+                continue
+            body, cited = said
+            old = await self._old(one.procedure_id, body, known)
+            key = normalise_content(body.name) if old is None else str(old["procedure_id"])
+            if key in names:
+                self._dropped["twice"] += 1
+            elif old is not None:
+                self._refine(old, body, cited)
+            elif episodes.worked(cited):
+                await self._make(body, cited)
+            else:
+                self._dropped["never_worked"] += 1
+            names.add(key)
+
+    async def _old(self, procedure_id: str | None, body: ProcedureCreate, known: dict[str, Doc]) -> Doc | None:
+        """The one that the model was shown under that id, else the one of that name."""
+        old = known.get(procedure_id) if procedure_id else None
+        if old is not None and old["status"] == "active":
+            return old
+        if procedure_id:
+            self._dropped["invented_ids"] += 1
+        return await self._procedures.named(self._batch.agent_id, self._batch.user_id, normalise_content(body.name))
+
+    def _refine(self, old: Doc, body: ProcedureCreate, cited: list[Doc]) -> None:
+        changed = episodes.refined(old, body, cited, self._dropped)
+        if changed:
+            self.changes += self._procedures.revise(old, changed, self._now)
+            self._refined.append(old["procedure_id"])
+
+    async def _make(self, body: ProcedureCreate, cited: list[Doc]) -> None:
+        source = {**self._origin, "action_ids": [doc["action_id"] for doc in cited]}
+        doc = new_procedure(body.model_dump(), source, self._now)
+        (entry,) = await self._embeddings.entries([passage(doc)])
+        doc["embedding"] = self._embeddings.info(entry)
+        self.changes += self._procedures.add(doc, entry)
+        self._made.append(doc["procedure_id"])
+
+    def result(self) -> Doc:
+        return {"procedure_ids": self._made, "refined_ids": self._refined, "dropped": dict(self._dropped)}
+
+
+PARTS: tuple[EpisodeExtractor, ...] = (EpisodeFacts(), EpisodeProcedures())
+
+
+def _source(prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
+    return {"origin": "consolidation", "model": llm.model, "prompt_version": prompt.id}
+
+
+def _data(batch: Batch, **known: object) -> str:
+    return orjson.dumps({**known, "episodes": batch.shown()}).decode()
+
+
+def _told(batch: Batch) -> str:
+    """What was done, to look for what is near."""
+    return "\n".join(episode["content"] for episode in batch.shown())[-QUERY_CHARS:]
+
+
+def _pair(batch: Batch) -> tuple[Partition, ...]:
+    return (Partition(batch.agent_id, batch.user_id),)
+
+
+async def _user_name(tools: Tools, batch: Batch) -> str:
+    if batch.user_id is None:
+        return "user"
+    user = await Repository(tools.store, batch.scope, USERS).find_one(batch.user_id)
+    return (user and user["profile"]["name"]) or batch.user_id
+
+
+PAGE = 50
+NEW = Absent("consolidated_at")
+
+log = logging.getLogger(__name__)
+
+
+class EpisodeLearning:
+    def __init__(self, tools: Tools, llm: LLM) -> None:
+        self._tools, self._llm = tools, llm
+
+    async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, told: Report) -> int:
+        """How many episodes were learned from. What is done stays done when a part fails; the episodes wait then."""
+        where, done = both(of_pair(agent, user), NEW, scope.visible()), 0
+        while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
+            batch = next(chunks(Batch(scope, agent, user, docs)))
+            for part in PARTS:
+                await self._learn(run, part, batch, budget, told)
+            if told.failed:
+                break
+            await self._settle(run, batch)
+            done += len(batch.docs)
+        return done
+
+    async def _learn(self, run: Run, part: EpisodeExtractor, batch: Batch, budget: Budget, told: Report) -> None:
+        prompt_id = prompts.load(part.prompt).id
+        made_of = f"der_{batch.digest(part.name, prompt_id)}"
+        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
+            told.skip(part.name, "learned before")
+            return
+        try:
+            plan = await part.learn(self._tools, batch, self._llm, budget)
+            of = {**batch.owner, "action_ids": [doc["action_id"] for doc in batch.docs]}
+            told.add(part.name, await commit_noted(run, plan, made_of, of) or {})
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
+            log.warning("episodes were not learned from", extra={"part": part.name, "code": fault.code})
+            told.fail(part.name, fault.detail)
+
+    async def _settle(self, run: Run, batch: Batch) -> None:
+        """They are learned from. One that has gone meanwhile keeps no other back."""
+        fields = {"consolidated_at": rfc3339(self._tools.clock.now())}
+        changes: list[Change] = [Update(ACTIONS, run.tenant, doc["action_id"], set=fields) for doc in batch.docs]
+        try:
+            await run.commit(changes)
+        except CommitConflict:
+            for change in changes:
+                with suppress(CommitConflict):
+                    await run.commit([change])
+
+
+def waiting(docs_of: Filter) -> Filter:
+    """Episodes that were not learned from, of `docs_of`."""
+    return both(docs_of, NEW)
+
+
+def skipped(waiting: int, why: str) -> Doc:
+    return {part.name: {"status": "skipped", "reason": why} for part in PARTS} if waiting else {}

@@ -1,0 +1,281 @@
+"""Learning from a conversation when it ends, now and then while it goes on, or when a summary is asked for."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from app.core.process import off_loop
+from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
+from app.jobs.runner import Done, Run
+from app.learning import prompts, summaries, transcript
+from app.learning.conversation_extractors import (
+    Conversation,
+    ConversationExtractor,
+    ExperienceExtractor,
+    FactExtractor,
+    MemoryExtractor,
+    ProfileExtractor,
+    Skipped,
+)
+from app.learning.dependencies import ALWAYS, NO_LLM, Report, Tools, Unfinished
+from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted, commit_planned, undo_of
+from app.learning.summaries import SummaryExtractor, ask, extracted, stored, written_by
+from app.llm.base import LLM, Budget, configured
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository
+from app.profiles.schemas import InteractionIn
+from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.repository import SessionRepository
+from app.sessions.summaries import SummaryText, is_extract
+from app.storage.changes import Change, CommitConflict, Update
+from app.storage.filters import Eq, both
+from app.storage.repository import pages
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+
+PARTS: tuple[ConversationExtractor, ...] = (
+    MemoryExtractor(),
+    ProfileExtractor(),
+    FactExtractor(),
+    ExperienceExtractor(),
+    SummaryExtractor(),
+)
+"""What a conversation leaves behind, in the order in which it is learned."""
+PAGE = 500
+SAID_CHARS = 200
+INTERACTION = "interaction"
+EXTRACTED_MESSAGES = 1_000
+"""Of a longer session, an extract is made of the beginning and of so many last messages."""
+BEGINNING = 20
+"""Messages among which the user's first one is looked for."""
+
+log = logging.getLogger(__name__)
+
+
+class ConversationJobs:
+    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
+        self._tools, self._llm, self._undo_days = tools, llm, undo_days
+
+    async def learn(self, run: Run) -> Done:
+        """What came since the last time, part by part. What is done stays done when another part fails: the job is
+        then tried again, and ends as `partial` with the reasons."""
+        scope = Scope.of_bindings(run.tenant, run.payload)
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
+        told = Report()
+        learning = (
+            self._learn_without_model(run, scope, lines, told)
+            if self._llm is None
+            else self._learn_with(self._llm, run, scope, lines, told)
+        )
+        result = await learning
+        if result is None:
+            return Done({"skipped": "the session is gone"})
+        if run.payload.get("ended"):
+            await self._note_interaction(run, scope, told)
+        return await self._over(run, told, result)
+
+    async def _learn_with(
+        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], told: Report
+    ) -> Doc | None:
+        """None where the session is gone."""
+        budget, done = llm.budget(), 0
+        for chunk in await transcript.chunked(lines):
+            session = await self._session(run, scope)
+            if session is None:
+                return None
+            talk = await self._talk(scope, session, chunk)
+            for part in PARTS:
+                await self._learn(run, part, talk, llm, budget, told)
+            if told.failed:
+                break
+            await self._learned(run, session, chunk[-1].seq)
+            done += len(chunk)
+            await run.progress(done, len(lines))
+        return {"messages": done, "llm": budget.spent}
+
+    async def _learn_without_model(
+        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], told: Report
+    ) -> Doc:
+        """The summary as an extract. The other parts wait for a model, and so does what was said: `learned_seq`
+        stays."""
+        for part in PARTS if lines else ():
+            if part.name != SummaryExtractor.name:
+                told.skip(part.name, NO_LLM)
+        await self._extract(run, scope, told)
+        return {"messages": len(lines), "llm": None}
+
+    async def _over(self, run: Run, told: Report, result: Doc) -> Done:
+        if told.failed and (not told.done or not run.lease.last_attempt):
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
+        whole = not told.failed and self._llm is not None
+        undo = await undo_of(run, self._undo_days)
+        return Done({**result, "parts": told.parts}, undo, "succeeded" if whole else "partial")
+
+    async def summarize(self, run: Run) -> Done:
+        """A summary of all that the session holds, made anew; without a model an extract, unless a caller asked for the
+        model's. Raises what the model's client raises."""
+        scope = Scope.of_bindings(run.tenant, run.payload)
+        if self._llm is None and run.lease.job.operation_id is None:
+            told = Report()
+            await self._extract(run, scope, told)
+            return Done({"parts": told.parts})
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._lines(scope, session, 0)
+        if session is None or not lines:
+            return Done({"skipped": "there is nothing to summarize"})
+        llm = configured(self._llm)
+        budget, talk = llm.budget(), await self._talk(scope, session, lines)
+        written = await self._written(run, talk, llm, budget)
+        try:
+            result = await commit_planned(run, stored(self._tools, talk, written))
+        except Skipped as why:
+            return Done({"skipped": str(why), "llm": budget.spent})
+        return Done({"summary": result["summary"], "llm": budget.spent})
+
+    async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
+        """What the model says of the chunks, one after the other: each answer stands for the earlier ones, too."""
+        chunks, summary = await transcript.chunked(talk.lines), None
+        for number, chunk in enumerate(chunks, start=1):
+            summary = await ask(replace(talk, lines=chunk), summary, llm, budget)
+            await run.progress(number, len(chunks))
+        assert summary is not None
+        return written_by(llm, talk, summary)
+
+    # --- What is read -------------------------------------------------------------------------------------------------
+
+    async def _session(self, run: Run, scope: Scope) -> Doc | None:
+        """None where it is gone, or is not `of` whom a task named it for."""
+        session = await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
+        named = {name: owner for name, owner in (run.payload.get("of") or {}).items() if owner is not None}
+        return session if session and all(session[name] == owner for name, owner in named.items()) else None
+
+    async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.TranscriptLine]:
+        """What was said after that message."""
+        sessions = SessionRepository(self._tools.store, scope)
+        lines: list[transcript.TranscriptLine] = []
+        async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
+            size, trust = sum(len(doc["text"]) for doc in docs), self._tools.settings.trust
+            lines += await off_loop(size, transcript.read, docs, trust)
+        return lines
+
+    async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.TranscriptLine]) -> Conversation:
+        of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
+        said: dict[int, Doc] = {}
+        memories = MemoryRepository(self._tools.store, scope)
+        async for docs in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
+            said |= {doc["source"]["message_seq"]: doc for doc in docs}
+            if min(said) <= lines[0].seq:
+                break
+        return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
+
+    async def _around(self, scope: Scope, session: Doc, last: int) -> list[transcript.TranscriptLine]:
+        """The beginning of the session, and its last messages: a gap may lie between them."""
+        sessions = SessionRepository(self._tools.store, scope)
+        where = sessions.within(session)
+        docs = [
+            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
+            *await sessions.messages.find(where, order="desc", limit=last),
+        ]
+        by_seq = {doc["seq"]: doc for doc in docs}
+        ordered = [by_seq[seq] for seq in sorted(by_seq)]
+        size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
+        return await off_loop(size, transcript.read, ordered, trust)
+
+    # --- One part -----------------------------------------------------------------------------------------------------
+
+    async def _learn(
+        self, run: Run, part: ConversationExtractor, talk: Conversation, llm: LLM, budget: Budget, told: Report
+    ) -> None:
+        if talk.session is not None and talk.session["memorize"] == "none" and part.name != SummaryExtractor.name:
+            told.skip(part.name, "the session remembers nothing")
+            return
+
+        async def plan() -> DerivationPlan:
+            return await part.learn(self._tools, talk, llm, budget)
+
+        await self._part(
+            run, part.name, _derivation_id(part.name, prompts.load(part.prompt).id, talk), talk, plan, told
+        )
+
+    async def _part(
+        self,
+        run: Run,
+        name: str,
+        made_of: str,
+        talk: Conversation,
+        planned: Callable[[], Awaitable[DerivationPlan]],
+        told: Report,
+    ) -> None:
+        """Commits what `planned` plans, unless the note `made_of` tells that it was done before."""
+        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
+            told.skip(name, "learned before")
+            return
+        try:
+            told.add(name, await commit_noted(run, await planned(), made_of, self._stretch(talk)) or {})
+        except Skipped as why:
+            told.skip(name, str(why))
+        except Forbidden as fault:
+            told.skip(name, fault.detail)
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
+            log.warning("a part was not learned", extra={"part": name, "code": fault.code})
+            told.fail(name, fault.detail)
+
+    def _stretch(self, talk: Conversation) -> Doc:
+        """Whose it is, and of what, for the note."""
+        assert talk.session is not None
+        seqs = {"from_seq": talk.lines[0].seq, "to_seq": talk.lines[-1].seq}
+        return {**talk.owner, "session_id": talk.session["session_id"], **seqs}
+
+    async def _learned(self, run: Run, session: Doc, seq: int) -> None:
+        same = {"created_at": session["created_at"]}
+        change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
+        try:
+            await run.commit([change])
+        except CommitConflict:
+            log.info("the session is gone")
+
+    async def _extract(self, run: Run, scope: Scope, told: Report) -> None:
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._around(scope, session, EXTRACTED_MESSAGES)
+        if session is None or not lines:
+            return
+        if session["summary"] and session.get("summary_seq") == lines[-1].seq:
+            told.skip(SummaryExtractor.name, "the summary covers all messages")
+            return
+        talk = await self._talk(scope, session, lines)
+        made_of = _derivation_id(SummaryExtractor.name, summaries.VERSION, talk)
+        await self._part(run, SummaryExtractor.name, made_of, talk, lambda: extracted(self._tools, talk), told)
+
+    async def _note_interaction(self, run: Run, scope: Scope, told: Report) -> None:
+        """Once for a session, whenever its messages were learned. Needs no model: without a summary that was written,
+        the user's first words stand for the conversation."""
+        session = await self._session(run, scope)
+        lines = [] if session is None else await self._around(scope, session, BEGINNING)
+        if session is None or session["memorize"] == "none" or not lines:
+            return
+        user_id, users = session["user_id"], self._tools.users(scope)
+        first = next((line.text for line in lines if line.role == "user"), lines[0].text)
+        said = first if is_extract(session) else session["summary"] or first
+        entry = InteractionIn(summary=" ".join(said.split())[:SAID_CHARS], timestamp=lines[-1].at)
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            outcome = await users.interact(user_id, entry, ALWAYS)
+            return {"noted": 1}, list(outcome.changes)
+
+        async def planned() -> DerivationPlan:
+            return plan
+
+        made_of = _derivation_id(INTERACTION, "", _talk_of(scope, session, ()))
+        await self._part(run, INTERACTION, made_of, _talk_of(scope, session, lines), planned, told)
+
+
+def _talk_of(scope: Scope, session: Doc, lines: Sequence[transcript.TranscriptLine]) -> Conversation:
+    return Conversation(scope, session["agent_id"], session["user_id"], lines, session=session)
+
+
+def _derivation_id(part: str, prompt_id: str, talk: Conversation) -> str:
+    assert talk.session is not None
+    of = (part, prompt_id, talk.session["session_id"], talk.session["created_at"])
+    return f"der_{transcript.digest(talk.lines, *of)}"

@@ -1,0 +1,127 @@
+"""Prompts of the language model, one file each with its version, and the replies they ask for."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+_FOLDER = Path(__file__).parent / "prompts"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    name: str
+    version: str
+    text: str
+
+    @property
+    def id(self) -> str:
+        """As it stands in a source."""
+        return f"{self.name}.{self.version}"
+
+    def with_wishes(self, wishes: str | None) -> str:
+        """The instructions, and what the agent's owner asks for beside."""
+        return self.text if wishes is None else f"{self.text}\n\nThe owner of this agent asks in addition:\n{wishes}"
+
+
+@cache
+def load(name: str) -> PromptTemplate:
+    """`prompts/NAME.md`, which begins with its version."""
+    head, _, text = (_FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n\n")
+    return PromptTemplate(name, head.removeprefix("version: ").strip(), text.strip())
+
+
+ReplyLine = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+ReplyLines = Annotated[list[ReplyLine], Field(max_length=20)]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class LearnedMemory(Shape):
+    content: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+    context: ReplyLine | None
+    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
+    importance: Annotated[float, Field(ge=0, le=1)]
+    message_seqs: Annotated[list[int], Field(max_length=100)]
+    superseded_ids: Annotated[list[str], Field(max_length=50)]
+
+
+class LearnedMemories(Shape):
+    memories: Annotated[list[LearnedMemory], Field(max_length=50)]
+
+
+class FactReply(Shape):
+    """What is said of a fact, whatever it was learned from."""
+
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    object: ReplyLine
+    cardinality: Literal["one", "many"]
+    valid_from: Annotated[str, StringConstraints(max_length=40)] | None
+
+
+class LearnedFact(FactReply):
+    message_seqs: Annotated[list[int], Field(max_length=100)]
+
+
+class LearnedFacts(Shape):
+    facts: Annotated[list[LearnedFact], Field(max_length=50)]
+
+
+class Preference(Shape):
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    value: ReplyLine
+
+
+class StatedFact(FactReply):
+    episode_numbers: Annotated[list[int], Field(max_length=100)]
+
+
+class FoundFacts(Shape):
+    facts: Annotated[list[StatedFact], Field(max_length=50)]
+
+
+class StatedProcedure(Shape):
+    procedure_id: Annotated[str, StringConstraints(max_length=128)] | None
+    name: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
+    trigger: ReplyLine
+    preconditions: ReplyLines
+    steps: Annotated[list[ReplyLine], Field(min_length=1, max_length=30)]
+    notes: ReplyLines
+    episode_numbers: Annotated[list[int], Field(max_length=100)]
+
+
+class FoundProcedures(Shape):
+    procedures: Annotated[list[StatedProcedure], Field(max_length=20)]
+
+
+class DayText(Shape):
+    text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+
+
+class LearnedProfile(Shape):
+    name: ReplyLine | None
+    age: Annotated[int, Field(ge=0, le=150)] | None
+    home: ReplyLine | None
+    occupation: ReplyLine | None
+    interests: ReplyLines
+    conversation_preferences: ReplyLines
+    preferences: Annotated[list[Preference], Field(max_length=20)]
+
+
+class LearnedExperience(Shape):
+    common_scenarios: ReplyLines
+    effective_strategies: ReplyLines
+    known_pitfalls: ReplyLines
+    tool_patterns: ReplyLines
+    heuristics: ReplyLines
+    user_feedback: ReplyLines
+    improvement_areas: ReplyLines
+
+
+class SummaryReply(Shape):
+    summary: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]

@@ -1,0 +1,69 @@
+"""What callers may ask of learning."""
+
+from dataclasses import replace
+
+from app.audit.tombstones import Tombstones
+from app.core.clock import rfc3339
+from app.errors import Conflict, invalid
+from app.jobs import operations
+from app.jobs.models import SUMMARIZE
+from app.learning import transcript
+from app.learning.conversation_extractors import Conversation, MemoryExtractor
+from app.learning.dependencies import Tools
+from app.learning.schemas import ExtractRequest
+from app.llm.base import LLM, configured
+from app.sessions.repository import SessionRepository
+from app.storage.scope import Scope
+from app.writes.executor import IfMatch, WriteHandler, WriteResult
+
+
+class Learning:
+    def __init__(self, tools: Tools, llm: LLM | None, scope: Scope, tombstones: Tombstones) -> None:
+        self._tools, self._llm, self._scope, self._tombstones = tools, llm, scope, tombstones
+
+    async def summarize(self, session_id: str, precondition: IfMatch) -> WriteResult:
+        """202 with the operation that writes the session's summary."""
+        now = self._tools.clock.now()
+        session = await SessionRepository(self._tools.store, self._scope).live(session_id, rfc3339(now))
+        precondition.check(session)
+        owner = {name: session[name] for name in ("agent_id", "user_id")}
+        self._scope.require_write(session["agent_id"], session["user_id"])
+        configured(self._llm)
+        payload = {"session_id": session_id, **self._scope.bindings()}
+        answer, changes = operations.start(self._scope, SUMMARIZE, payload, now, **owner)
+        return WriteResult(answer, changes, 202)
+
+    async def extract(self, body: ExtractRequest) -> WriteHandler:
+        """Asks the model: a plan that is made anew on conflict, and never asks again. Raises what its client raises:
+        nothing was stored then."""
+        llm = configured(self._llm)
+        self._scope.require_write(body.agent_id, body.user_id)
+        begun = rfc3339(self._tools.clock.now())
+        talk = Conversation(self._scope, body.agent_id, body.user_id, self._lines(body))
+        budget, part = llm.budget(), MemoryExtractor()
+        heard = [
+            await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
+            for chunk in await transcript.chunked(talk.lines)
+        ]
+        plan = part.plan(self._tools, talk, llm, heard)
+
+        async def unless_erased() -> WriteResult:
+            """What was heard of a user who was erased while the model read is not written."""
+            result, changes = await plan()
+            if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
+                raise Conflict("This user was erased meanwhile: nothing was stored.")
+            shown = {name: result[name] for name in ("items", "created", "superseded", "disputed", "dropped")}
+            return WriteResult({**shown, "llm": budget.spent}, changes, 201)
+
+        return unless_erased
+
+    def _lines(self, body: ExtractRequest) -> list[transcript.TranscriptLine]:
+        now = rfc3339(self._tools.clock.now())
+        docs = [
+            {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
+            for seq, each in enumerate(body.messages, start=1)
+        ]
+        lines = transcript.read(docs, self._tools.settings.trust)
+        if not lines:
+            raise invalid("/messages", "none of them is of a user or assistant and says something")
+        return lines

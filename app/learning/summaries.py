@@ -1,0 +1,266 @@
+"""Summaries of a session and of a day: by the language model, or quoted where there is none."""
+
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import orjson
+
+from app.core.clock import rfc3339
+from app.core.process import off_loop
+from app.core.prompt_fencing import strip_served
+from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
+from app.learning import prompts
+from app.learning.conversation_extractors import Conversation, Skipped, source
+from app.learning.dependencies import Tools
+from app.learning.derivations import DerivationPlan
+from app.learning.episodes import Batch, chunks
+from app.learning.transcript import TranscriptLine, data
+from app.llm.base import LLM, Budget
+from app.memories.indexing import Embeddings
+from app.memories.repository import MemoryRepository
+from app.sessions.models import SESSIONS
+from app.sessions.repository import SessionRepository
+from app.sessions.summaries import EXTRACT, SessionSummaries, SummaryText, expected, is_extract
+from app.storage.changes import Change, Update
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+from app.storage.text import UNSPACED, terms
+
+VERSION = "extract.1"
+"""Stands as the prompt's version in the source of what came of it."""
+MAX_WORDS = 150
+FIRST_WORDS = 50
+"""Of the user's first message at most."""
+SENTENCE_WORDS = 40
+"""A longer sentence is cut: one log line or table must not take all of the room."""
+SAID_AGAIN = 1 / 3
+SHORT_TERMS = 4
+"""A sentence of fewer terms counts as one of so many: "Yes, Berlin." alone tells little."""
+CONSIDERED = 2_000
+"""Sentences, the last ones: choosing goes over all of them for each sentence chosen."""
+
+_END = re.compile(r"(?<=[.!?\u2026\u06d4\u061f\u0964])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*[\r\n]+\s*")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_WORD = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    line: int
+    """Index of its message."""
+    text: str
+    terms: tuple[str, ...]
+    words: int
+
+
+def extract(lines: Sequence[TranscriptLine], words: int = MAX_WORDS) -> str:
+    """At most `words` words, each run of sentences behind the name or role of its speaker. Two characters of a script
+    written without spaces count as a word. Empty where the lines say nothing."""
+    first = next((at for at, line in enumerate(lines) if line.role == "user"), 0)
+    sentences = list(_sentences(lines, first))
+    opening = list(_opening(sentences, first, min(FIRST_WORDS, words)))
+    chosen = [*opening, *_choice(sentences, opening, lines, words - sum(one.words for one in opening))]
+    return _joined(lines, sorted(chosen, key=sentences.index))
+
+
+def _sentences(lines: Sequence[TranscriptLine], first: int) -> Iterator[_Sentence]:
+    """Those of the message `first`, and the last `CONSIDERED` of all."""
+    found = [
+        (at, text)
+        for at, line in enumerate(lines)
+        for part in _END.split(line.text)
+        if (text := _cut(" ".join(part.split()), SENTENCE_WORDS))
+    ]
+    early = [(at, text) for at, text in found[:-CONSIDERED] if at == first][:CONSIDERED]
+    for at, text in [*early, *found[-CONSIDERED:]]:
+        yield _Sentence(at, text, tuple(dict.fromkeys(terms(text))), _count(text))
+
+
+def _opening(sentences: Sequence[_Sentence], first: int, words: int) -> Iterator[_Sentence]:
+    """The first sentences of the message `first`, as many as have room."""
+    left = words
+    for one in (one for one in sentences if one.line == first):
+        if one.words > left:
+            return
+        left -= one.words
+        yield one
+
+
+def _choice(
+    sentences: Sequence[_Sentence], opening: Sequence[_Sentence], lines: Sequence[TranscriptLine], words: int
+) -> Iterator[_Sentence]:
+    """The best ones that fit, best first. An assistant's sentence counts as much less as its message is trusted less.
+    Equal sentences are said once."""
+    weights = _weights(sentences)
+    said = {one.text for one in opening}
+    for one in opening:
+        _say(one, weights)
+    waiting = [one for one in sentences if one.text not in said and one.terms]
+    while waiting:
+        waiting = [one for one in waiting if one.words <= words and one.text not in said]
+        if not waiting:
+            return
+        best = max(waiting, key=lambda one: (_worth(one, weights) * lines[one.line].trust, -one.line))
+        said.add(best.text)
+        _say(best, weights)
+        words -= best.words
+        yield best
+
+
+def _weights(sentences: Sequence[_Sentence]) -> dict[str, float]:
+    often = Counter(term for one in sentences for term in one.terms)
+    messages: dict[str, set[int]] = {}
+    for one in sentences:
+        for term in one.terms:
+            messages.setdefault(term, set()).add(one.line)
+    total = len({one.line for one in sentences})
+    return {term: (1 + math.log(count)) * math.log(1 + total / len(messages[term])) for term, count in often.items()}
+
+
+def _worth(one: _Sentence, weights: dict[str, float]) -> float:
+    return sum(weights[term] for term in one.terms) / max(len(one.terms), SHORT_TERMS)
+
+
+def _say(one: _Sentence, weights: dict[str, float]) -> None:
+    for term in one.terms:
+        weights[term] *= SAID_AGAIN
+
+
+def _joined(lines: Sequence[TranscriptLine], chosen: Sequence[_Sentence]) -> str:
+    """One paragraph: no line of it can pass for a turn of the conversation."""
+    parts: list[str] = []
+    before: str | None = None
+    for one in chosen:
+        speaker = " ".join((lines[one.line].name or lines[one.line].role).split())
+        parts.append(one.text if speaker == before else f"{speaker}: {one.text}")
+        before = speaker
+    return " ".join(parts)
+
+
+def _count(text: str) -> int:
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def _cut(text: str, words: int) -> str:
+    """Its first words; `…` says that something was cut."""
+    for number, found in enumerate(_WORD.finditer(text)):
+        if number == words:
+            return text[: found.start()].rstrip() + " …"
+    return text
+
+
+PROMPT = "day"
+MOST_CHUNKS = 3
+"""Of a day that are read; its counts tell of all."""
+
+log = logging.getLogger(__name__)
+
+
+def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]:
+    """For one run, which has one budget."""
+    budget, prompt = llm.budget(), prompts.load(PROMPT)
+
+    async def tell(actions: Sequence[Doc], earlier: str | None) -> Doc | None:
+        """A text that goes on from `earlier`, with `model` and `prompt_version`. None where the model fails: the day
+        is told by its counts then, for it is not kept for a model's sake."""
+        first = actions[0]
+        batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
+        text = earlier
+        try:
+            for chunk in islice(chunks(batch, most=len(actions)), MOST_CHUNKS):
+                asked = orjson.dumps({"earlier": text, "episodes": chunk.shown()}).decode()
+                reply = await llm.reply(prompt.text, asked, prompts.DayText, budget)
+                text = strip_served(reply.text).strip() or text
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
+            log.warning("a day was not told", extra={"code": fault.code})
+        if text is None or text == earlier:
+            return None
+        return {"text": text, "model": llm.model, "prompt_version": prompt.id}
+
+    return tell
+
+
+EXTRACT_SOURCE = {"origin": "consolidation", "prompt_version": VERSION}
+
+
+class SummaryExtractor:
+    """A part of what is learned: the summary so far goes on with a stretch of the conversation."""
+
+    name = prompt = "summary"
+
+    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        if talk.session is None:
+            raise Skipped("there is no session")
+        earlier = talk.session["summary"]
+        text = await ask(talk, earlier, llm, budget)
+        return stored(tools, talk, replace(written_by(llm, talk, text), rolls=earlier is not None))
+
+
+async def ask(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
+    """A summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
+    prompt = prompts.load(SummaryExtractor.prompt)
+    reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.SummaryReply, budget)
+    return reply.summary.strip()
+
+
+def written_by(llm: LLM, talk: Conversation, text: str) -> SummaryText:
+    """What the model wrote of the lines of `talk`."""
+    origin, last = source(talk, prompts.load(SummaryExtractor.prompt), llm), talk.lines[-1]
+    return SummaryText(text, least_trust(talk), origin, last.seq, last.at)
+
+
+async def extracted(tools: Tools, talk: Conversation) -> DerivationPlan:
+    """The plan of an extract of all lines of `talk`. Raises Skipped where a summary stands that is no extract: one that
+    a model or a caller wrote says more."""
+    session, lines = talk.session, talk.lines
+    assert session is not None
+    if session["summary"] and not is_extract(session):
+        raise Skipped("a summary stands that was written")
+    quoted = await off_loop(sum(len(line.text) for line in lines), extract, lines)
+    if not quoted:
+        raise Skipped("nothing was said that can be quoted")
+    trust, last = least_trust(talk), lines[-1]
+    return stored(tools, talk, SummaryText(EXTRACT + quoted, trust, dict(EXTRACT_SOURCE), last.seq, last.at))
+
+
+def least_trust(talk: Conversation) -> float:
+    """Of the messages: of the memory that a message left, else by its role."""
+    return min(float(talk.said[line.seq]["trust"]) if line.seq in talk.said else line.trust for line in talk.lines)
+
+
+def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> DerivationPlan:
+    """The plan that stores the summary of `talk`. It reads the session again each time, and raises Skipped where the
+    summary has nothing to stand for any more."""
+    sessions = SessionRepository(tools.store, talk.scope)
+    begun = talk.session
+    assert begun is not None
+    summaries = SessionSummaries(MemoryRepository(tools.store, talk.scope), Embeddings(tools.embedder))
+
+    async def plan() -> tuple[Doc, list[Change]]:
+        session = await sessions.find_one(begun["session_id"])
+        if session is None or session["created_at"] != begun["created_at"]:
+            raise Skipped("the session is gone")
+        if (session.get("summary_seq") or 0) > (summary.seq or 0):
+            raise Skipped("a later summary stands")
+        if not await _covered(sessions, session, summary.seq):
+            raise Skipped("the messages are gone")
+        now = rfc3339(tools.clock.now())
+        fields, changes = await summaries.write(session, summary, now)
+        expect = {**expected(session), "version": session["version"]}  # clearing the messages moves the version
+        fields["updated_at"] = now
+        update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
+        return {"summary": summary.text}, [*changes, update]
+
+    return plan
+
+
+async def _covered(sessions: SessionRepository, session: Doc, seq: int | None) -> bool:
+    """Whether the last message that the summary covers is still there."""
+    if seq is None:
+        return True
+    return bool(await sessions.messages.find(sessions.within(session, seq - 1, seq + 1), limit=1))

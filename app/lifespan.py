@@ -1,0 +1,357 @@
+"""Lifespan: one AsyncExitStack builds every resource and takes it down again in reverse."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Protocol
+
+from app import metrics
+from app.actions.models import ACTIONS
+from app.actions.service import ACTION
+from app.audit.tombstones import ErasureKey
+from app.audit.trail import AUDIT, ERASED
+from app.auth.dependencies import RateLimiter
+from app.auth.keyless import KeylessAccess, KeysMade
+from app.auth.keys import API_KEYS, Keys
+from app.core import process, tokens
+from app.core.clock import Clock, SystemClock
+from app.embedding.embedder import Embedder
+from app.embedding.factory import open_embedder
+from app.embedding.model import ExtraOptions
+from app.errors import RecalldError
+from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.service import FACT
+from app.jobs.models import (
+    CONSOLIDATION,
+    DECAY,
+    EMBED_PENDING,
+    ERASE_USER,
+    EXPIRY,
+    FORGET,
+    JOBS,
+    OPERATIONS,
+    POST_CONVERSATION,
+    RETENTION,
+    SCHEDULES,
+    SUMMARIZE,
+    UNDO,
+)
+from app.jobs.runner import Done, JobHandler, Run, Runner
+from app.jobs.schedule import Look, Schedules, periods
+from app.learning.consolidation_job import TidyingJobs
+from app.learning.dependencies import Tools
+from app.learning.derivations import DERIVATIONS, DerivationUndo
+from app.learning.jobs import ConversationJobs
+from app.learning.summaries import day_teller
+from app.llm.base import LLM, open_llm
+from app.memories.access_log import AccessRecorder
+from app.memories.embedding_backfill import MEMORY, Embeddable
+from app.memories.embedding_job import EmbeddingJob
+from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
+from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
+from app.procedures.repository import PROCEDURE
+from app.profiles.models import AGENTS, USERS, StoredAgentSettings
+from app.resources import Resources, State
+from app.retention.decay_job import WORTH_WRITING, DecayJob
+from app.retention.erasure import ERASURE_NOTES
+from app.retention.erasure_job import ErasureJobs
+from app.retention.jobs import ForgettingJobs
+from app.retrieval.reranker_factory import open_reranker, second_stage
+from app.retrieval.reranking import Reranker, RerankerInvalid, SecondStage
+from app.sessions.models import MESSAGES, SESSIONS
+from app.settings import Settings
+from app.storage.factory import StoreLocation
+from app.storage.factory import open_store as open_engine
+from app.storage.index.record_codec import model_id
+from app.storage.protocol import Store
+from app.storage.schema import Collection
+from app.storage.transfer import MovableStore
+from app.tasks.models import CHECKPOINTS, TASKS
+from app.writes.executor import IDEMPOTENCY
+
+COLLECTIONS: tuple[Collection, ...] = (
+    API_KEYS,
+    IDEMPOTENCY,
+    SESSIONS,
+    MESSAGES,
+    MEMORIES,
+    HISTORY,
+    FEEDBACK,
+    PENDING,
+    MOVES,
+    INDEXING,
+    TASKS,
+    CHECKPOINTS,
+    ACTIONS,
+    FACTS,
+    FACT_GROUPS,
+    PROCEDURES,
+    PROCEDURE_HISTORY,
+    USERS,
+    AGENTS,
+    JOBS,
+    SCHEDULES,
+    OPERATIONS,
+    DERIVATIONS,
+    AUDIT,
+    ERASED,
+    ERASURE_NOTES,
+)
+
+EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
+"""All that is found by meaning."""
+
+WARM_AFTER_SECONDS = 0.5
+RESTART_SECONDS = 1.0
+MAX_RESTART_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class StartRefused(RecalldError):
+    """The service will not start like this."""
+
+
+class Openers(Protocol):
+    """The seams at which tests put other parts."""
+
+    async def store(self, settings: Settings, dim: int) -> Store: ...
+
+    async def embedder(self, settings: Settings) -> Embedder: ...
+
+    async def reranker(self, settings: Settings) -> Reranker | None: ...
+
+    def llm(self, settings: Settings) -> LLM | None: ...
+
+    def clock(self) -> Clock: ...
+
+
+class RealParts:
+    """What the service runs on."""
+
+    async def store(self, settings: Settings, dim: int) -> Store:
+        return await open_store(settings, dim)
+
+    async def embedder(self, settings: Settings) -> Embedder:
+        chosen = settings.embedding
+        return await open_embedder(
+            chosen.model,
+            threads=chosen.threads,
+            batch_tokens=chosen.batch_tokens,
+            query_cache=chosen.query_cache,
+            observe_batch=_observe_batch,
+            options=ExtraOptions.of(chosen),
+        )
+
+    async def reranker(self, settings: Settings) -> Reranker | None:
+        try:
+            return await open_reranker(settings)
+        except RerankerInvalid as fault:
+            raise StartRefused(str(fault)) from fault
+
+    def llm(self, settings: Settings) -> LLM | None:
+        return open_llm(settings.llm, _observe_llm)
+
+    def clock(self) -> Clock:
+        return SystemClock()
+
+
+async def open_store(
+    settings: Settings, dim: int, *, elsewhere: str | None = None, existing: bool = False
+) -> MovableStore:
+    """The store of the settings; or the one `elsewhere` names, in place of RECALLD_STORE."""
+    where = where_of(settings, elsewhere)
+    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=_observe_commit)
+
+
+def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
+    return StoreLocation(
+        store=elsewhere or settings.store.get_secret_value(),
+        directory=settings.data_dir,
+        database=settings.mongodb.database,
+        exact_up_to=settings.mongodb.exact_up_to,
+        deadline_seconds=settings.mongodb.deadline_seconds,
+        busy_timeout_ms=settings.busy_timeout_ms,
+        cache_bytes=settings.cache_bytes,
+    )
+
+
+@asynccontextmanager
+async def found_store(
+    settings: Settings, openers: Openers, dim: int, clock: Clock
+) -> AsyncIterator[tuple[Store, KeylessAccess]]:
+    """The store, closed in the end, and who may use it without a key.
+
+    Raises StartRefused where API keys were made for it and it holds none, unless authentication is off.
+    """
+    marker = keys_made(settings)
+    if settings.auth == "on" and where_of(settings).missing and marker.names_store():
+        raise StartRefused(marker.way_out())  # before opening it, which would make an empty store
+    store = await openers.store(settings, dim)
+    try:
+        keyless = KeylessAccess(Keys(store, clock), marker)
+        if await keyless.lost():
+            if settings.auth == "on":
+                raise StartRefused(marker.way_out())
+            log.warning(marker.way_out())
+        yield store, keyless
+    finally:
+        await store.close()
+
+
+def keys_made(settings: Settings) -> KeysMade:
+    """The file that says whether API keys were made for the store of the settings."""
+    return KeysMade(settings.data_dir, where_of(settings).name)
+
+
+@asynccontextmanager
+async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]:
+    """Raises StartRefused, or what a part says that cannot be opened."""
+    async with AsyncExitStack() as stack:
+        try:
+            resources = await _build(stack, settings, openers)
+        except RecalldError as fault:
+            log.critical(fault.detail)
+            raise
+        warming = asyncio.create_task(_warm())
+        yield {"resources": resources}
+        warming.cancel()
+
+
+async def _warm() -> None:
+    """Once the service is ready; who counts tokens before, waits for the vocabulary. What loading it and the model left
+    behind is given back."""
+    await asyncio.sleep(WARM_AFTER_SECONDS)
+    await asyncio.to_thread(tokens.warm)
+    await asyncio.to_thread(process.trim)
+
+
+async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
+    embedder = await openers.embedder(settings)
+    stack.push_async_callback(embedder.close)
+    reranker = await openers.reranker(settings)
+    stage: SecondStage | None = None
+    if reranker is not None:
+        stage = second_stage(reranker, settings)
+        stack.push_async_callback(stage.close)
+    clock = openers.clock()
+    store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
+    llm = openers.llm(settings)
+    if llm is not None:
+        stack.push_async_callback(llm.close)
+    _refuse_open_door(settings, keyless)
+    agents = StoredAgentSettings(store)
+    await _tell_of_other_models(store, embedder)
+    accesses = AccessRecorder(store, agents, clock)
+    stack.push_async_callback(accesses.flush)
+    await stack.enter_async_context(_running("accesses", accesses.run))
+    runner = job_runner(settings, store, embedder, clock, llm)
+    stack.push_async_callback(runner.close)
+    if settings.jobs.enabled:
+        await stack.enter_async_context(_running("jobs", runner.run))
+    limiter = RateLimiter(settings.limits.requests_per_second)
+    needed = settings, store, embedder, clock, accesses, limiter, agents, runner, keyless
+    return Resources(*needed, llm=llm, second_stage=stage, collections=COLLECTIONS)
+
+
+def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
+    """Every kind of job and what runs it."""
+    teller = None if llm is None else partial(day_teller, llm)
+    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
+    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
+    undo_days = settings.retention.archive_days
+    conversations = ConversationJobs(tools, llm, undo_days)
+    deeds = DerivationUndo(store, embedder, clock)
+    undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
+    erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
+    embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
+    decay = DecayJob(store, clock, WORTH_WRITING)
+    tidying = TidyingJobs(tools, llm, undo_days)
+
+    async def undo(run: Run) -> Done:
+        return await undoing[run.payload["kind"]](run)
+
+    handlers: dict[str, JobHandler] = {
+        DECAY: decay.handle,
+        EXPIRY: forgetting.expire,
+        RETENTION: forgetting.retain,
+        FORGET: forgetting.forget,
+        ERASE_USER: erasures.handle,
+        UNDO: undo,
+        EMBED_PENDING: embedding.handle,
+        POST_CONVERSATION: conversations.learn,
+        SUMMARIZE: conversations.summarize,
+        CONSOLIDATION: tidying.handle,
+    }
+    looks: dict[str, Look] = {
+        DECAY: decay.has_work,
+        EXPIRY: forgetting.has_expired,
+        RETENTION: forgetting.has_outlived,
+        EMBED_PENDING: embedding.has_work,
+        CONSOLIDATION: tidying.has_work,
+    }
+    return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
+
+
+def _refuse_open_door(settings: Settings, keyless: KeylessAccess) -> None:
+    if settings.auth == "off":
+        log.warning("authentication is off: everybody who reaches this address is tenant default")
+        return
+    if keyless.ended:
+        return
+    if not settings.loopback:
+        raise StartRefused(
+            f"No API key was ever made, so {settings.host} is not served: make one with `recalld keys create`, "
+            "serve a loopback address, or set RECALLD_AUTH=off on purpose."
+        )
+    log.warning("no API key was ever made: this machine is served as tenant default, without authentication")
+
+
+async def _tell_of_other_models(store: Store, embedder: Embedder) -> None:
+    model = model_id(embedder.name, embedder.dim)
+    for kind in EMBEDDABLE:
+        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
+            log.warning(
+                "the store has vectors of another embedding model: what has none of this one is found by its words "
+                "alone until `recalld reembed` has been run",
+                extra={"model": embedder.name, "collection": kind.collection.name},
+            )
+
+
+@asynccontextmanager
+async def _running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    task = asyncio.create_task(_supervised(name, run), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _supervised(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """A background task that fails is started again, ever more slowly."""
+    pause = RESTART_SECONDS
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("background task failed", extra={"task": name})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_RESTART_SECONDS)
+
+
+def _observe_batch(texts: int, seconds: float) -> None:
+    metrics.EMBEDDING_BATCH.observe(texts)
+    metrics.EMBEDDING_SECONDS.observe(seconds)
+
+
+def _observe_commit(writes: int, seconds: float) -> None:
+    metrics.COMMIT_WRITES.observe(writes)
+    metrics.COMMIT_SECONDS.observe(seconds)
+
+
+def _observe_llm(outcome: str, seconds: float, tokens: int) -> None:
+    metrics.LLM_SECONDS.labels(outcome).observe(seconds)
+    metrics.LLM_TOKENS.inc(tokens)

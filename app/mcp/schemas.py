@@ -1,0 +1,137 @@
+"""What tools take, and the schemas that say so to a model: each word of them is read at every turn of every
+conversation, so they say what a model needs in order to choose, and the API's own validation does the rest."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Timestamp
+from app.memories.schemas import Importance, MemoryKey, MemoryText, Tags
+from app.tasks.schemas import StepStatus, TaskStatus
+
+MemoryKind = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
+
+
+class Whose(Schema):
+    agent_id: Identifier | None = Field(None, description="Of which agent.")
+    user_id: Identifier | None = Field(None, description="Of which user. agent_id, user_id or both are needed.")
+
+
+class AgentsOwn(Schema):
+    agent_id: Identifier = Field(description="Of which agent.")
+    user_id: Identifier | None = Field(None, description="Of which user.")
+
+
+class RememberArguments(Whose):
+    content: MemoryText = Field(description="One statement that stands alone: names, dates and places spelt out.")
+    memory_type: MemoryKind | None = Field(None, description="Default: fact.")
+    key: MemoryKey | None = Field(None, description="A name such as home_city: replaces what it held before.")
+    context: str | None = Field(None, description="When it applies.")
+    importance: Importance | None = Field(None, description="0 to 1; default 0.5.")
+    tags: Tags | None = None
+    event_at: Timestamp | None = Field(None, description="When it happened, RFC 3339 with zone.")
+    supersedes: list[Identifier] | None = Field(None, description="memory_ids that this makes untrue.")
+    shared: Flag = Field(False, description="True: for all agents of the user.")
+
+
+class RecallArguments(Whose):
+    query: MemoryText = Field(description="What you want to know, in plain words.")
+    top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
+    memory_types: Annotated[list[MemoryKind | Literal["message", "summary"]], Field(min_length=1)] | None = None
+    tags: Tags | None = Field(None, description="Has one of these.")
+    since: Timestamp | None = Field(None, description="RFC 3339 with zone.")
+    until: Timestamp | None = None
+
+
+class GetContext(AgentsOwn):
+    query: MemoryText = Field(description="The user's message, or what you are about to do.")
+    session_id: Identifier | None = Field(None, description="Adds its last messages.")
+    task_id: Identifier | None = Field(None, description="Adds its state.")
+    token_budget: Annotated[int, Field(strict=True, ge=1, le=100_000), WHOLE] | None = Field(
+        None, description="Most tokens; default 4000."
+    )
+
+
+class LogAction(AgentsOwn):
+    action_type: str = Field(description="What kind, such as refund or deploy.")
+    content: str | None = Field(None, description="What happened, in one line.")
+    outcome: Literal["success", "failure", "partial"] | None = None
+    tool: str | None = Field(None, description="What was called.")
+    input: Any = None
+    output: Any = None
+    duration_ms: float | None = None
+    entities: list[str] | None = Field(None, description="What it was about.")
+    procedure_id: Identifier | None = Field(None, description="The procedure you followed: its success is counted.")
+    session_id: Identifier | None = None
+    task_id: Identifier | None = None
+
+
+class FindProcedure(Whose):
+    situation: MemoryText = Field(description="What is to be done, or what has come up.")
+    top_k: Annotated[int, Field(strict=True, ge=1, le=20), WHOLE] = 3
+
+
+class UpdateTask(Schema):
+    task_id: Identifier | None = Field(None, description="Left out: begins a new task, which needs a goal.")
+    agent_id: Identifier | None = Field(None, description="Of a new task; required there.")
+    user_id: Identifier | None = Field(None, description="Of a new task.")
+    session_id: Identifier | None = Field(None, description="Of a new task.")
+    goal: str | None = None
+    plan: list[str] | None = Field(None, description="Steps in order; replaces the plan.")
+    step: Annotated[int, Field(strict=True, ge=0, le=10_000), WHOLE] | None = Field(
+        None, description="Which step to mark, from 0."
+    )
+    step_status: StepStatus | None = None
+    step_result: Any = None
+    context: Object | None = Field(None, description="Merged into the task's context; null removes a key.")
+    note: str | None = Field(None, description="Joins the scratchpad.")
+    status: TaskStatus | None = Field(None, description="Of the task; ends it, except in_progress.")
+
+
+class MemoryFeedback(Schema):
+    helpful: list[Identifier] = Field([], description="memory_ids that helped.")
+    misleading: list[Identifier] = Field([], description="memory_ids that were wrong or misled.")
+    query: MemoryText | None = Field(None, description="What you had asked for.")
+
+
+class Forget(Schema):
+    memory_ids: Annotated[list[Identifier], Field(min_length=1, max_length=50)]
+
+
+_WORTHLESS = frozenset({"title", "pattern", "format", "minLength", "maxLength", "examples", "default"})
+"""To a model; what breaks such a rule is refused with the rule's words."""
+
+
+def schema(arguments: type[Schema], fixed: frozenset[str]) -> Json:
+    """The JSON schema of a tool's arguments, without those that the connection fixes, as short as can be."""
+    made = arguments.model_json_schema()
+    defaults = {name: given.get("default") for name, given in made["properties"].items()}
+    properties = {name: _short(given) for name, given in made["properties"].items() if name not in fixed}
+    for name, given in properties.items():
+        if isinstance(defaults[name], int) and not isinstance(defaults[name], bool):
+            given["default"] = defaults[name]
+    required = [name for name in made.get("required", []) if name not in fixed]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+def _short(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_short(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    options = [one for one in node.get("anyOf", []) if one.get("type") != "null"]
+    if len(options) == 1:
+        kept = {name: value for name, value in node.items() if name != "anyOf"}
+        return _short({**options[0], **kept})
+    if options and all("enum" in one or "const" in one for one in options):
+        words = [word for one in options for word in one.get("enum", [one.get("const")])]
+        return {"type": "string", "enum": words}
+    short = {name: _short(value) for name, value in node.items() if name not in _WORTHLESS}
+    if short.get("additionalProperties") is True or isinstance(short.get("additionalProperties"), dict):
+        del short["additionalProperties"]
+    return short

@@ -1,0 +1,150 @@
+"""How the MCP tools reach the API: in this process, or a service elsewhere."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import httpx2
+import orjson
+
+from app.auth.principal import Principal
+from app.resources import Resources
+
+BAD = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """`headers` by their names in lower case."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Api(Protocol):
+    async def __call__(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> ApiAnswer:
+        """`path`: below the root, perhaps with a query, and with nothing in it to be quoted. Raises Refused."""
+        ...
+
+
+class ToolError(Exception):
+    """A call that the API did not do; its text is for the one who called the tool."""
+
+    def __init__(self, detail: str, *, code: str = "invalid", errors: tuple[str, ...] = (), retry: str = "") -> None:
+        self.code, self.detail = code, detail
+        after = f"Try again after {retry} s." if retry else ""
+        super().__init__("\n".join([f"{detail} ({code})", *(f"- {error}" for error in errors), after]).rstrip())
+
+
+def checked(answer: ApiAnswer) -> ApiAnswer:
+    """Raises Refused with what the problem says."""
+    if answer.status < BAD:
+        return answer
+    problem = answer.body if isinstance(answer.body, dict) else {}
+    errors = [f"{error['pointer']}: {error['detail']}" for error in problem.get("errors", [])]
+    raise ToolError(
+        str(problem.get("detail") or f"The service answered {answer.status}."),
+        code=str(problem.get("code", answer.status)),
+        errors=tuple(errors),
+        retry=answer.headers.get("retry-after", ""),
+    )
+
+
+def encoded(body: Any) -> bytes:
+    """As the standard library writes it: what JSON cannot hold (NaN, lone surrogates) goes on to be refused by name."""
+    return b"" if body is None else json.dumps(body).encode()
+
+
+class InProcess:
+    """Calls the app itself, as a principal that has been authenticated."""
+
+    def __init__(self, app: Any, held: Resources, caller: Principal, request_id: str | None = None) -> None:
+        self._app, self._held, self._caller = app, held, caller
+        self._id = [] if request_id is None else [(b"x-request-id", request_id.encode())]
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> ApiAnswer:
+        sent = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        path, _, query = path.partition("?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), *self._id, *sent],
+            "client": None,
+            "server": None,
+            "state": {"resources": self._held, "admitted": self._caller},
+        }
+        receiver, answer = _Once(encoded(body)), _Collected()
+        await self._app(scope, receiver, answer)
+        return answer.whole()
+
+
+class _Once:
+    """The body, as a server would hand it on."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __call__(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+
+class _Collected:
+    def __init__(self) -> None:
+        self._status, self._headers, self._pieces = 0, dict[str, str](), list[bytes]()
+
+    async def __call__(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = {str(k, "latin-1").lower(): str(v, "latin-1") for k, v in message["headers"]}
+        else:
+            self._pieces.append(message.get("body", b""))
+
+    def whole(self) -> ApiAnswer:
+        content = b"".join(self._pieces)
+        return ApiAnswer(self._status, orjson.loads(content) if content else None, self._headers)
+
+
+SECONDS = 60.0
+
+
+class Remote:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> ApiAnswer:
+        sent = {"content-type": "application/json", **(headers or {})}
+        try:
+            response = await self._client.request(method, path, content=encoded(body), headers=sent)
+            found = response.json() if response.content else None
+        except httpx2.HTTPError as fault:
+            raise ToolError(
+                f"The Recalld service at {self._client.base_url} cannot be reached: {type(fault).__name__}.",
+                code="unavailable",
+            ) from fault
+        except json.JSONDecodeError as fault:
+            raise ToolError(f"{self._client.base_url} does not answer as Recalld does.", code="unavailable") from fault
+        return ApiAnswer(response.status_code, found, {name.lower(): value for name, value in response.headers.items()})
+
+
+@asynccontextmanager
+async def calling(url: str, key: str | None) -> AsyncIterator[Remote]:
+    """`url`: of the service's root."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=SECONDS) as client:
+        yield Remote(client)

@@ -1,0 +1,137 @@
+"""Embeds what was kept while the embedder failed. The list lies in the store, so that no crash forgets it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from app.core.clock import Clock, SystemClock, rfc3339
+from app.core.ids import new_id
+from app.embedding.embedder import Embedder
+from app.errors import EmbeddingUnavailable
+from app.memories.indexing import Embeddings, IndexText
+from app.memories.models import MEMORIES, PENDING
+from app.memories.records import passage, standing
+from app.metrics import PENDING as WAITING
+from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Insert, Update
+from app.storage.filters import Not, Range
+from app.storage.protocol import Store
+from app.storage.repository import pages
+from app.storage.schema import Collection, Doc
+from app.storage.scope import SYSTEM
+
+AT_ONCE = 64
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
+"""Of a text that the model refuses; twice as long each time."""
+
+
+def note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
+    """The change that puts a document without its vector on the list, to be committed with it."""
+    doc = {
+        "tenant_id": SYSTEM,
+        "note_id": new_id("pending"),
+        "collection": collection.name,
+        "tenant": tenant,
+        "document_id": doc_id,
+        "created_at": now,
+    }
+    return Insert(PENDING, doc)
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddable:
+    """A collection whose documents are found by meaning: their text, and what to note in them with the vector."""
+
+    collection: Collection
+    passage: Callable[[Doc], IndexText]
+    fields: Callable[[Doc], Doc]
+    repair: Callable[[Doc], Doc] = lambda doc: {}
+    """Fields that documents of earlier versions lack."""
+
+
+def _missing_of_memory(doc: Doc) -> Doc:
+    mark = standing(doc)
+    return {} if doc.get("standing") == mark else {"standing": mark}
+
+
+MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory)
+
+
+class PendingEmbeddings:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        kinds: Sequence[Embeddable] = (MEMORY,),
+        clock: Clock | None = None,
+    ) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock or SystemClock()
+        self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
+
+    async def due(self) -> bool:
+        """Whether the list holds a text that was not put off. Reads only."""
+        WAITING.set(await self._store.count(PENDING, SYSTEM))
+        now = rfc3339(self._clock.now())
+        put_off = Range("not_before", gt=now)
+        return bool(await self._store.find(PENDING, SYSTEM, Not(put_off), limit=1))
+
+    async def embed_all(self) -> int:
+        """Goes through the whole list once, in batches, as long as the model is there. How many it did."""
+        done = 0
+        with suppress(EmbeddingUnavailable):
+            async for notes in pages(partial(self._store.find, PENDING, SYSTEM), PENDING, AT_ONCE):
+                now = rfc3339(self._clock.now())
+                done += await self._embed([one for one in notes if one.get("not_before", now) <= now])
+        WAITING.set(await self._store.count(PENDING, SYSTEM))
+        return done
+
+    async def _embed(self, notes: Sequence[Doc]) -> int:
+        found = [(one, await self._document(one)) for one in notes if one["collection"] in self._kinds]
+        for one, doc in found:
+            if doc is None:
+                await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
+        waiting = [(one, doc) for one, doc in found if doc is not None]
+        embeddings = Embeddings(self._embedder)
+        passages = [self._kinds[one["collection"]].passage(doc) for one, doc in waiting]
+        done = 0
+        for (one, doc), entry in zip(waiting, await embeddings.entries_each(passages), strict=True):
+            if entry.vector is None:
+                await self._try([self._put_off(one)])
+            else:
+                done += await self._try(self._changes(one, doc, embeddings.info(entry), entry))
+        return done
+
+    def _put_off(self, one: Doc) -> Update:
+        """A text that is refused is asked for ever more seldom: until it is changed, or another model comes."""
+        refused = one.get("refused", 0)
+        wait = min(FIRST_WAIT * 2 ** min(refused, 20), LONGEST_WAIT)
+        fields = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
+        return Update(PENDING, SYSTEM, one["note_id"], set=fields)
+
+    async def _document(self, one: Doc) -> Doc | None:
+        """None where it is gone, or has its vector already."""
+        kind = self._kinds[one["collection"]]
+        doc = await self._store.get(kind.collection, one["tenant"], one["document_id"])
+        has_vector = doc is not None and (doc.get("embedding") or {}).get("status") == "ready"
+        return None if has_vector else doc
+
+    def _changes(self, one: Doc, doc: Doc, embedding: Doc, entry: IndexEntry) -> list[Change]:
+        """Nothing that a caller asked for, so the version stays."""
+        kind = self._kinds[one["collection"]]
+        done = Update(
+            kind.collection,
+            one["tenant"],
+            one["document_id"],
+            set=kind.fields(embedding),
+            expect={"version": doc["version"]},
+            entry=entry,
+        )
+        return [done, Delete(PENDING, SYSTEM, one["note_id"])]
+
+    async def _try(self, changes: Sequence[Change]) -> bool:
+        """What has changed meanwhile is left for the next time."""
+        with suppress(CommitConflict):
+            await self._store.commit(changes)
+            return True
+        return False

@@ -1,0 +1,121 @@
+"""Vectors for memories about to be written. A model that fails keeps no write back: the memory waits for its vector."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from app.core.process import off_loop
+from app.embedding.embedder import Embedder
+from app.embedding.model import Vectors
+from app.errors import EmbeddingUnavailable
+from app.storage.changes import IndexEntry
+from app.storage.schema import Doc
+from app.storage.text import DERIVED, HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY, IndexedText, index_text
+
+log = logging.getLogger(__name__)
+
+HARMLESS = "word"
+"""What every model takes that is there at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexText:
+    """A text to be found: its words and those of its context, time and tags are indexed, its meaning is embedded.
+
+    A text that is longer than what the model reads at once has a vector for each of its windows.
+    """
+
+    content: str
+    context: str | None = None
+    time: datetime | None = None
+    tags: tuple[str, ...] = ()
+
+    def indexed(self) -> IndexedText:
+        return index_text(self.content, self.context, self.time, self.tags)
+
+
+class Embeddings:
+    """Of one request: a text is embedded once, however often the write is planned."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._made: dict[str, Vectors] = {}
+
+    async def entries(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
+        """What search keeps of each passage; without a vector where the embedder failed."""
+        vectors = await self._vectors(passages)
+        return await off_loop(sum(len(passage.content) for passage in passages), self._entries, passages, vectors)
+
+    async def entries_each(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
+        """As `entries`, for texts of many callers: one that the model refuses costs the others nothing.
+
+        Raises EmbeddingUnavailable where it takes none at all.
+        """
+        if not passages:
+            return []
+        entries = await self.entries(passages)
+        if any(entry.vector is not None for entry in entries):
+            return entries
+        await self._embedder.embed_texts([HARMLESS])
+        if len(passages) == 1:
+            return entries
+        middle = len(passages) // 2  # one text fails its whole batch: which?
+        halves = passages[:middle], passages[middle:]
+        return [entry for half in halves for entry in await self.entries_each(half)]
+
+    def _entries(self, passages: Sequence[IndexText], vectors: Sequence[Vectors | None]) -> list[IndexEntry]:
+        return [
+            IndexEntry(
+                passage.indexed(),
+                None if windows is None else windows[0],
+                self._embedder.name,
+                None if windows is None or len(windows) == 1 else windows[1:],
+            )
+            for passage, windows in zip(passages, vectors, strict=True)
+        ]
+
+    async def _vectors(self, passages: Sequence[IndexText]) -> list[Vectors | None]:
+        """Of each passage (windows, dim); None where the embedder failed."""
+        missing = list(dict.fromkeys(one.content for one in passages if one.content not in self._made))
+        try:
+            windows = await self._embedder.windows(missing)
+            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
+        except EmbeddingUnavailable as fault:
+            log.warning("embedding failed", extra={"error": fault.detail, "texts": len(missing)})
+        else:
+            ends = list(accumulate(map(len, windows)))
+            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
+        return [self._made.get(passage.content) for passage in passages]
+
+    def info(self, entry: IndexEntry) -> Doc:
+        """`embedding` of a memory."""
+        status = "pending" if entry.vector is None else "ready"
+        return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}
+
+
+FIELDS = ("source", "memory_type", "event_at")
+"""Fields that `flags_of` reads."""
+
+_OF_ROLE = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
+_NOT_DERIVED = (None, "api", "import", "message")
+
+
+def flags_of(doc: Mapping[str, Any]) -> int:
+    """Bits of `storage/text.py` for a memory.
+
+    Memories of messages keep the message's role. Those stored before that field existed have only the speaker's name,
+    which is the role where the message had no name.
+    """
+    source = doc.get("source") or {}
+    role = source.get("role") or (source.get("speaker") or "").casefold()
+    return (
+        _OF_ROLE.get(role, 0)
+        | DERIVED * (source.get("origin") not in _NOT_DERIVED)
+        | SUMMARY * (doc.get("memory_type") == "summary")
+        | HAS_EVENT_TIME * (doc.get("event_at") is not None)
+    )

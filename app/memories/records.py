@@ -1,0 +1,164 @@
+"""Memory documents, built and revised by pure functions."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from app.core.clock import parse_rfc3339
+from app.core.ids import new_id
+from app.core.schemas import same
+from app.memories.indexing import IndexText
+from app.memories.models import STANDING
+from app.storage.schema import Doc
+from app.storage.text import content_hash, normalise_content
+
+SOURCE: Mapping[str, Any] = {
+    "origin": "api",
+    "session_id": None,
+    "message_seq": None,
+    "speaker": None,
+    "role": None,
+    "action_ids": [],
+    "memory_ids": [],
+    "model": None,
+    "prompt_version": None,
+    "api_key_id": None,
+}
+
+
+IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
+"""Fields that make two memories of one pair and type different memories."""
+
+
+def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *, unique: bool) -> Doc:
+    """A memory of `fields` (those of `MemoryCreate`). `unique`: an equal one of its scope may not be there."""
+    importance = fields["importance"]
+    doc = {
+        "memory_id": new_id("mem"),
+        "agent_id": fields.get("agent_id"),
+        "user_id": fields.get("user_id"),
+        "key": fields.get("key"),
+        "memory_type": fields["memory_type"],
+        "content": fields["content"],
+        "context": fields.get("context"),
+        "importance": importance,
+        "base_importance": importance,
+        "trust": fields.get("trust", 1.0),
+        "tags": list(dict.fromkeys(fields.get("tags", []))),
+        "metadata": fields.get("metadata", {}),
+        "metadata_terms": metadata_terms(fields.get("metadata", {})),
+        "pinned": fields.get("pinned", False),
+        "status": "active",
+        "supersedes": [],
+        "superseded_by": None,
+        "merged": False,
+        "contradicts": [],
+        "claimed_key": None,
+        "source": {**SOURCE, **source},
+        "event_at": fields.get("event_at"),
+        "valid_from": fields.get("valid_from"),
+        "valid_until": fields.get("valid_until"),
+        "expires_at": fields.get("expires_at"),
+        "last_accessed": None,
+        "access_count": 0,
+        "helpful_count": 0,
+        "misleading_count": 0,
+        "anchored_at": now,
+        "content_hash": content_hash(fields["content"]),
+        "embedding": None,
+        "version": 1,
+        "created_at": now,
+        "updated_at": now,
+    }
+    doc["identity_hash"] = identity_hash(doc)
+    doc["dedupe_key"] = f"{doc['memory_type']}:{doc['identity_hash']}" if unique else None
+    doc["standing"] = standing(doc)
+    return doc
+
+
+def standing(doc: Doc) -> str | None:
+    """The mark of a memory that belongs into every prompt."""
+    return STANDING if doc["pinned"] or doc["memory_type"] == "instruction" else None
+
+
+def identity_hash(doc: Doc) -> int:
+    """Signed 64-bit hash of the `IDENTITY` fields; texts that differ in case, width or white space only are equal.
+
+    The `event_at` of an extracted memory is the time when it was said. It tells two experiences apart, but not two
+    preferences or facts: these are the same each time they are said.
+    """
+    extracted = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
+    parts = [
+        normalise_content(doc["content"]),
+        normalise_content(doc["context"]) if doc["context"] else None,
+        None if extracted else doc["event_at"],
+        *(doc[name] for name in ("valid_from", "valid_until", "expires_at", "key")),
+        sorted(metadata_terms(doc["metadata"])),
+    ]
+    return int.from_bytes(blake2b(orjson.dumps(parts), digest_size=8).digest(), "big", signed=True)
+
+
+def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
+    """The stored fields that a caller's change sets, derived ones included; empty where it changes nothing."""
+    fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
+    changed = {name: value for name, value in fields.items() if name != "importance" and not same(doc[name], value)}
+    if "importance" in fields:
+        changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
+    if "metadata" in changed:
+        changed["metadata_terms"] = metadata_terms(changed["metadata"])
+    if "status" in changed:
+        changed |= {"archived_by": None, "archived_at": None}  # by hand from now on, so no purge comes for it
+        changed |= {"superseded_by": None, "merged": False} if doc["status"] == "superseded" else {}
+    if "content" in changed:
+        changed["content_hash"] = content_hash(changed["content"])
+    if not changed.keys().isdisjoint(("memory_type", "pinned")):
+        changed["standing"] = standing(doc | changed)
+    if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
+        changed["identity_hash"] = identity_hash(doc | changed)
+    if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):
+        changed["dedupe_key"] = None  # what was made equal by hand may stand beside its equal
+    return changed
+
+
+def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str) -> Doc:
+    """The stored fields that an equal memory changes: the higher trust and importance, more tags, a pin.
+
+    `importance`: what `doc` has at the moment. An importance that rises starts to fade anew.
+    """
+    gains: Doc = {"tags": [*doc["tags"], *fields["tags"]], "pinned": doc["pinned"] or fields["pinned"]}
+    gains["trust"] = max(doc["trust"], fields["trust"])
+    if fields["importance"] > importance:
+        gains["importance"] = fields["importance"]
+    return revision(doc, gains, now)
+
+
+def passage(doc: Doc) -> IndexText:
+    """What is found by."""
+    happened: str | None = doc["event_at"]
+    return IndexText(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
+
+
+def needs_new_entry(changed: Doc) -> bool:
+    """Other tags do not: they have new terms, and the vector stays (`MemoryRepository.revise`)."""
+    return not changed.keys().isdisjoint(("content", "context", "event_at"))
+
+
+def metadata_terms(metadata: Mapping[str, Any]) -> list[str]:
+    """One digest for each entry: equal entries have equal digests, and no key of the caller becomes a name of ours."""
+    return [_digest(key, value) for key, value in metadata.items()]
+
+
+def _digest(key: str, value: Any) -> str:
+    plain = orjson.dumps([key, _plain(value)], option=orjson.OPT_SORT_KEYS)
+    return blake2b(plain, digest_size=12).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """1.0 and 1 are the same JSON number."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

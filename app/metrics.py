@@ -1,0 +1,46 @@
+"""Prometheus metrics of the service. Labels are route templates, kinds and outcomes: they stay few and hold no ids."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+REQUESTS = Counter("recalld_http_requests", "Requests answered", ["method", "route", "status"])
+REQUEST_SECONDS = Histogram(
+    "recalld_http_request_seconds",
+    "Time to answer",
+    ["method", "route"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+REQUESTS_IN_PROGRESS = Gauge("recalld_http_requests_in_progress", "Requests being answered")
+
+
+JOB_RUNS = Counter("recalld_job_runs", "Jobs run, by kind and outcome", ["kind", "outcome"])
+JOB_SECONDS = Histogram("recalld_job_seconds", "Time of a job", ["kind"], buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120))
+JOBS_QUEUED = Gauge("recalld_jobs_queued", "Jobs that wait for their time or a worker, as last counted")
+
+
+_FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+EMBEDDING_SECONDS = Histogram("recalld_embedding_batch_seconds", "Time of one batch in the model", buckets=_FAST)
+EMBEDDING_BATCH = Histogram(
+    "recalld_embedding_batch_texts", "Texts in one batch", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
+)
+EMBEDDING_QUEUE = Gauge("recalld_embedding_queue_texts", "Texts that wait for the model, or are in it")
+SEARCH_SECONDS = Histogram("recalld_search_seconds", "Time of a search without its embedding", buckets=_FAST)
+RERANK_SECONDS = Histogram(
+    "recalld_rerank_seconds",
+    "Time of the second stage of a search, waiting included, by outcome",
+    ["outcome"],
+    buckets=_FAST,
+)
+COMMIT_SECONDS = Histogram("recalld_store_commit_seconds", "Time of one group commit", buckets=_FAST)
+COMMIT_WRITES = Histogram(
+    "recalld_store_commit_writes", "Writes in one group", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
+)
+PENDING = Gauge("recalld_pending_embeddings", "Records whose embedding is still to be made, as last counted")
+RECORDS = Counter("recalld_records_written", "Records written, by type", ["collection"])
+LLM_SECONDS = Histogram(
+    "recalld_llm_call_seconds",
+    "Time of one call of the language model, by outcome",
+    ["outcome"],
+    buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+)
+LLM_TOKENS = Counter("recalld_llm_tokens", "Tokens of the language model's calls, prompts included")

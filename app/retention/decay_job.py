@@ -1,0 +1,173 @@
+"""Scheduled upkeep: decay of importance, expiry, and the roll-up of old actions."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from app.core.clock import Clock, rfc3339, to_ms
+from app.jobs.runner import Done, Run
+from app.memories.models import MEMORIES
+from app.profiles.models import AGENTS
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
+from app.storage.filters import EVERYTHING, And, Eq, Filter, In, Not, Or
+from app.storage.protocol import DecayRule, Store
+from app.storage.repository import pages
+from app.storage.schema import Doc
+from app.storage.scope import SYSTEM
+
+BATCH = 500
+BARS = 10
+WORTH_WRITING = 0.01
+"""Reads compute importance anyway: what is written down may lag by less than this, and is written after some 20 days
+instead of each hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecayGroup:
+    """A part of the memories that fades alike: an agent's with settings of its own, or all the others."""
+
+    decay: DecayCurve
+    where: Filter
+
+
+class DecayJob:
+    """`least`: what has moved by less is not written down."""
+
+    def __init__(self, store: Store, clock: Clock, least: float = 0.0) -> None:
+        self._store, self._clock, self._least = store, clock, least
+
+    async def handle(self, run: Run) -> Done:
+        tenant = None if run.tenant == SYSTEM else run.tenant
+        if run.payload.get("dry_run"):
+            return Done(await self.dry_run(tenant))
+        return Done({"changed": await self.apply(tenant)})
+
+    async def has_work(self) -> bool:
+        """Whether anything has faded so far that it is to be written down. Reads only."""
+        now = rfc3339(self._clock.now())
+        for share in await self._shares(None):
+            if await self._store.would_change(MEMORIES, None, self._rule(share, now), share.where):
+                return True
+        return False
+
+    async def apply(self, tenant: str | None) -> int:
+        """How many memories were given another importance. Tenant None is every tenant."""
+        now, shares = rfc3339(self._clock.now()), await self._shares(tenant)
+        return sum([await self._store.apply(MEMORIES, tenant, self._rule(one, now), one.where) for one in shares])
+
+    def _rule(self, share: DecayGroup, now: str) -> DecayRule:
+        decay = share.decay
+        return DecayRule(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
+
+    async def dry_run(self, tenant: str | None, step: Any = lambda seen: None) -> Doc:
+        """Histograms of importance as it was written down and as it is now; `step` is told how many were seen."""
+        now_ms = to_ms(self._clock.now())
+        before, after, seen = [0] * BARS, [0] * BARS, 0
+        for share in await self._shares(tenant):
+            async for docs in pages(partial(self._store.find, MEMORIES, tenant, share.where), MEMORIES, BATCH):
+                for doc in docs:
+                    faded = importance(
+                        doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], share.decay
+                    )
+                    before[bar_of(doc["importance"])] += 1
+                    after[bar_of(faded)] += 1
+                seen += len(docs)
+                step(seen)
+        return {"memories": seen, "before": before, "after": after}
+
+    async def _shares(self, tenant: str | None) -> list[DecayGroup]:
+        """Every memory is in one of them, and in one only."""
+        own: dict[DecayCurve, dict[str, list[str]]] = {}
+        async for docs in pages(partial(self._store.find, AGENTS, tenant), AGENTS, BATCH):
+            for doc in docs:
+                if (decay := decay_of(doc)) != DEFAULT_DECAY:
+                    own.setdefault(decay, {}).setdefault(doc["tenant_id"], []).append(doc["agent_id"])
+        named = {decay: _any_of([_agents_of(*one) for one in tenants.items()]) for decay, tenants in own.items()}
+        rest = DecayGroup(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
+        return [rest, *(DecayGroup(decay, where) for decay, where in named.items())]
+
+
+def _agents_of(tenant: str, agents: list[str]) -> Filter:
+    return And((Eq("tenant_id", tenant), In("agent_id", tuple(agents))))
+
+
+def _any_of(parts: list[Filter]) -> Filter:
+    """A balanced tree: engines bound the depth of an expression."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return Or((_any_of(parts[:half]), _any_of(parts[half:])))
+
+
+def decay_of(agent: Doc) -> DecayCurve:
+    return DecayCurve(**agent["settings"]["decay"])
+
+
+def histogram(counts: Iterable[int]) -> list[str]:
+    """Names of the bars: `0.0–0.1` and so on."""
+    return [f"{at / BARS:.1f}–{(at + 1) / BARS:.1f}" for at, _ in enumerate(counts)]
+
+
+def bar_of(value: float) -> int:
+    return min(int(value * BARS), BARS - 1)
+
+
+Day = tuple[str, str, str | None, str]
+"""Tenant, agent, user, date (UTC)."""
+MAX_IDS = 10_000
+MOST = 1_000
+"""Actions rolled up in one commit."""
+IMPORTANCE = 0.4
+TEXT = "text"
+
+Tell: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
+"""A text of a day's actions that goes on from an earlier one, with its `model` and `prompt_version`; None: there is
+none. It raises nothing: counts go on without it."""
+
+
+def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
+    days: dict[Day, list[Doc]] = {}
+    for action in actions:
+        key = (action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
+        days.setdefault(key, []).append(action)
+    return days
+
+
+def counts_of(memory: Doc) -> Doc | None:
+    """The counts that a summary carries; None where a caller made the memory, or took the counts away."""
+    counts = memory["metadata"]
+    parts = [counts.get(name) for name in ("outcomes", "types")]
+    ours = memory["source"]["origin"] == "consolidation" and all(isinstance(part, dict) for part in parts)
+    numbers = [number for part in parts if isinstance(part, dict) for number in part.values()]
+    return counts if ours and all(type(number) is int for number in numbers) else None
+
+
+def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
+    """Counts by outcome and by type, added to those of an earlier roll-up of the same day."""
+    old = earlier or {"outcomes": {}, "types": {}}
+    outcomes: Counter[str] = Counter(old["outcomes"])
+    types: Counter[str] = Counter(old["types"])
+    for action in actions:
+        outcomes[action["outcome"] or "unknown"] += 1
+        types[action["action_type"]] += 1
+    return {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
+
+
+def text_of(counts: Doc) -> str | None:
+    """What a language model told of the day, where one did."""
+    text = counts.get(TEXT)
+    return text if isinstance(text, str) else None
+
+
+def sentence(day: str, counts: Doc) -> str:
+    """The roll-up as a text that can be found: its counts, and what was told of it."""
+    total = sum(counts["outcomes"].values())
+    counted = f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."
+    text = text_of(counts)
+    return counted if text is None else f"{counted} {text}"
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda one: (-one[1], one[0])))

@@ -1,0 +1,129 @@
+"""What came of a user's records without being theirs: lessons, shared records, logs of what can be undone, jobs."""
+
+from collections.abc import Set
+from functools import partial
+from typing import Any, Protocol
+
+from app.facts.models import FACT_GROUPS, FACTS
+from app.jobs.models import ERASE_USER, OPERATIONS
+from app.memories.models import HISTORY, MEMORIES
+from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
+from app.profiles.merge import LESSONS
+from app.profiles.models import AGENTS
+from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Update
+from app.storage.filters import EVERYTHING, Absent, Eq, Filter
+from app.storage.protocol import Store
+from app.storage.repository import pages
+from app.storage.schema import Collection, Doc
+
+BATCH = 200
+SHARED: tuple[tuple[Collection, Collection | None], ...] = (
+    (MEMORIES, HISTORY),
+    (FACTS, None),
+    (PROCEDURES, PROCEDURE_HISTORY),
+)
+"""Collections whose records may be derived, and where their history lies."""
+
+
+def mentions(tree: Any, wanted: Set[str]) -> bool:
+    """Whether a text anywhere in it is one of these."""
+    if isinstance(tree, str):
+        return tree in wanted
+    if isinstance(tree, dict):
+        return any(key in wanted or mentions(value, wanted) for key, value in tree.items())
+    return isinstance(tree, list) and any(mentions(one, wanted) for one in tree)
+
+
+def comes_of(source: Doc | None, gone: Set[str]) -> bool:
+    """Whether a record's source is among what went, and nothing else."""
+    if not source:
+        return False
+    if source.get("session_id") is not None:
+        return source["session_id"] in gone
+    named = [*(source.get("memory_ids") or ()), *(source.get("action_ids") or ())]
+    return bool(named) and set(named) <= gone
+
+
+class CommitNumbered(Protocol):
+    """Commits changes with which `number` of `name` go. Raises CommitConflict."""
+
+    async def __call__(self, changes: list[Change], number: int, *, name: str) -> None: ...
+
+
+class DerivedRecords:
+    """`gone`: ids of the records that were the user's."""
+
+    def __init__(self, store: Store, commit: CommitNumbered, tenant: str, user: str, gone: Set[str]) -> None:
+        self._store, self._commit, self._tenant, self._user, self._gone = store, commit, tenant, user, gone
+
+    async def clear(self) -> None:
+        await self._each(AGENTS, EVERYTHING, self._unlearned, "lessons")
+        await self._each(OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
+        for collection, history in SHARED:
+            removed = partial(self._removed, collection=collection, history=history)
+            await self._each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
+
+    def concerns(self, job: Doc) -> bool:
+        """Whether a job is about the user; a key that is bound to this one among others does not make it so. The
+        erasure itself goes on."""
+        if job["kind"] == ERASE_USER:
+            return False
+        about = {self._user, *self._gone}
+        payload = dict(job["payload"])
+        bound = payload.pop("users", None) or []
+        return (
+            job["operation_id"] in about
+            or mentions(payload, about)
+            or bound == [self._user]
+            or (job["status"] == "failed" and self._user in bound)
+        )
+
+    async def _each(self, collection: Collection, where: Filter, plan: Any, name: str) -> None:
+        found = partial(self._store.find, collection, self._tenant, where)
+        async for docs in pages(found, collection, BATCH):
+            for doc in docs:
+                await self._one(collection, doc, plan, name)
+
+    async def _one(self, collection: Collection, doc: Doc | None, plan: Any, name: str) -> None:
+        while doc is not None:
+            number, changes = plan(doc)
+            if not changes:
+                return
+            try:
+                await self._commit(changes, number, name=name)
+            except CommitConflict:
+                doc = await self._store.get(collection, self._tenant, doc[collection.id_field])
+                continue
+            return
+
+    def _unlearned(self, agent: Doc) -> tuple[int, list[Change]]:
+        experience, went = dict(agent["experience"]), 0
+        for name in LESSONS:
+            kept = [one for one in experience[name] if not comes_of(one["source"], self._gone)]
+            went += len(experience[name]) - len(kept)
+            experience[name] = kept
+        if not went:
+            return 0, []
+        fields, expect = {"experience": experience}, {"version": agent["version"]}
+        return went, [
+            Update(AGENTS, self._tenant, agent["agent_id"], set=fields, inc={"version": 1}, expect=expect),
+        ]
+
+    def _emptied(self, operation: Doc) -> tuple[int, list[Change]]:
+        """What was done for several users at once can then not be undone any more."""
+        if not mentions([operation["result"], operation["undo"]], {self._user, *self._gone}):
+            return 0, []
+        same = {"status": operation["status"], "undo": operation["undo"], "result": operation["result"]}
+        fields = {"undo": None, "result": None}
+        return 1, [Update(OPERATIONS, self._tenant, operation["operation_id"], set=fields, expect=same)]
+
+    def _removed(self, doc: Doc, collection: Collection, history: Collection | None) -> tuple[int, list[Change]]:
+        if not comes_of(doc.get("source"), self._gone):
+            return 0, []
+        doc_id, expect = doc[collection.id_field], {"version": doc["version"]}
+        changes: list[Change] = [Delete(collection, self._tenant, doc_id, expect)]
+        if history is not None:
+            changes.append(DeleteWhere(history, self._tenant, Eq("record_id", doc_id)))
+        if collection is FACTS:
+            changes.append(Update(FACT_GROUPS, self._tenant, doc["group_id"], inc={"version": 1}))
+        return 1, changes

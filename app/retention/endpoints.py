@@ -1,0 +1,102 @@
+"""Retention over HTTP: policies, erasure, export."""
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.responses import StreamingResponse
+
+from app.api.errors import BODY, problems
+from app.api.fast_path import StrictRoute
+from app.api.pagination import answer
+from app.audit.tombstones import Tombstones
+from app.audit.trail import Actor
+from app.auth.dependencies import calling
+from app.core.schemas import Identifier
+from app.jobs.models import Operation
+from app.memories.decay_settings import Decays
+from app.memories.repository import MemoryRepository
+from app.retention import policy
+from app.retention.erasure import Erasure
+from app.retention.export import UserExport
+from app.retention.service import Forgetting
+from app.writes.dependencies import Writer
+
+
+async def forgetting(request: Request) -> Forgetting:
+    held, caller = calling(request)
+    decays = Decays(held.agents, caller.scope.tenant)
+    return Forgetting(MemoryRepository(held.store, caller.scope), decays, held.clock)
+
+
+InForgetting = Annotated[Forgetting, Depends(forgetting)]
+
+
+async def erasure(request: Request) -> Erasure:
+    held, caller = calling(request)
+    return Erasure(held.store, caller.scope, held.clock, Tombstones.of(held, caller.scope.tenant), held.jobs)
+
+
+async def user_export(request: Request) -> UserExport:
+    held, caller = calling(request)
+    return UserExport(held.store, caller.scope, held.collections, held.clock, Tombstones.of(held, caller.scope.tenant))
+
+
+InErasure = Annotated[Erasure, Depends(erasure)]
+InExport = Annotated[UserExport, Depends(user_export)]
+
+
+users_router = APIRouter(prefix="/v1/users", tags=["users"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
+
+
+@router.post(
+    "/forget",
+    response_model=policy.ForgetPlan,
+    responses={**problems(409, 412, *BODY), 202: {"model": Operation, "description": "It is under way."}},
+)
+async def forget_memories(
+    body: policy.ForgetRequest, forgetting: InForgetting, write: Writer, request: Request
+) -> Response:
+    """Forget by policy. The dry run, the default, answers what would go and why; applied, an operation archives it,
+    which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
+    if body.dry_run:
+        calling(request)[1].require("read")
+        return answer(await forgetting.plan(body))
+    return await write(lambda: forgetting.request(body))
+
+
+ErasedUserId = Annotated[Identifier, Path(examples=["ada"])]
+NDJSON = "text/x-ndjson"
+"""Generators of clients know what text is; of `application/x-ndjson` they make nothing."""
+LINES = {
+    "description": "A line each: `export`, then a `record` each, then `end`.",
+    "content": {NDJSON: {"schema": {"type": "string"}}},
+}
+
+
+@users_router.get("/{user_id}/export", response_class=StreamingResponse, responses={**problems(404), 200: LINES})
+async def export_user(user_id: ErasedUserId, export: InExport, request: Request) -> Response:
+    """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the line `end`
+    it is not whole. It is noted in the audit trail."""
+    _, caller = calling(request)
+    await export.note(user_id, Actor(caller.scope.tenant, caller.key_id, "export_user"))
+    return StreamingResponse(export.lines(user_id), media_type=NDJSON)
+
+
+@users_router.delete(
+    "/{user_id}",
+    response_model=policy.Receipt,
+    responses={**problems(404, 409, 412), 202: {"model": Operation, "description": "It is under way."}},
+)
+async def erase_user(user_id: ErasedUserId, erasure: InErasure, request: Request) -> Response:
+    """Erase a user: all records, with what was derived from them, their history, vectors, undo logs, jobs and stored
+    answers. Answers 200 with the receipt when a search has found nothing, within 10 s; else 202 with the operation,
+    which goes on by itself, after a crash, too, and has the receipt as its result. Asking again joins it. A keyed hash
+    remains, so that no work under way brings the user back; a new write may. A key that is bound to agents may not, and
+    one bound to other users neither."""
+    _, caller = calling(request)
+    erased = await erasure.erase(user_id, Actor(caller.scope.tenant, caller.key_id, "erase_user"))
+    if erased.verified:
+        return answer(erased.body)
+    return Response(orjson.dumps(erased.body), 202, media_type="application/json")

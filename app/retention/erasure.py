@@ -1,0 +1,110 @@
+"""A request for a user's erasure: one commit of tombstone, audit entry, operation and job. The job does the rest."""
+
+from dataclasses import dataclass
+
+from app.audit import trail
+from app.audit.tombstones import Tombstones, under_way
+from app.audit.trail import Actor
+from app.core.clock import Clock, rfc3339
+from app.errors import Conflict, Forbidden
+from app.jobs import operations
+from app.jobs.models import ERASE_USER, JOBS, OPERATIONS
+from app.jobs.queue import Job
+from app.resources import JobRunner
+from app.storage.changes import Change, CommitConflict, Delete
+from app.storage.protocol import Store
+from app.storage.schema import Collection, Doc
+from app.storage.scope import SYSTEM, Scope
+
+ERASURE_NOTES = Collection(
+    name="erasure_notes",
+    id_field="note_id",
+    fields={"tombstone": "text"},
+    indexes=(("tombstone",),),
+    opaque=("counts",),
+    audited=False,
+)
+"""Each commit of an erasure adds a note: ids that went (`of` names their collection), and how many of each kind. A run
+that goes on after a crash reads them; they are deleted when the erasure is verified."""
+
+
+WAIT_SECONDS = 10.0
+"""How long a request waits for the receipt."""
+ATTEMPTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The answer: the receipt where the erasure is verified, else the operation."""
+
+    verified: bool
+    body: Doc
+
+
+class Erasure:
+    def __init__(self, store: Store, scope: Scope, clock: Clock, tombstones: Tombstones, runner: JobRunner) -> None:
+        self._store, self._scope, self._clock = store, scope, clock
+        self._tombstones, self._runner = tombstones, runner
+
+    async def erase(self, user_id: str, actor: Actor, seconds: float = WAIT_SECONDS) -> Erased:
+        """Waits up to `seconds` for the job. Raises Forbidden, ErasureKeyUnavailable before anything was done, Conflict
+        where the job failed for good, and StoreUnavailable."""
+        self._require(user_id)
+        work = await self._begun(user_id, actor)
+        await self._runner.carry_out(work["job_id"], seconds)
+        operation = await self._store.get(OPERATIONS, self._scope.tenant, work["operation_id"])
+        if operation is None or operation["status"] == "failed":
+            reason = "its operation is gone" if operation is None else operation["error"]
+            raise Conflict(f"The erasure has failed: {reason} Ask for it again.", retry_after=1)
+        if operation["status"] == "succeeded":
+            return Erased(True, {"user_id": user_id, **operation["result"]})
+        return Erased(False, operations.render(operation, self._clock.now()))
+
+    def _require(self, user_id: str) -> None:
+        if self._scope.agents is not None:
+            raise Forbidden("This key is bound to agents: it cannot erase what others know of a user.")
+        self._scope.require_write(None, user_id)
+
+    async def _begun(self, user_id: str, actor: Actor) -> Doc:
+        """`operation_id` and `job_id` of the erasure under way: a new one, or one that was asked for before."""
+        erased_id = await self._tombstones.hashed(user_id)
+        for _ in range(ATTEMPTS):
+            found = await self._tombstones.find(user_id)
+            joined = found is not None and under_way(found) and await self._goes_on(found)
+            if found is not None and joined:
+                work, changes = found, [self._tombstones.join(found)]
+            else:
+                work, changes = await self._new(user_id, erased_id, found, actor)
+            asked = trail.entry(actor, self._now(), None, [], {"users": {"erase_begun": 1}}, erased_id)
+            try:
+                await self._store.commit([*changes, asked])
+            except CommitConflict:
+                continue  # another request for the same user, or the job's end, was first
+            return work
+        raise Conflict("Others ask for this user's erasure all the time; please try again.", retry_after=1)
+
+    async def _goes_on(self, tombstone: Doc) -> bool:
+        """Whether a job still works on an erasure. One that failed for good is begun anew."""
+        job = await self._store.get(JOBS, SYSTEM, tombstone["job_id"])
+        return job is not None and job["status"] != "failed"
+
+    async def _new(self, user_id: str, erased_id: str, found: Doc | None, actor: Actor) -> tuple[Doc, list[Change]]:
+        """The operation is under the hash: it says nothing of the user to other keys, and stays when the job is over.
+        The job names the user until the erasure is verified."""
+        now = self._clock.now()
+        operation, noted = operations.begin(self._scope, ERASE_USER, now, user_id=erased_id)
+        payload = {"user_id": user_id, "tombstone": erased_id, "key_id": actor.key_id, "action": actor.action}
+        queued = Job(ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
+        work = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
+        mark = self._tombstones.begin(found, erased_id, rfc3339(now), work)
+        return work, [mark, noted, queued, *await self._failed_before(found)]
+
+    async def _failed_before(self, found: Doc | None) -> list[Change]:
+        """The job that failed goes: it names the user."""
+        job = None if found is None or not found.get("job_id") else await self._store.get(JOBS, SYSTEM, found["job_id"])
+        if job is None or job["status"] != "failed":
+            return []
+        return [Delete(JOBS, SYSTEM, job["job_id"], {"status": "failed"})]
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())

@@ -1,0 +1,260 @@
+"""The jobs of forgetting: what was asked for, its undo, time limits, retention."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from app.actions.models import ACTIONS
+from app.audit.trail import AUDIT
+from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.embedding.embedder import Embedder
+from app.jobs import operations
+from app.jobs.models import JOBS, OPERATIONS
+from app.jobs.runner import Done, Run
+from app.jobs.undo import undo_each
+from app.memories.decay_settings import Decays
+from app.memories.indexing import Embeddings
+from app.memories.models import FEEDBACK, MEMORIES
+from app.memories.records import new_memory, passage, revision
+from app.memories.repository import MemoryRepository, of_pair
+from app.profiles.models import StoredAgentSettings
+from app.retention import decay_job
+from app.retention.service import Forgetting, owned_by, policy_of
+from app.sessions.models import SESSIONS
+from app.sessions.repository import SessionRepository
+from app.settings import RetentionSettings
+from app.storage.changes import Change, CommitConflict, Delete
+from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
+from app.storage.protocol import Store
+from app.storage.repository import anything, pages
+from app.storage.schema import Collection, Doc
+from app.storage.scope import SYSTEM, Scope
+from app.tasks.models import TASKS
+from app.tasks.repository import TaskRepository
+from app.writes.executor import IDEMPOTENCY
+
+BATCH = 200
+AT_ONCE = 50
+RETENTION = "retention"
+
+
+class ForgettingJobs:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        clock: Clock,
+        retention: RetentionSettings,
+        teller: Callable[[], decay_job.Tell] | None = None,
+    ) -> None:
+        """`teller`: for each run one who tells of days, where there is a language model."""
+        self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
+        self._teller = teller
+        self._agents = StoredAgentSettings(store)
+
+    # --- Asked for ----------------------------------------------------------------------------------------------------
+
+    async def forget(self, run: Run) -> Done:
+        """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
+        asked = run.payload
+        forgetting = self._forgetting(Scope.of_bindings(run.tenant, asked))
+        policy, owner = policy_of(asked["policy"]), owned_by(asked["agent_id"], asked["user_id"])
+        by = str(run.lease.job.operation_id)
+        done = 0
+        async for docs in forgetting.batches(policy, owner):
+            done += await self._each(run, [forgetting.archive([doc], by) for doc in docs])
+            await run.progress(done, None)
+        archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
+        asked_at = parse_rfc3339(run.lease.doc["created_at"])  # what went first is purged first
+        until = rfc3339(asked_at + timedelta(days=self._retention.archive_days))
+        return Done({"archived": archived}, undo={"by": by, "until": until} if archived else None)
+
+    async def undo(self, run: Run) -> Done:
+        """Brings back what can be."""
+        forgetting = self._forgetting(Scope(run.tenant))
+
+        async def back(doc: Doc) -> list[Change]:
+            return forgetting.bring_back(doc)
+
+        return await undo_each(run, forgetting.archived(run.payload["undo"]["by"]), back)
+
+    async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
+        """Each of its own, for one that has just changed is no reason to leave the others; how many were made."""
+        made = 0
+        for at in range(0, len(wanted), AT_ONCE):
+            made += sum(await asyncio.gather(*(self._one(run, changes) for changes in wanted[at : at + AT_ONCE])))
+        return made
+
+    async def _one(self, run: Run, changes: list[Change]) -> bool:
+        try:
+            await run.commit(changes)
+        except CommitConflict:
+            return False
+        return True
+
+    # --- By the clock -------------------------------------------------------------------------------------------------
+
+    async def expire(self, run: Run) -> Done:
+        """Deletes what has passed its time, which reads have hidden since; and archives past their grace time."""
+        return Done({name: await self._sweep(run, *expired) for name, expired in self._expired().items()})
+
+    async def has_expired(self) -> bool:
+        """Whether `expire` would find anything. Reads only."""
+        return await anything(self._store, self._expired().values())
+
+    def _expired(self) -> dict[str, tuple[Collection, Filter]]:
+        past = Range("expires_at", le=rfc3339(self._clock.now()))
+        grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
+        gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
+        return {
+            "memories": (MEMORIES, past),
+            "archived": (MEMORIES, gone),
+            "sessions": (SESSIONS, past),
+            "tasks": (TASKS, past),
+            "idempotency_keys": (IDEMPOTENCY, past),
+            "feedback_notes": (FEEDBACK, past),
+        }
+
+    async def _sweep(self, run: Run, collection: Collection, where: Filter) -> int:
+        tenant = _tenant(run)
+        if run.payload.get("dry_run"):
+            return await self._store.count(collection, tenant, where)
+        swept = 0
+        async for docs in pages(partial(self._store.find, collection, tenant, where), collection, BATCH):
+            swept += await self._each(run, [self._removal(collection, doc) for doc in docs])
+        return swept
+
+    def _removal(self, collection: Collection, doc: Doc) -> list[Change]:
+        scope = Scope(doc["tenant_id"])
+        if collection is MEMORIES:
+            return MemoryRepository(self._store, scope).remove([doc])
+        if collection is SESSIONS:
+            return SessionRepository(self._store, scope).remove(doc)
+        if collection is TASKS:
+            return TaskRepository(self._store, scope).remove(doc)
+        expect: Doc = {name: doc[name] for name in ("expires_at", "updated_at", "status") if name in doc}
+        return [Delete(collection, doc["tenant_id"], doc[collection.id_field], expect)]
+
+    async def retain(self, run: Run) -> Done:
+        """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year;
+        deletes operations that ended, jobs that failed, and entries of the audit trail, long ago."""
+        result = {"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)}
+        return Done(result | {name: await self._sweep(run, *old) for name, old in self._outlived().items()})
+
+    async def has_outlived(self) -> bool:
+        """Whether `retain` would find anything. Reads only."""
+        unused, old = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
+        return await anything(self._store, [old, unused, *self._outlived().values()])
+
+    def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
+        days = self._retention
+        ended = both(
+            In("status", operations.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
+        )
+        return {
+            "operations": (OPERATIONS, ended),
+            "failed_jobs": (JOBS, both(Eq("status", "failed"), self._older("run_at", days.operation_days))),
+            "audit": (AUDIT, self._older("created_at", days.audit_days)),
+        }
+
+    def _old_actions(self) -> Range:
+        """Whole days only, so that a day is summed up once and not anew each hour."""
+        last = self._clock.now() - timedelta(days=self._retention.action_days)
+        return Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
+
+    def _unused(self) -> Filter:
+        return both(
+            Eq("memory_type", "message"),
+            Eq("status", "active"),
+            Not(Eq("pinned", True)),
+            self._older("anchored_at", self._retention.message_days),
+            self._older("created_at", self._retention.message_days),  # implied; lists go by it, so this ends the walk
+        )
+
+    def _older(self, field: str, days: float) -> Range:
+        return Range(field, lt=rfc3339(self._clock.now() - timedelta(days=days)))
+
+    async def _roll_up(self, run: Run) -> int:
+        tenant, old = _tenant(run), self._old_actions()
+        if run.payload.get("dry_run"):
+            return await self._store.count(ACTIONS, tenant, old)
+        done, tell = 0, None if self._teller is None else self._teller()
+        while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=decay_job.MOST):
+            for day, actions in decay_job.by_day(docs).items():
+                await self._roll_up_day(run, day, actions, tell)
+            done += len(docs)
+        return done
+
+    async def _roll_up_day(self, run: Run, day: decay_job.Day, actions: list[Doc], tell: decay_job.Tell | None) -> None:
+        """The summary and the deletion of what it sums up are one commit. Late actions are added to the day's one."""
+        tenant, agent, user, date = day
+        memories = MemoryRepository(self._store, Scope(tenant))
+        found = await memories.find(
+            both(of_pair(agent, user), Eq("key", f"actions:{date}"), Eq("status", "active")), limit=1
+        )
+        earlier = decay_job.counts_of(found[0]) if found else None
+        counts = decay_job.count(actions, earlier)
+        ids = [action["action_id"] for action in actions]
+        source: Doc = {}
+        if tell is not None and (told := await tell(actions, decay_job.text_of(counts))):
+            counts |= {decay_job.TEXT: told["text"]}
+            source = {name: told[name] for name in ("model", "prompt_version")}
+        deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
+        if earlier is not None:
+            summary = await self._added(memories, found[0], decay_job.sentence(date, counts), counts, ids, source)
+        else:
+            key = None if found else f"actions:{date}"  # a caller's own memory may have the name: it stays theirs
+            summary = await self._summed_up(memories, day, key, counts, ids, source)
+        await run.commit([*summary, *deletes])
+
+    async def _added(
+        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], told: Doc
+    ) -> list[Change]:
+        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
+        source = old["source"] | told | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
+        changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
+        (entry,) = await embeddings.entries([passage(old | changed)])
+        changed["embedding"] = embeddings.info(entry)
+        return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
+
+    async def _summed_up(
+        self, memories: MemoryRepository, day: decay_job.Day, key: str | None, counts: Doc, ids: list[str], told: Doc
+    ) -> list[Change]:
+        _, agent, user, date = day
+        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
+        fields: dict[str, Any] = {
+            "agent_id": agent,
+            "user_id": user,
+            "key": key,
+            "memory_type": "summary",
+            "content": decay_job.sentence(date, counts),
+            "importance": decay_job.IMPORTANCE,
+            "metadata": counts,
+            "event_at": f"{date}T00:00:00.000Z",
+        }
+        source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **told}
+        doc = new_memory(fields, source, now, unique=False)
+        (entry,) = await embeddings.entries([passage(doc)])
+        return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)
+
+    async def _archive_unused(self, run: Run) -> int:
+        tenant, unused = _tenant(run), self._unused()
+        if run.payload.get("dry_run"):
+            return await self._store.count(MEMORIES, tenant, unused)
+        done = 0
+        async for docs in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
+            done += await self._each(run, [self._archive(doc) for doc in docs])
+        return done
+
+    def _archive(self, doc: Doc) -> list[Change]:
+        return self._forgetting(Scope(doc["tenant_id"])).archive([doc], RETENTION)
+
+    def _forgetting(self, scope: Scope) -> Forgetting:
+        return Forgetting(MemoryRepository(self._store, scope), Decays(self._agents, scope.tenant), self._clock)
+
+
+def _tenant(run: Run) -> str | None:
+    """Whose data: the clock's jobs work on every tenant's."""
+    return None if run.tenant == SYSTEM else run.tenant

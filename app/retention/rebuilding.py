@@ -1,0 +1,92 @@
+"""Makes stored documents of the records of a user's export. What an export leaves out follows from the record, and is
+made by the code that makes it when the record is new; pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.actions.models import ACTIONS
+from app.actions.service import shown_once
+from app.facts.models import FACTS
+from app.facts.service import computed
+from app.jobs.models import OPERATIONS
+from app.memories.models import HISTORY, MEMORIES
+from app.memories.records import identity_hash, metadata_terms, standing
+from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
+from app.retention.export import KEPT
+from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.schemas import MessageIn
+from app.storage.schema import Collection, Doc
+from app.storage.text import content_hash, normalise_content
+
+SAID = ("role", "content", "tool_calls", "tool_call_id")
+IMPORTED = (MEMORIES, FACTS, PROCEDURES)
+"""Their `source` says that they were imported."""
+
+
+def rebuild(collection: Collection, record: Doc, kept: Mapping[str, Any], tenant: str) -> Doc:
+    """The document of `tenant` that a record was exported from, but for its `source.origin`, which is `import`.
+
+    `kept`: the fields of `KEPT`; format 1 has none, and decay then begins with the last access. Raises KeyError,
+    TypeError or ValueError where the record lacks what every one of its collection has.
+    """
+    given = {name: value for name, value in kept.items() if name in KEPT.get(collection.name, ())}
+    doc = record | {"tenant_id": tenant} | given
+    past = _PAST.get(collection.name)
+    if past is not None:
+        return doc | {"record": _rebuilt(past, record["record"])}
+    return _rebuilt(collection, doc)
+
+
+def _rebuilt(collection: Collection, doc: Doc) -> Doc:
+    make = _MAKERS.get(collection.name)
+    whole = doc if make is None else doc | make(doc)
+    if collection in IMPORTED:
+        whole = whole | {"source": {**whole["source"], "origin": "import"}}
+    return whole
+
+
+def _memory(doc: Doc) -> Doc:
+    return {
+        "content_hash": content_hash(doc["content"]),
+        "identity_hash": identity_hash(doc),
+        "metadata_terms": metadata_terms(doc["metadata"]),
+        "anchored_at": doc.get("anchored_at") or doc["last_accessed"] or doc["created_at"],
+        **{name: doc.get(name) for name in ("dedupe_key", "archived_by", "archived_at", "claimed_key")},
+        "merged": doc.get("merged", False),
+        "standing": standing(doc),
+    }
+
+
+def _action(doc: Doc) -> Doc:
+    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"])}
+
+
+def _procedure(doc: Doc) -> Doc:
+    return {"name_key": normalise_content(doc["name"]), "content_hash": content_hash(doc["procedure_id"])}
+
+
+def _session(doc: Doc) -> Doc:
+    """A session without a summary keeps none."""
+    return {name: doc.get(name) for name in ("summary_id", "summary_seq")}
+
+
+def _message(doc: Doc) -> Doc:
+    said = {name: doc[name] for name in SAID if doc[name] is not None}
+    return {"text": MessageIn.model_validate(said).text()}
+
+
+def _operation(_: Doc) -> Doc:
+    """What an undo needs is not in an export."""
+    return {"undo": None, "undoing": None}
+
+
+_PAST = {HISTORY.name: MEMORIES, PROCEDURE_HISTORY.name: PROCEDURES}
+_MAKERS: Mapping[str, Callable[[Doc], Doc]] = {
+    MEMORIES.name: _memory,
+    FACTS.name: computed,
+    ACTIONS.name: _action,
+    PROCEDURES.name: _procedure,
+    SESSIONS.name: _session,
+    MESSAGES.name: _message,
+    OPERATIONS.name: _operation,
+}

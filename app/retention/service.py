@@ -1,0 +1,126 @@
+"""Forgetting by policy: say what would go, archive it, bring it back, and purge it after the grace time."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from functools import partial
+
+from app.core.clock import Clock, rfc3339, to_ms
+from app.jobs import operations
+from app.jobs.models import FORGET
+from app.memories.decay_settings import Decays
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository
+from app.retention.policy import ForgetRequest, RetentionPolicy, score
+from app.storage.changes import Change
+from app.storage.filters import Eq, Filter, both
+from app.storage.repository import pages
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+from app.writes.executor import WriteResult
+
+BATCH = 200
+SHOWN = 100
+ARCHIVED_BY = "archived_by"
+
+
+class Forgetting:
+    """On one caller's memories, or a job's."""
+
+    def __init__(self, memories: MemoryRepository, decays: Decays, clock: Clock) -> None:
+        self._memories, self._decays, self._clock = memories, decays, clock
+
+    @property
+    def scope(self) -> Scope:
+        return self._memories.scope
+
+    async def request(self, body: ForgetRequest) -> WriteResult:
+        """202 with the operation that archives. The job works with the bindings of the key that asked."""
+        scope = self.scope
+        owner = {"agent_id": _only(body.agent_id, scope.agents), "user_id": _only(body.user_id, scope.users)}
+        scope.require_write(owner["agent_id"], owner["user_id"])
+        payload: Doc = {
+            "policy": body.policy.model_dump(),
+            **owner,
+            **scope.bindings(),
+        }
+        answer, changes = operations.start(scope, FORGET, payload, self._clock.now(), **owner)
+        return WriteResult(answer, changes, 202)
+
+    async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
+        """What would go, the lowest score first; `step` is told of each, those not shown included."""
+        chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
+        found: list[Doc] = []
+        async for doc in chosen:
+            found.append(await self._forgettable(doc))
+            step(found[-1])
+        found.sort(key=lambda one: (one["score"], one["memory_id"]))
+        return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
+
+    async def _forgettable(self, doc: Doc) -> Doc:
+        now_ms = to_ms(self._clock.now())
+        points, reasons = score(doc, now_ms)
+        return {
+            "memory_id": doc["memory_id"],
+            "content": doc["content"],
+            "memory_type": doc["memory_type"],
+            "importance": await self._decays.importance(doc, now_ms),
+            "score": points,
+            "reasons": reasons,
+        }
+
+    async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[Doc]:
+        """In keyset batches: no job holds a whole collection."""
+        now = self._clock.now()
+        before = rfc3339(now - timedelta(days=policy.older_than_days))
+        where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
+        async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
+            for doc in docs:
+                importance = await self._decays.importance(doc, to_ms(now))
+                if policy.forgets(importance, score(doc, to_ms(now))[0]):
+                    yield doc
+
+    async def batches(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[list[Doc]]:
+        batch: list[Doc] = []
+        async for doc in self._chosen(policy, owner):
+            batch.append(doc)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def archive(self, docs: list[Doc], by: str) -> list[Change]:
+        """`by` names the operation, so that an undo finds them."""
+        now = rfc3339(self._clock.now())
+        fields = {"status": "archived", ARCHIVED_BY: by, "archived_at": now}
+        return [change for doc in docs for change in self._memories.revise(doc, fields, now)]
+
+    async def archived(self, by: str) -> AsyncIterator[Doc]:
+        """What an operation archived and nobody has brought back by hand."""
+        where = both(Eq(ARCHIVED_BY, by), Eq("status", "archived"))
+        async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
+            for doc in docs:
+                yield doc
+
+    def bring_back(self, doc: Doc) -> list[Change]:
+        """Undoes its archiving. The commit fails by a unique key where another memory took its place."""
+        now = rfc3339(self._clock.now())
+        return self._memories.revise(doc, {"status": "active", ARCHIVED_BY: None, "archived_at": None}, now)
+
+
+def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
+    """The owner that was named, else the only one that the key is bound to."""
+    return next(iter(bound)) if named is None and bound is not None and len(bound) == 1 else named
+
+
+def policy_of(given: Doc) -> RetentionPolicy:
+    """A policy as it was sent, or as a job keeps it."""
+    lists = {name: None if given[name] is None else tuple(given[name]) for name in ("types", "tags")}
+    return RetentionPolicy(**{**given, **lists})
+
+
+def owned_by(agent_id: str | None, user_id: str | None) -> Filter:
+    """Each owner that is named, as it is."""
+    return both(
+        None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
+    )

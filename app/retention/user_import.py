@@ -1,0 +1,287 @@
+"""Takes in a user's export, line by line: into the same tenant or another one, on any engine.
+
+What is there already stays. A line that cannot be taken in is reported by its number and stops no other. Texts are
+embedded anew; where the model fails, the service embeds them later.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from app.audit import trail
+from app.audit.tombstones import Tombstones
+from app.audit.trail import Actor
+from app.core.clock import Clock, rfc3339
+from app.embedding.embedder import Embedder
+from app.errors import RecalldError
+from app.jobs.models import OPERATIONS
+from app.jobs.operations import ENDED
+from app.memories.embedding_backfill import Embeddable, note
+from app.memories.indexing import Embeddings
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
+from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
+from app.retention.erasure_job import owned
+from app.retention.export import FORMAT
+from app.retention.rebuilding import rebuild
+from app.sessions import models as sessions
+from app.storage.changes import Change, CommitConflict, Insert
+from app.storage.filters import In, value_at
+from app.storage.schema import Collection, Doc
+from app.storage.transfer import Counter as StoredCounter
+from app.storage.transfer import MovableStore
+from app.tasks import models as tasks
+
+BATCH = 100
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "time": (str,),
+    "number": (int, float),
+    "flag": (bool,),
+    "list": (list,),
+}
+PARENTS: Mapping[str, tuple[Collection, str]] = {
+    sessions.MESSAGES.name: (sessions.SESSIONS, "session_id"),
+    tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
+    HISTORY.name: (MEMORIES, "record_id"),
+    FEEDBACK.name: (MEMORIES, "memory_id"),
+    PROCEDURE_HISTORY.name: (PROCEDURES, "record_id"),
+}
+"""Records that belong to another one, and the field that names it."""
+
+
+class NoUserExport(RecalldError):
+    """The file does not begin as a user's export does."""
+
+
+class BadLine(Exception):
+    """Why a line cannot be taken in."""
+
+
+@dataclass(slots=True)
+class UserReport:
+    """`taken`: records whose ids were there already. `left`: operations under way. `erased`: records of a user whom a
+    tombstone names, none of which came in."""
+
+    tenant: str
+    user_id: str = ""
+    lines: int = 0
+    new: int = 0
+    taken: int = 0
+    left: int = 0
+    erased: int = 0
+    pending: int = 0
+    bad: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.bad and not self.erased
+
+
+def begins_user_export(line: bytes) -> bool:
+    try:
+        return bool(orjson.loads(line)["type"] == "export")
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+
+
+def check_fields(collection: Collection, doc: Doc) -> None:
+    """What an engine relies on: the id, the order, and the kinds of declared fields. Raises BadLine."""
+    if not isinstance(doc.get(collection.id_field), str) or not doc[collection.id_field]:
+        raise BadLine(f"holds no {collection.id_field}")
+    if doc.get(collection.order) is None:
+        raise BadLine(f"holds no {collection.order}")
+    for name, kind in collection.fields.items():
+        value = value_at(doc, name)
+        if value is not None and (not isinstance(value, KINDS[kind]) or (kind == "number" and value is True)):
+            raise BadLine(f"{name} is no {kind}")
+
+
+class UserImport:
+    """`take` each line in order, then `end`. With `restore_erased`, a user whom a tombstone names comes back."""
+
+    def __init__(  # noqa: PLR0913 (parts)
+        self,
+        store: MovableStore,
+        embedder: Embedder,
+        clock: Clock,
+        tombstones: Tombstones,
+        collections: Sequence[Collection],
+        kinds: Sequence[Embeddable],
+        report: UserReport,
+        *,
+        restore_erased: bool = False,
+    ) -> None:
+        self._store, self._embedder, self._clock, self._tombstones = store, embedder, clock, tombstones
+        self._collections = {one.name: one for one in owned(collections)}
+        self._kinds = {kind.collection.name: kind for kind in kinds}
+        self._report, self._tenant, self._restore = report, report.tenant, restore_erased
+        self._refused = False
+        self._seen: Counter[str] = Counter()
+        self._ended = False
+        self._waiting: list[tuple[int, Doc]] = []
+        self._collection: Collection | None = None
+        self._others: set[tuple[str, str]] = set()
+        """Ids that another owner's records have."""
+        self._counters: Counter[str] = Counter()
+
+    async def take(self, line: bytes) -> None:
+        """Raises NoUserExport for the first line of another file, ErasureKeyUnavailable, and StoreUnavailable."""
+        self._report.lines += 1
+        if self._report.lines == 1:
+            await self._begin(line)
+            return
+        try:
+            await self._take(orjson.loads(line))
+        except (BadLine, orjson.JSONDecodeError) as fault:
+            self._bad(self._report.lines, str(fault))
+
+    async def _begin(self, line: bytes) -> None:
+        header = orjson.loads(line) if begins_user_export(line) else {}
+        user = header.get("user_id")
+        if header.get("format") not in range(1, FORMAT + 1) or not isinstance(user, str) or not user:
+            raise NoUserExport("The file does not begin as a user's export of this version or an earlier one does.")
+        self._report.user_id = user
+        self._refused = not self._restore and await self._tombstones.find(user) is not None
+
+    async def _take(self, line: Any) -> None:
+        if not isinstance(line, dict) or self._ended:
+            raise BadLine("comes after the end" if self._ended else "is no JSON object")
+        if line.get("type") == "end":
+            self._end(line)
+            return
+        collection = self._collections.get(str(line.get("collection")))
+        if line.get("type") != "record" or collection is None or not isinstance(line.get("record"), dict):
+            raise BadLine("is no record of a user")
+        self._seen[collection.name] += 1
+        if self._refused:
+            self._report.erased += 1
+            return
+        if collection is not self._collection or len(self._waiting) == BATCH:
+            await self._flush()
+        self._collection = collection
+        self._waiting.append((self._report.lines, self._document(collection, line)))
+
+    def _end(self, line: Doc) -> None:
+        self._ended = True
+        if line.get("counts") != dict(self._seen):
+            raise BadLine("counts other records than the file has")
+
+    def _document(self, collection: Collection, line: Doc) -> Doc:
+        record, kept = line["record"], line.get("kept", {})
+        if record.get("user_id") != self._report.user_id:
+            raise BadLine("belongs to another user than the file")
+        if not isinstance(kept, dict):
+            raise BadLine("its part `kept` is no object")
+        try:
+            doc = rebuild(collection, record, kept, self._tenant)
+        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+            raise BadLine(f"is no record of {collection.name}: {type(fault).__name__}") from fault
+        check_fields(collection, doc)
+        return doc
+
+    # --- Into the store -----------------------------------------------------------------------------------------------
+
+    async def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        collection = self._collection
+        if not waiting or collection is None:
+            return
+        for _, doc in waiting:
+            self._count(collection, doc)
+        new = await self._new(collection, waiting)
+        changes = await self._changes(collection, [doc for _, doc in new])
+        try:
+            await self._store.commit([change for each in changes for change in each])
+        except CommitConflict:
+            for (number, _), each in zip(new, changes, strict=True):
+                await self._alone(number, each)
+        else:
+            self._report.new += len(new)
+
+    async def _alone(self, number: int, changes: list[Change]) -> None:
+        try:
+            await self._store.commit(changes)
+        except CommitConflict as conflict:
+            self._bad(number, f"another record has its {conflict.reason}")
+        else:
+            self._report.new += 1
+
+    async def _new(self, collection: Collection, waiting: Sequence[tuple[int, Doc]]) -> list[tuple[int, Doc]]:
+        """Those that come in. A child of another owner's record stays out with it."""
+        name = collection.id_field
+        ids = tuple(dict.fromkeys(str(doc[name]) for _, doc in waiting))
+        there = await self._store.find(collection, self._tenant, In(name, ids), limit=len(ids))
+        user = self._report.user_id
+        self._others |= {(collection.name, str(doc[name])) for doc in there if doc.get("user_id") != user}
+        known = {str(doc[name]) for doc in there}
+        new = []
+        for number, doc in waiting:
+            if collection is OPERATIONS and doc["status"] not in ENDED:
+                self._report.left += 1
+            elif str(doc[name]) in known or self._belongs_to_others(collection, doc):
+                self._report.taken += 1
+            else:
+                known.add(str(doc[name]))
+                new.append((number, doc))
+        return new
+
+    def _belongs_to_others(self, collection: Collection, doc: Doc) -> bool:
+        parent = PARENTS.get(collection.name)
+        return parent is not None and (parent[0].name, str(doc.get(parent[1]))) in self._others
+
+    async def _changes(self, collection: Collection, docs: Sequence[Doc]) -> list[list[Change]]:
+        """For each document its insertion, with a note where its vector is pending."""
+        kind = self._kinds.get(collection.name)
+        if kind is None:
+            return [[Insert(collection, doc)] for doc in docs]
+        embeddings, made = Embeddings(self._embedder), list[list[Change]]()
+        entries = await embeddings.entries([kind.passage(doc) for doc in docs])
+        for doc, entry in zip(docs, entries, strict=True):
+            pending = entry.vector is None
+            fields = kind.fields(embeddings.info(entry))
+            if "pending" in fields:
+                fields = {**fields, "pending": pending}
+            changes: list[Change] = [Insert(collection, doc | fields, entry)]
+            if pending:
+                self._report.pending += 1
+                changes.append(note(collection, self._tenant, doc[collection.id_field], rfc3339(self._clock.now())))
+            made.append(changes)
+        return made
+
+    def _count(self, collection: Collection, doc: Doc) -> None:
+        """The last number that each session and task has given: the next append goes on after it."""
+        numbers: list[tuple[str, Any]] = []
+        if collection is sessions.MESSAGES:
+            numbers.append((sessions.counter(doc["session_id"]), doc["seq"]))
+        elif collection is sessions.SESSIONS:
+            numbers.append((sessions.counter(doc["session_id"]), doc.get("learned_seq")))
+        elif collection is tasks.CHECKPOINTS:
+            numbers.append((tasks.counter(doc["task_id"]), doc["seq"]))
+        elif collection is MEMORIES and doc["source"].get("session_id") is not None:
+            numbers.append((sessions.counter(doc["source"]["session_id"]), doc["source"].get("message_seq")))
+        for name, number in numbers:
+            if type(number) is int:
+                self._counters[name] = max(self._counters[name], number)
+
+    def _bad(self, number: int, detail: str) -> None:
+        self._report.bad.append((number, detail))
+
+    async def end(self, actor: Actor) -> UserReport:
+        """Ends what `take` began. `actor` is named in the audit trail. Raises NoUserExport for an empty file."""
+        if not self._report.lines:
+            raise NoUserExport("The file is empty.")
+        await self._flush()
+        await self._store.load_counters(
+            [StoredCounter(self._tenant, name, value) for name, value in self._counters.items() if value]
+        )
+        if not self._ended:
+            self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
+        if self._report.new:
+            now, user = rfc3339(self._clock.now()), self._report.user_id
+            changes = {"users": {"import": 1}}
+            await self._store.commit([trail.entry(actor, now, user, [], changes)])
+        self._report.bad.sort()
+        return self._report

@@ -1,0 +1,220 @@
+"""Stretches of the calendar in local time: days, weeks from Monday on, months, seasons, years, holidays."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+DAY = timedelta(days=1)
+HOUR = timedelta(hours=1)
+FEW_UNITS = 4
+"""How many "the last few weeks" are."""
+OPEN_YEARS = 10
+"""How far "before 2020" reaches back."""
+
+_MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
+_DAYS = {"day": 1, "week": 7, "weekend": 7, "fortnight": 14}
+_DAY_PARTS = {"morning": (5, 12), "afternoon": (12, 18), "evening": (18, 24), "night": (18, 30)}
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "winter": 12}
+"""First month, as meteorologists count them in the north."""
+
+
+class Span(NamedTuple):
+    """Start included, end excluded."""
+
+    start: datetime
+    end: datetime
+
+    def moved(self, years: int) -> "Span":
+        return Span(add_months(self.start, 12 * years), add_months(self.end, 12 * years))
+
+
+def midnight(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def add_months(moment: datetime, months: int) -> datetime:
+    """The same day of another month, or its last day where it is shorter."""
+    year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
+    first = moment.replace(year=year, month=month + 1, day=1)
+    last = (first.replace(day=28) + 4 * DAY).replace(day=1) - DAY
+    return first.replace(day=min(moment.day, last.day))
+
+
+def day_span(now: datetime, offset: int = 0) -> Span:
+    start = midnight(now) + offset * DAY
+    return Span(start, start + DAY)
+
+
+def day_part(day: Span, part: str | None) -> Span:
+    """Its morning, afternoon, evening or night, which ends at six; the whole day for None."""
+    if part is None:
+        return day
+    first, last = _DAY_PARTS[part]
+    return Span(day.start + first * HOUR, day.start + last * HOUR)
+
+
+def unit_span(unit: str, now: datetime, offset: int = 0) -> Span:
+    """The calendar's day, week, weekend, month and so on that holds `now`, or one that lies `offset` of them away."""
+    if unit == "hour":
+        start = now.replace(minute=0, second=0, microsecond=0) + offset * HOUR
+        return Span(start, start + HOUR)
+    today = midnight(now)
+    if unit == "day":
+        return day_span(now, offset)
+    if unit in _DAYS:
+        start = today - today.weekday() * DAY + offset * _DAYS[unit] * DAY
+        return Span(start + 5 * DAY, start + 7 * DAY) if unit == "weekend" else Span(start, start + _DAYS[unit] * DAY)
+    months = _MONTHS[unit]
+    index = (today.year * 12 + today.month - 1) // months * months
+    start = add_months(datetime(index // 12, index % 12 + 1, 1), offset * months)  # noqa: DTZ001 (local time)
+    return Span(start, add_months(start, months))
+
+
+def latest_weekend(now: datetime) -> Span:
+    """The one that has begun last."""
+    this = unit_span("weekend", now)
+    return this if this.start <= now else unit_span("weekend", now, -1)
+
+
+def back(unit: str, count: float, now: datetime) -> datetime:
+    """The moment so many units before `now`."""
+    if unit == "hour":
+        return now - count * HOUR
+    if unit in _DAYS:
+        return now - count * _DAYS[unit] * DAY
+    return add_months(now, -round(count * _MONTHS[unit]))
+
+
+def ago(unit: str, count: int, now: datetime) -> Span:
+    """The calendar's unit that holds that moment; around it for hours. 0: a few, which is two to six."""
+    if count == 0:
+        return Span(ago(unit, 6, now).start, ago(unit, 2, now).end)
+    if unit == "hour":
+        point = back(unit, count, now)
+        return Span(point - HOUR / 2, point + HOUR / 2)
+    return unit_span({"fortnight": "week", "decade": "year"}.get(unit, unit), back(unit, count, now))
+
+
+def rolling(unit: str, count: int, now: datetime) -> Span:
+    """The last so many units up to now, whole days; 0: a few."""
+    start = back(unit, count or FEW_UNITS, now)
+    return Span(start, now) if unit == "hour" else Span(midnight(start), midnight(now) + DAY)
+
+
+def ahead(unit: str, count: int, now: datetime) -> Span:
+    """The calendar's unit so far in the future."""
+    return ago(unit, -count, now) if count else Span(ago(unit, -2, now).start, ago(unit, -6, now).end)
+
+
+def weekday_span(now: datetime, weekday: int, shift: int | None, *, of_week: bool = False) -> Span:
+    """Without a shift, and with -1: the last one before today; 1: the next one after it; 0: that of this week.
+    `of_week`: the shift counts weeks."""
+    today = midnight(now)
+    if of_week or shift == 0:
+        return day_span(today - today.weekday() * DAY + weekday * DAY, 7 * (shift or 0))
+    gone = (today.weekday() - weekday) % 7 or 7
+    if shift == 1:
+        return day_span(today, (weekday - today.weekday()) % 7 or 7)
+    return day_span(today, -gone - (7 if shift == -2 else 0))
+
+
+def month_span(now: datetime, month: int, shift: int | None, year: int | None) -> Span | None:
+    """`month` of `year`. Without a year as `yearly`."""
+    return _months(now, month, 1, shift, year)
+
+
+def season_span(now: datetime, season: str, shift: int | None, year: int | None) -> Span | None:
+    """As `month_span`. The winter of a year begins in its December."""
+    return _months(now, _SEASONS[season], 3, shift, year)
+
+
+def _months(now: datetime, month: int, months: int, shift: int | None, year: int | None) -> Span | None:
+    def of(year: int) -> Span:
+        start = midnight(now).replace(year=year, month=month, day=1)
+        return Span(start, add_months(start, months))
+
+    return of(year) if year is not None else yearly(of, now, shift)
+
+
+def yearly(of: Callable[[int], Span | None], now: datetime, shift: int | None) -> Span | None:
+    """Of what comes each year, the last one that has begun; by shift -1 the last that is over, -2 the one before, 1 the
+    first that is to come, 0 the nearest. `of` a year: None where nobody knows when."""
+    around = [span for year in range(now.year - 3, now.year + 3) if (span := of(year)) is not None]
+    if shift == 0:
+        return min(around, key=lambda span: max(span.start - now, now - span.end), default=None)
+    if shift == 1:
+        return next((span for span in around if span.start > now), None)
+    gone = [span for span in around if (span.start if shift is None else span.end) <= now]
+    place = -2 if shift == -2 else -1
+    return gone[place] if len(gone) >= -place else None
+
+
+def part(span: Span, which: str) -> Span:
+    """Its first, middle or last third, in whole days; what is shorter stays whole."""
+    third = (span.end - span.start) // 3
+    if third < DAY:
+        return span
+    marks = span.start, midnight(span.start + third), midnight(span.start + 2 * third), span.end
+    at = ("early", "mid", "late").index(which)
+    return Span(marks[at], marks[at + 1])
+
+
+def open_span(span: Span, which: str, now: datetime) -> Span | None:
+    """`since`, `after`, `until` or `before` a span; None where it has no sense: since tomorrow."""
+    end = midnight(now) + DAY
+    start = span.end if which == "after" else span.start
+    if which in ("since", "after"):
+        return Span(start, end) if start < end else None
+    stop = span.start if which == "before" else span.end
+    return Span(add_months(stop, -12 * OPEN_YEARS), stop)
+
+
+class Holidays:
+    def __init__(self, rules: Mapping[str, str], lunar: Mapping[str, str]) -> None:
+        self._rules = rules
+        self._lunar = {
+            name: {int(date[:4]): datetime.fromisoformat(date) for date in dates.split()}
+            for name, dates in lunar.items()
+        }
+
+    def span(self, name: str, year: int) -> Span | None:
+        """Of that year; None where the table does not reach so far."""
+        kind, *rest = self._rules[name].split()
+        if kind == "nth":
+            return day_span(_nth_weekday(year, *map(int, rest)))
+        if kind in ("easter", "lunar"):
+            first, days = map(int, rest[-2:])
+            feast = easter(year) if kind == "easter" else self._lunar[rest[0]].get(year)
+            return None if feast is None else Span(feast + first * DAY, feast + (first + days) * DAY)
+        start = datetime.fromisoformat(f"{year:04}-{kind}")
+        return Span(start, start + int(rest[0]) * DAY)
+
+
+def long_weekend(span: Span) -> Span:
+    """With the weekend that it touches, or is a bridge to."""
+    first, last = span.start.weekday(), (span.end - DAY).weekday()
+    start = span.start - (first + 2) * DAY if first < 2 else span.start
+    if first == 6:
+        start -= DAY
+    end = span.end + (6 - last) * DAY if last >= 3 else span.end
+    return Span(start, end)
+
+
+def easter(year: int) -> datetime:
+    """Easter Sunday of the Gregorian calendar (Meeus, Astronomical Algorithms, 1991)."""
+    a, (b, c) = year % 19, divmod(year, 100)
+    d, e = divmod(b, 4)
+    g = (8 * b + 13) // 25
+    h = (19 * a + b - d - g + 15) % 30
+    i, k = divmod(c, 4)
+    length = (32 + 2 * e + 2 * i - h - k) % 7
+    m = (a + 11 * h + 22 * length) // 451
+    month, day = divmod(h + length - 7 * m + 114, 31)
+    return datetime(year, month, day + 1)  # noqa: DTZ001 (local time)
+
+
+def _nth_weekday(year: int, month: int, weekday: int, nth: int) -> datetime:
+    """From 1 on; 5: the last of the month."""
+    first = datetime(year, month, 1)  # noqa: DTZ001 (local time)
+    found = first + ((weekday - first.weekday()) % 7 + 7 * (nth - 1)) * DAY
+    return found if found.month == month else found - 7 * DAY

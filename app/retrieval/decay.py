@@ -1,0 +1,151 @@
+"""How strong a memory still is: the one decay function (SPEC §8).
+
+    importance = max(min(base, floor), base * factor ** (max(0, idle_days - grace_days) / 30))
+
+Pure, of stored anchors and the time: however often it is computed, the numbers are the same. The exponential form is
+that of forgetting curves (Ebbinghaus 1885), after a grace time in which nothing fades.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.storage.memo import same
+
+DAY_MS = 86_400_000
+MONTH_MS = 30.0 * DAY_MS
+MAX_EXPONENT = 300.0
+
+Numbers: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecayCurve:
+    """`factor` a month (30 days) of idleness past `grace_days`, never under `floor` (nor under a base lower still).
+
+    Numbers, or arrays of one for each memory.
+    """
+
+    factor: float | Numbers = 0.95
+    grace_days: float | Numbers = 30.0
+    floor: float | Numbers = 0.1
+
+    def __eq__(self, other: object) -> bool:
+        """By value; arrays by identity, for `==` of two has many answers."""
+        return isinstance(other, DecayCurve) and all(map(same, self._numbers(), other._numbers()))
+
+    def __hash__(self) -> int:
+        return hash(tuple(number if isinstance(number, float) else id(number) for number in self._numbers()))
+
+    def _numbers(self) -> tuple[float | Numbers, ...]:
+        return self.factor, self.grace_days, self.floor
+
+
+DEFAULT_DECAY = DecayCurve()
+
+
+@overload
+def importance(
+    base: float, anchor_ms: int, now_ms: int, pinned: bool = False, decay: DecayCurve = DEFAULT_DECAY
+) -> float: ...
+@overload
+def importance(
+    base: NDArray[Any],
+    anchor_ms: NDArray[np.int64],
+    now_ms: int,
+    pinned: NDArray[np.bool_],
+    decay: DecayCurve = DEFAULT_DECAY,
+) -> Numbers: ...
+
+
+def importance(
+    base: float | NDArray[Any],
+    anchor_ms: int | NDArray[np.int64],
+    now_ms: int,
+    pinned: bool | NDArray[np.bool_] = False,
+    decay: DecayCurve = DEFAULT_DECAY,
+) -> float | Numbers:
+    """Importance at `now_ms` (milliseconds since 1970) of memories last accessed, else created, at `anchor_ms`.
+
+    One memory or arrays of them. An anchor in the future is one of now. At an access the caller stores the value of
+    that moment as the new base, with that moment as its anchor.
+    """
+    if not isinstance(base, np.ndarray):
+        return float(base) if pinned else fading_one_by_one(now_ms, decay)(float(base), int(anchor_ms))
+    kept = np.asarray(base, np.float64)
+    if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
+        return kept  # nothing has begun to fade, as is usual in a scope in use
+    fading_ms = now_ms - np.asarray(anchor_ms, np.int64) - decay.grace_days * DAY_MS
+    fading_months = np.maximum(0.0, fading_ms / MONTH_MS)
+    faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
+    value: Numbers = np.where(pinned, kept, faded)
+    return value
+
+
+def base_of(
+    value: float, anchor_ms: int, now_ms: int, pinned: bool = False, decay: DecayCurve = DEFAULT_DECAY
+) -> float:
+    """The base of one memory whose `importance` at `now_ms` is `value`. It may exceed 1 where the memory cannot have so
+    much by then."""
+    months = (now_ms - float(decay.grace_days) * DAY_MS - anchor_ms) / MONTH_MS
+    if pinned or months <= 0 or value <= decay.floor:
+        return value
+    base: float = value / float(decay.factor) ** months
+    return base
+
+
+def fading_one_by_one(now_ms: int, decay: DecayCurve) -> Callable[[float, int], float]:
+    """`importance` by base and anchor, of single memories that are not pinned: arrays of one cost ten times as much."""
+    fades_before = now_ms - float(decay.grace_days) * DAY_MS
+    factor, floor = float(decay.factor), float(decay.floor)
+
+    def faded(base: float, anchor_ms: int) -> float:
+        fading_months = (fades_before - anchor_ms) / MONTH_MS
+        if fading_months <= 0:
+            return base
+        value: float = base * factor**fading_months
+        return max(min(base, floor), value)
+
+    return faded
+
+
+class DecayedImportance:
+    """`importance` of many memories at any moment, with all that does not depend on the moment reckoned once.
+
+    factor ** (a + b) = factor ** a * factor ** b: one number for the time since the latest anchor, an array for how
+    much earlier the others lie.
+    """
+
+    def __init__(
+        self, base: NDArray[Any], anchor_ms: NDArray[np.int64], pinned: NDArray[np.bool_], decay: DecayCurve
+    ) -> None:
+        self._given = base, anchor_ms, pinned, decay
+        self._base = np.asarray(base, np.float64)
+        self._latest = int(anchor_ms.max(initial=0))
+        earlier = (self._latest - anchor_ms) / MONTH_MS
+        self._spread = float(earlier.max(initial=0))
+        one_for_all = not any(isinstance(v, np.ndarray) for v in (decay.factor, decay.grace_days, decay.floor))
+        self._parts = one_for_all and self._splits(float(decay.factor))
+        if self._parts:
+            self._faded = self._base * np.power(float(decay.factor), earlier)
+            self._least = np.where(pinned, self._base, np.minimum(self._base, decay.floor))
+
+    def _splits(self, factor: float) -> bool:
+        """Neither part comes near the ends of float64."""
+        return factor > 0 and self._spread * -math.log(factor) < MAX_EXPONENT
+
+    def at(self, now_ms: int) -> Numbers:
+        base, anchor_ms, pinned, decay = self._given
+        if not self._parts:
+            return importance(base, anchor_ms, now_ms, pinned, decay)
+        months = (now_ms - self._latest - float(decay.grace_days) * DAY_MS) / MONTH_MS
+        if months + self._spread <= 0:
+            return self._base  # nothing has begun to fade, as is usual in a scope in use
+        value: Numbers = self._faded * float(decay.factor) ** months
+        np.minimum(value, self._base, out=value)
+        np.maximum(value, self._least, out=value)
+        return value

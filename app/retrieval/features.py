@@ -1,0 +1,274 @@
+"""What the ranking knows of each document: pure functions of columns, query and time. Formulas: docs/retrieval.md.
+
+Nothing is a matrix product: BLAS rounds by position, and equal documents must get equal numbers wherever they stand.
+"""
+
+import math
+from types import EllipsisType
+
+import numpy as np
+
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance
+from app.retrieval.kinds import SHORT_TEXT
+from app.retrieval.query_analysis import QueryText
+from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.text import HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
+
+ASKED = ("vector_scaled", "text_scaled", "vector_rank", "coverage", "repeats", "speaker", "session", "neighbour")
+"""What depends on the query."""
+STANDING = ("number", "question", "length", "long_question", "importance", "recency")
+FEATURES = ASKED + STANDING
+
+BM25_K1 = 0.9
+BM25_B = 0.4
+NEIGHBOUR_TERMS = 0.5
+"""How much of a neighbour's terms, and length, counts as a turn's own."""
+NEIGHBOUR_VECTOR = 0.3
+RANK_OFFSET = 10
+RANK_DEPTH = 100
+"""Ranks by vector are told apart down to here."""
+MINUTE_MS = 60_000
+RECENCY_DAYS = 30
+"""Half-life."""
+LEAST_SPREAD = 0.4
+"""Of cosines: in a scope of a few memories on one subject the farthest is not far."""
+FEW_TERMS = 4
+"""A short text that repeats one or two words does not ask the same: a query of fewer terms counts as one of so many, as
+does a text of fewer than SHORT_TEXT."""
+LONG_TEXT = 5
+"""A text of e^5 - 1 = 147 terms has the length 1."""
+
+ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
+"""An array of no dimension is worked with in half the time of a number, which numpy converts first."""
+TINY = 1e-6
+BLOCK = 1 << 15
+"""Numbers worked on at once, so that they stay in the processor's cache."""
+
+
+def features(
+    columns: Columns,
+    query: QueryText,
+    text: Floats,
+    now_ms: int,
+    decay: DecayCurve = DEFAULT_DECAY,
+) -> Floats:
+    """(FEATURES, n): `asked`, then `standing`."""
+    return np.concatenate((asked(columns, query, text), standing(columns, now_ms, decay)))
+
+
+def asked(columns: Columns, query: QueryText, text: Floats) -> Floats:
+    """(ASKED, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
+    that lie within `LEAST_SPREAD` are not drawn apart to the whole scale."""
+    rows = np.empty((len(ASKED), len(text)), np.float32)
+    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
+    fixed, (weights, most) = _fixed(columns), term_weights(columns)
+    seen = columns.matched & columns.has_vector
+    everything = everything_or(seen) is ...
+    pool = columns.cosine if everything else columns.cosine[seen]
+    _by_vector(columns, seen, pool, near, by_rank)
+    best = largest(text if everything else text[columns.matched])
+    scaled_text(text, best, out=words)
+    if not everything:
+        near *= columns.has_vector
+    np.add.reduce((columns.hits > 0) * weights, axis=0, out=covered)
+    covered *= 1 / max(most, TINY)
+    np.add.reduce(columns.hits, axis=0, out=repeated)
+    repeated *= fixed.per_length
+    repeated *= 1 / max(len(columns.hits), FEW_TERMS)
+    spoken[:] = columns.speaker == (query.speaker or -1)
+    base = _base_score(near, words, fixed)
+    words *= math.sqrt(best / max(most, TINY))
+    _best_of_session(base, fixed, session)
+    before, after = fixed.neighbours(base, fixed.whole)
+    np.maximum(before, after, out=neighbour)
+    return rows
+
+
+def standing(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
+    """(STANDING, n): what no query changes, as of the begin of this minute, in which it is made once. What fades does
+    so over weeks."""
+    minute = now_ms - now_ms % MINUTE_MS
+    sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
+    return columns.derived.get("standing", sources, lambda: _standing(columns, minute, decay))
+
+
+def _standing(columns: Columns, now_ms: int, decay: DecayCurve) -> Floats:
+    rows = np.empty((len(STANDING), len(columns.time)), np.float32)
+    rows[0], rows[1] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
+    rows[2] = np.log1p(columns.length) / LONG_TEXT
+    rows[3] = rows[1] * rows[2]
+    rows[4] = importance_at(columns, now_ms, decay)
+    rows[5] = np.exp2(np.minimum(columns.time - now_ms, 0) / (RECENCY_DAYS * DAY_MS))
+    return rows
+
+
+def scaled_text(text: Floats, best: float, out: Floats | None = None) -> Floats:
+    """BM25 as a part of the best that matched, 0..1."""
+    scaled: Floats = np.multiply(text, 1 / max(best, TINY), out=out)
+    np.minimum(scaled, ONE, out=scaled)
+    return scaled
+
+
+def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
+    """0..1: scaled cosine, with a part of the neighbours', and BM25 as a part of the best, in equal parts."""
+    return _base_score(near, words, _fixed(columns))
+
+
+def _base_score(near: Floats, words: Floats, fixed: "_Fixed") -> Floats:
+    before, after = fixed.neighbours(near, fixed.vector)
+    score: Floats = before + after
+    score += near * _OWN_VECTOR
+    score += words * _TEXT
+    return score
+
+
+def bm25(columns: Columns) -> Floats:
+    """BM25 (Robertson & Zaragoza 2009, with Lucene's idf) within the scope; half of the neighbours' terms count too."""
+    weight, _ = term_weights(columns)
+    fixed = _fixed(columns)
+    step = max(1, BLOCK // max(1, len(fixed.norm)))
+    if len(weight) <= step:
+        return _saturated(columns.hits, weight, fixed)
+    score = np.zeros(len(fixed.norm), np.float32)
+    for start in range(0, len(weight), step):
+        score += _saturated(columns.hits[start : start + step], weight[start : start + step], fixed)
+    return score
+
+
+def _saturated(hits: Floats, weight: Floats, fixed: "_Fixed") -> Floats:
+    """Sum over the terms of weight * f / (f + norm), where f is how often a document and, by half, its neighbours hold
+    a term."""
+    occurs = fixed.with_neighbours(hits)
+    occurs /= occurs + fixed.norm
+    occurs *= weight
+    score: Floats = np.add.reduce(occurs, axis=0)
+    return score
+
+
+def term_weights(columns: Columns) -> tuple[Floats, float]:
+    """(terms, 1), and their sum. One by one: a query has a handful of terms."""
+
+    def weigh() -> tuple[Floats, float]:
+        found = [(BM25_K1 + 1) * math.log1p((columns.count - df + 0.5) / (df + 0.5)) for df in columns.df.tolist()]
+        return np.array(found, np.float32).reshape(-1, 1), sum(found)
+
+    return columns.derived.get("term weights", (columns.df, columns.count), weigh)
+
+
+def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
+    """Decayed importance of each document."""
+    of = columns.base_importance, columns.anchor, columns.pinned
+    fading = columns.derived.get("importance", (*of, decay), lambda: DecayedImportance(*of, decay))
+    return fading.at(now_ms).astype(np.float32)
+
+
+def everything_or(matched: Bools) -> Bools | EllipsisType:
+    """An index of what matched: as a rule that is everything, and nothing need be gathered."""
+    return ... if np.count_nonzero(matched) == len(matched) else matched
+
+
+def largest(values: Floats) -> float:
+    """0 without any. For a few hundred values this takes a third of the time of `maximum.reduce`."""
+    return float(values[values.argmax()]) if len(values) else 0.0
+
+
+_OWN_VECTOR = np.array(0.5 / (1 + 2 * NEIGHBOUR_VECTOR), np.float32)
+_TEXT = np.array(0.5, np.float32)
+
+
+class _Fixed:
+    """What follows from the documents alone, whatever the query and the time. Kept with the columns."""
+
+    __slots__ = ("_beside", "_terms", "norm", "occasion", "occasions", "per_length", "vector", "whole")
+
+    def __init__(self, columns: Columns) -> None:
+        self._beside = np.array((columns.previous, columns.following))
+        self.whole: Floats = (self._beside >= 0).astype(np.float32)
+        """(2, n): how much the documents before and after each one count: nothing where there is none, whose index, -1,
+        wraps to the last document."""
+        self._terms = self.whole * np.float32(NEIGHBOUR_TERMS)
+        self.vector = self.whole * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
+        norm = self.with_neighbours(columns.length) * np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
+        self.norm: Floats = norm + np.float32(BM25_K1 * (1 - BM25_B))
+        self.per_length: Floats = np.reciprocal(np.maximum(columns.length, SHORT_TEXT), dtype=np.float32)
+        self.occasion, self.occasions = _occasions(columns)
+
+    def neighbours(self, values: Floats, counts: Floats) -> Floats:
+        """(…, 2, n) of values (…, n)."""
+        found: Floats = values.take(self._beside, axis=-1, mode="wrap")
+        found *= counts
+        return found
+
+    def with_neighbours(self, values: Floats) -> Floats:
+        total: Floats = np.add.reduce(self.neighbours(values, self._terms), axis=-2)
+        total += values
+        return total
+
+
+def _fixed(columns: Columns) -> _Fixed:
+    terms, neighbours = (columns.length, columns.mean_length), (columns.previous, columns.following)
+    sources = (*terms, *neighbours, columns.session, columns.time, columns.flags)
+    return columns.derived.get("fixed", sources, lambda: _Fixed(columns))
+
+
+def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks: Floats) -> None:
+    """Into `near` the cosines, clipped to 0..1 between the least and the largest `among` them (1 for one value alone);
+    into `ranks` 1 / (offset + how many of those are larger), for the first of them, else 0: equal values have equal
+    ranks. `pool` is the cosines of `among`: the very array where that is all of them."""
+    values, whole = columns.cosine, pool is columns.cosine
+    if not len(pool):
+        near[:] = ranks[:] = 0
+        return
+    first = pool.copy()
+    few = len(pool) <= RANK_DEPTH
+    if not few:
+        first.partition(len(pool) - RANK_DEPTH)
+        first = first[-RANK_DEPTH:]
+    first.sort()
+    high = float(first[-1])
+    low = min(float(first[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
+    _scaled(values, low, high, whole, near)
+    by_place = _BY_PLACE[RANK_DEPTH - len(first) :]
+    if whole and few:
+        by_place.take(first.searchsorted(values, side="right"), out=ranks, mode="clip")
+        return
+    ranks[:] = 0
+    close = values >= first[0]
+    (index,) = (close if whole else close & among).nonzero()
+    ranks[index] = by_place.take(first.searchsorted(values[index], side="right"))
+
+
+_BY_PLACE = np.reciprocal(RANK_OFFSET + RANK_DEPTH - np.arange(RANK_DEPTH + 1), dtype=np.float32)
+"""1 / (offset + how many of the first RANK_DEPTH values are larger), by how many of them are not."""
+
+
+def _scaled(values: Floats, low: float, high: float, within: bool, out: Floats) -> None:
+    """`within`: no value is less than `low`."""
+    if high - low < TINY:
+        np.greater_equal(values, low, out=out)
+        return
+    np.subtract(values, low, out=out)
+    out *= 1 / (high - low)
+    if not within:
+        np.maximum(out, ZERO, out=out)
+    np.minimum(out, ONE, out=out)
+
+
+def _best_of_session(score: Floats, fixed: _Fixed, out: Floats) -> None:
+    """Score of the best document of each one's session. Documents without a session that happened at the same time
+    count as one session, each of the others as a session of its own."""
+    best = np.zeros(fixed.occasions, np.float32)
+    np.maximum.at(best, fixed.occasion, score)
+    best.take(fixed.occasion, out=out, mode="clip")
+
+
+def _occasions(columns: Columns) -> tuple[Ints, int]:
+    """(n,) codes of sessions, of times and of single documents; how many there are."""
+    codes = columns.session.copy()
+    count = int(codes.max(initial=-1)) + 1
+    timed = np.flatnonzero((codes < 0) & (columns.flags & HAS_EVENT_TIME != 0))
+    times, at = np.unique(columns.time[timed], return_inverse=True)
+    codes[timed] = count + at
+    alone = np.flatnonzero(codes < 0)
+    codes[alone] = count + len(times) + np.arange(len(alone))
+    return codes, count + len(times) + len(alone)

@@ -1,0 +1,306 @@
+"""Finding documents of any searched collection by a query: one search machinery, whatever is searched."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import orjson
+
+from app.embedding.embedder import Embedder
+from app.embedding.model import Vectors
+from app.errors import EmbeddingUnavailable
+from app.metrics import SEARCH_SECONDS
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
+from app.retrieval.features import term_weights
+from app.retrieval.model_weights import ModelWeights, weights_for
+from app.retrieval.query_analysis import QueryText, analyse, read_by
+from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
+from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
+from app.retrieval.time_expressions import TimeInterval
+from app.storage.filters import Filter
+from app.storage.memo import Memo
+from app.storage.protocol import Fetched, Store
+from app.storage.schema import Collection, Doc
+from app.storage.scope import Partition, Scope
+from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
+from app.storage.text import IS_QUESTION
+
+_NO_PARTS: dict[str, float] = {}
+
+BY_WORDS_ALONE: Doc = {
+    "code": EmbeddingUnavailable.code,
+    "detail": "The embedding model does not answer. This search went by words alone, not by meaning.",
+}
+"""The warning of an answer whose search was to be hybrid and had no vector of the query."""
+
+FIRST_ORDER_STANDS = "reranker_unavailable"
+"""Code of the warning of an answer that was to be reranked and was not."""
+
+HitMask = Callable[[Columns, Floats], Bools]
+"""Of the columns, and of the importance that each document has at the moment."""
+
+
+class DecaySource(Protocol):
+    """How the memories of a scope fade, by the settings of their agents."""
+
+    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve: ...
+
+
+@dataclass(slots=True)  # not frozen: that takes five times as long to make
+class RetrievalQuery:
+    """What to find. `mask` narrows what the filter let through, before anything is cut."""
+
+    query: str
+    pairs: tuple[Partition, ...]
+    where: Filter
+    now_ms: int
+    k: int
+    mode: Mode = "hybrid"
+    mask: HitMask | None = None
+    decays: DecaySource | None = None
+    explain: bool = False
+    by_cosine: bool = False
+    """The mask reads cosines, so the vector is needed whatever the mode."""
+    min_score: float = 0.0
+    """Least score of a hybrid search's hits. More than 0 needs the vector: without it a score is no probability."""
+    vector_seconds: float | None = None
+    """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
+    rerank_seconds: float | None = None
+    """A hybrid search waits at most this long for the second stage. None: as long as the settings say."""
+    interval: TimeInterval | None = None
+    """The time that the query speaks of."""
+    partners: bool = False
+    """Each hit comes with the turn that makes sense of it: the answer to a question, the question before an answer."""
+
+
+class Hit(NamedTuple):
+    doc: Doc
+    derived: Memo
+    score: float
+    parts: dict[str, float]
+    partner: Doc | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalResult:
+    hits: list[Hit]
+    took_ms: Doc
+    mode_used: Mode = "hybrid"
+    warnings: list[Doc] = field(default_factory=list)
+    """What the search went without: {code, detail}."""
+    weights: Mapping[int, float] = field(default_factory=dict)
+    """Of the query's terms, by id: how rare each is in the scope (BM25's weight)."""
+
+    def how(self) -> Doc:
+        """What every search answers beside its items."""
+        return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """Indices of the hits to be, best first."""
+
+    order: list[int]
+    scores: list[int]
+    """For each place the index whose score it has. The second stage changes the order and leaves the scores at their
+    places, so that they stay probabilities that fall from hit to hit."""
+    documents: Mapping[int, Fetched] = field(default_factory=dict)
+    """What the second stage has read already, by index."""
+    reranked: Mapping[int, float] = field(default_factory=dict)
+    """The reranker's own score, by index."""
+    seconds: float | None = None
+    """Of the second stage; None where there was none."""
+    warnings: list[Doc] = field(default_factory=list)
+
+
+class Retriever:
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        embedder: Embedder,
+        collection: Collection,
+        second_stage: SecondStage | None = None,
+    ) -> None:
+        """`second_stage` reranks the first hits of hybrid searches."""
+        self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
+        self._second_stage = second_stage
+
+    async def find(self, wanted: RetrievalQuery) -> RetrievalResult:
+        """Hits best first, and where the time went.
+
+        A hybrid search whose query cannot be embedded ranks by mode `text` and says so. With another mode, a mask that
+        reads cosines, or `min_score`, it raises EmbeddingUnavailable: no filter is relaxed.
+        """
+        started = time.perf_counter()
+        facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
+        hits: list[Hit] = []
+        weights: Mapping[int, float] = {}
+        reranking: float | None = None
+        mode, warnings = wanted.mode, list[Doc]()
+        embedded = time.perf_counter()
+        if facts.count:
+            query = read_by(self._embedder.name, analyse(wanted.query, facts.speakers))
+            vector = await self._vector(wanted, query)
+            if vector is None and mode == "hybrid":
+                mode, warnings = "text", [BY_WORDS_ALONE]
+            embedded = time.perf_counter()
+            hits, weights, chosen = await self._hits(wanted, mode, query, vector, facts)
+            reranking, warnings = chosen.seconds, [*warnings, *chosen.warnings]
+        ended = time.perf_counter()
+        searching = ended - embedded - (reranking or 0)
+        SEARCH_SECONDS.observe(searching)
+        took = {"embed": embedded - started, "search": searching, "total": ended - started}
+        if reranking is not None:
+            took["rerank"] = reranking
+        return RetrievalResult(
+            hits, {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}, mode, warnings, weights
+        )
+
+    async def _vector(self, wanted: RetrievalQuery, query: QueryText) -> Vectors | None:
+        """None where the search goes without. Raises EmbeddingUnavailable where it cannot."""
+        if wanted.mode == "text" and not wanted.by_cosine:
+            return None
+        if wanted.mode != "hybrid" or wanted.by_cosine or wanted.min_score > 0:
+            return await self._embedder.embed_query(query.stripped)
+        try:
+            async with asyncio.timeout(wanted.vector_seconds):
+                return await self._embedder.embed_query(query.stripped)
+        except (EmbeddingUnavailable, TimeoutError):
+            return None
+
+    async def _hits(
+        self, wanted: RetrievalQuery, mode: Mode, query: QueryText, vector: Vectors | None, facts: ScopeFacts
+    ) -> tuple[list[Hit], Mapping[int, float], _Chosen]:
+        tenant = self._scope.tenant
+        asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
+        columns = await self._store.search(self._collection, asked)
+        decay = DEFAULT_DECAY if wanted.decays is None else await wanted.decays.of_all(facts.agents, columns)
+        if wanted.mask is not None:
+            columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
+        stage = self._second_stage if mode == "hybrid" else None
+        k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
+        ranked, best = _ranked(columns, query, mode, decay, wanted, k, weights_for(self._embedder.name))
+        chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
+        scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
+        best = chosen.order[: _at_least(scores, wanted.min_score)]
+        beside = _partners(columns, best) if wanted.partners else {}
+        documents = await self._documents(columns, [*best, *beside.values()], chosen.documents)
+        hits = [
+            Hit(
+                one.doc,
+                one.derived,
+                score,
+                _parts(ranked, index, chosen.reranked) if wanted.explain else _NO_PARTS,
+                partner.doc if (partner := documents.get(beside.get(index, -1))) else None,
+            )
+            for index, score in zip(best, scores[: len(best)], strict=True)
+            if (one := documents.get(index))
+        ]
+        return hits, _weights(columns, query) if wanted.partners else {}, chosen
+
+    async def _documents(
+        self, columns: Columns, indices: Sequence[int], known: Mapping[int, Fetched]
+    ) -> dict[int, Fetched]:
+        """Those of the documents that are still there and that the caller may see."""
+        missing = [index for index in dict.fromkeys(indices) if index not in known]
+        if not missing:
+            return dict(known)
+        found = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(missing))
+        pairs = zip(missing, found, strict=True)
+        return {**known, **{index: one for index, one in pairs if one is not None and self._scope.sees(one.doc)}}
+
+    async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery, columns: Columns, best: list[int]) -> _Chosen:
+        """`best` with its first part in the reranker's order. The reranker gets only texts that the caller may see."""
+        started = time.perf_counter()
+        candidates, rest = best[: stage.depth(wanted.k)], best[stage.depth(wanted.k) :]
+        documents = await self._documents(columns, candidates, {})
+        placed = [index for index in candidates if index in documents]
+        if len(placed) < 2:
+            return _Chosen(best, best, documents)
+        texts = [self._collection.spec.text(documents[index].doc) for index in placed]
+        try:
+            scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
+        except RerankingFailed as fault:
+            detail = f"{fault} The hits are in the order of the first stage."
+            warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}
+            return _Chosen(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
+        order = [placed[place] for place in best_first(scores)]
+        return _Chosen(
+            [*order, *rest],
+            [*placed, *rest],
+            documents,
+            dict(zip(placed, scores, strict=True)),
+            time.perf_counter() - started,
+        )
+
+
+def _ranked(  # noqa: PLR0913 (what a ranking depends on)
+    columns: Columns,
+    query: QueryText,
+    mode: Mode,
+    decay: DecayCurve,
+    wanted: RetrievalQuery,
+    k: int,
+    fitted: ModelWeights,
+) -> tuple[Ranked, list[int]]:
+    """The ranking, and the best `k` of different content."""
+    interval = None if wanted.interval is None else (wanted.interval.start, wanted.interval.end)
+    first = 8 * k
+    ranking = partial(
+        rank,
+        columns,
+        query,
+        mode,
+        wanted.now_ms,
+        fitted.weights,
+        decay,
+        interval=interval,
+        calibration=fitted.calibration,
+    )
+    ranked = ranking(first=first)
+    best = top(ranked, columns, k)
+    if len(best) < k and len(ranked.order) >= first:  # too many of equal content
+        ranked = ranking()
+        best = top(ranked, columns, k)
+    return ranked, best
+
+
+def _at_least(scores: Sequence[float], least: float) -> int:
+    """How many of the falling `scores` are not less."""
+    return len(scores) if least <= 0 else sum(score >= least for score in scores)
+
+
+def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:
+    """For each index that has one, the index of the turn that makes sense of it."""
+    found: dict[int, int] = {}
+    questions = columns.flags & IS_QUESTION != 0
+    for index in best:
+        before, after = int(columns.previous[index]), int(columns.following[index])
+        partner = after if questions[index] else before if before >= 0 and questions[before] else -1
+        if partner >= 0 and columns.matched[partner]:
+            found[index] = partner
+    return found
+
+
+def _weights(columns: Columns, query: QueryText) -> dict[int, float]:
+    weights, _ = term_weights(columns)
+    return dict(zip(query.terms.tolist(), weights[:, 0].tolist(), strict=True))
+
+
+def _parts(ranked: Ranked, index: int, reranked: Mapping[int, float]) -> dict[str, float]:
+    names: dict[str, float] = {name: values[index] for name, values in ranked.parts.items()}
+    if index in reranked:
+        names["rerank"] = reranked[index]
+    return dict(zip(names, as_short(np.array(list(names.values()), np.float32)), strict=True))
+
+
+def as_short(values: Floats) -> list[float]:
+    """With as many digits as a float32 has: scores of poor matches are small, and still differ. orjson writes them so,
+    and reads them, faster than Python formats one."""
+    found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+    return found

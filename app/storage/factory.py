@@ -1,0 +1,92 @@
+"""Which engine: the only place that knows both."""
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from app.errors import StoreUnavailable
+from app.storage.schema import Collection
+from app.storage.sqlite.backup import restore
+from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.transfer import BackupRefused, MovableStore
+
+EMBEDDED = "embedded"
+MONGODB = ("mongodb://", "mongodb+srv://")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """Where the data lie: `embedded` in a directory, or in a MongoDB deployment. Shown without its password."""
+
+    store: str
+    directory: Path
+    database: str
+    exact_up_to: int
+    deadline_seconds: float
+    busy_timeout_ms: int
+    cache_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Tells stores apart without a secret: `embedded`, or a digest of the deployment's hosts and the database."""
+        if self.store == EMBEDDED:
+            return EMBEDDED
+        scheme, _, rest = self.store.partition("://")
+        hosts = rest.partition("?")[0].partition("/")[0].rpartition("@")[2].lower().split(",")
+        named = f"{scheme}://{','.join(sorted(hosts))}/{self.database}"
+        return f"mongodb:{sha256(named.encode()).hexdigest()[:32]}"
+
+    @property
+    def missing(self) -> bool:
+        """An embedded store whose file is not there."""
+        return self.store == EMBEDDED and not (self.directory / FILE_NAME).exists()
+
+    def __repr__(self) -> str:
+        return f"Where({'mongodb' if self.store != EMBEDDED else self.directory})"
+
+
+async def open_store(
+    where: StoreLocation,
+    collections: Sequence[Collection],
+    *,
+    dim: int,
+    existing: bool = False,
+    observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
+) -> MovableStore:
+    """Raises StoreUnavailable where it cannot be opened; with `existing` also where it would be a new one."""
+    if where.store == EMBEDDED:
+        if existing and where.missing:
+            raise StoreUnavailable(f"There is no store in {where.directory}.")
+        return await EmbeddedStore.open(
+            where.directory,
+            collections,
+            dim=dim,
+            cache_bytes=where.cache_bytes,
+            busy_timeout_ms=where.busy_timeout_ms,
+            observe_commit=observe_commit,
+        )
+    if not where.store.startswith(MONGODB):
+        raise StoreUnavailable(
+            "RECALLD_STORE must be `embedded` or a URI that begins with mongodb:// or mongodb+srv://."
+        )
+    # the driver takes a tenth of a second to import, and some memory: only those pay who use it
+    from app.storage.mongo.store import MongoOptions, MongoStore  # noqa: PLC0415
+
+    options = MongoOptions(
+        database=where.database,
+        deadline_seconds=where.deadline_seconds,
+        cache_bytes=where.cache_bytes,
+        exact_up_to=where.exact_up_to,
+        observe_commit=observe_commit,
+    )
+    return await MongoStore.open(where.store, collections, options, dim=dim)
+
+
+def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] = frozenset()) -> int:
+    """Puts a backup into the directory, where nothing may lie but files of the names `beside`; bytes of the database.
+    Raises BackupRefused."""
+    if where.store != EMBEDDED:
+        raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
+    return restore(file, where.directory, FILE_NAME, beside)

@@ -1,0 +1,226 @@
+"""A document as search keeps it: one fixed record, an int8 vector, its terms and its facets, as bytes.
+
+int8 with one scale a vector finds what float32 finds at a quarter of the size; the scale cancels in the cosine, so
+that only the vector's length in int8 units is kept. A long text has a vector for each window (`storage/windows.py`).
+A cold scope is read with `np.frombuffer`, without a loop.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import blake2b
+from struct import Struct
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.core.clock import to_ms
+from app.storage.changes import IndexEntry
+from app.storage.filters import top_of, value_at
+from app.storage.schema import SearchSchema
+from app.storage.search import Floats
+from app.storage.text import LONG, TEXT_FLAGS, IndexedText, name_id
+from app.storage.windows import joined
+
+TERM = np.dtype([("id", "<u4"), ("count", "u1")])
+FACET = np.dtype("<u8")
+
+
+@cache
+def head_dtype(ranges: int) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            (
+                "rev",
+                "<i8",
+            ),  # the pair's version that last wrote its text, vector, facets or session
+            ("time", "<i8"),
+            ("anchor", "<i8"),
+            ("content", "<i8"),
+            ("session", "<u8"),
+            ("ordinal", "<i8"),
+            ("ranges", "<f8", (ranges,)),
+            ("importance", "<f4"),
+            ("norm", "<f4"),
+            ("length", "<u4"),
+            ("speaker", "<u4"),
+            ("model", "<u4"),
+            ("flags", "u1"),
+            ("pinned", "u1"),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRecord:
+    head: bytes
+    vector: bytes | None
+    """Of all windows: see `storage/windows.py`."""
+    terms: bytes
+    facets: bytes
+
+
+def quantise(vector: Floats) -> NDArray[np.int8]:
+    """Unit vector → int8, its largest component at ±127."""
+    whole: NDArray[np.int8] = np.rint(vector * (127.0 / np.abs(vector).max())).astype(np.int8)
+    return whole
+
+
+@cache
+def model_id(name: str, dim: int) -> int:
+    """Code of a model and its dimension in a record; 0 is kept for no vector."""
+    return crc32(f"{name}:{dim}".encode()) or 1
+
+
+def facet_id(field: str, value: object) -> int:
+    """64-bit hash of a field's value: equality filters compare these."""
+    text = value if isinstance(value, str) else repr(value)
+    return int.from_bytes(blake2b(f"{field}\0{text}".encode(), digest_size=8).digest(), "little")
+
+
+def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int) -> PackedRecord:
+    record = _Record(spec)
+    record["rev"] = rev
+    record["length"], record["flags"] = entry.text.length, entry.text.flags & TEXT_FLAGS
+    vector = None
+    if entry.vector is not None:
+        first = quantise(entry.vector)
+        whole = first.astype(np.float32)
+        record["model"], record["norm"] = model_id(entry.model, len(first)), math.sqrt(whole.dot(whole))
+        further = () if entry.further is None else entry.further
+        vector = joined([first.tobytes(), *(quantise(window).tobytes() for window in further)])
+        record["flags"] |= LONG * (len(further) > 0)
+    _describe(record, spec, doc)
+    return PackedRecord(record.bytes(), vector, _terms(entry.text), _facets(spec, doc).tobytes())
+
+
+def repack(
+    spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, rev: int, changed: Set[str] | None = None
+) -> PackedRecord:
+    """The record of a changed document whose text and vector stayed; `changed`: its new top-level fields, None: any."""
+    record = _Record(spec, old.head)
+    place = record["session"], record["ordinal"]
+    _describe(record, spec, doc, changed)
+    facets = old.facets
+    if changed is None or not changed.isdisjoint(_facet_sources(spec)):
+        facets = _facets(spec, doc).tobytes()
+    if facets != old.facets or place != (record["session"], record["ordinal"]):
+        record["rev"] = rev
+    return replace(old, head=record.bytes(), facets=facets)
+
+
+def reword(spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, text: IndexedText, rev: int) -> PackedRecord:
+    """The record of a document with other terms; its vectors stay."""
+    made = repack(spec, doc, old, rev)
+    record, terms = _Record(spec, made.head), _terms(text)
+    record["length"], record["flags"] = text.length, record["flags"] & ~TEXT_FLAGS | text.flags & TEXT_FLAGS
+    if terms != old.terms:
+        record["rev"] = rev
+    return replace(made, head=record.bytes(), terms=terms)
+
+
+def _terms(text: IndexedText) -> bytes:
+    terms = np.empty(len(text.ids), TERM)
+    terms["id"], terms["count"] = text.ids, text.counts
+    return terms.tobytes()
+
+
+class _Record:
+    """One head, its fields by name: writing them through numpy, one by one, takes longer than all the rest."""
+
+    __slots__ = ("_layout", "_values")
+
+    def __init__(self, spec: SearchSchema, head: bytes | None = None) -> None:
+        self._layout = _layout(len(spec.ranges))
+        whole, _ = self._layout
+        self._values = list(whole.unpack(bytes(whole.size) if head is None else head))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[self._layout[1][name]]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._values[self._layout[1][name]] = value
+
+    def bytes(self) -> bytes:
+        return self._layout[0].pack(*self._values)
+
+
+@cache
+def _layout(ranges: int) -> tuple[Struct, dict[str, int | slice]]:
+    """`head_dtype`, and where among its values each field is."""
+    dtype = head_dtype(ranges)
+    assert dtype.names is not None
+    codes, places, count = "<", dict[str, int | slice](), 0
+    for name in dtype.names:
+        field = dtype[name]
+        size = math.prod(field.shape)
+        codes += size * np.dtype(field.base).char.replace("l", "q").replace("L", "Q")
+        places[name] = slice(count, count + size) if field.shape else count
+        count += size
+    return Struct(codes), places
+
+
+def _describe(record: _Record, spec: SearchSchema, doc: Mapping[str, Any], changed: Set[str] | None = None) -> None:
+    for name, sources, read in _parts(spec):
+        if changed is None or not changed.isdisjoint(sources):
+            record[name] = read(doc)
+    if spec.flags is not None and (changed is None or not changed.isdisjoint(spec.flag_fields)):
+        record["flags"] = record["flags"] & (TEXT_FLAGS | LONG) | spec.flags(doc)
+
+
+@cache
+def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Mapping[str, Any]], Any]], ...]:
+    """Of the record: the field, the top-level fields of the document that it is read from, how it is read."""
+
+    def one(field: str, read: Callable[[Any], Any]) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
+        return (field,), lambda doc: read(value_at(doc, field))
+
+    parts = {
+        "time": (spec.time, lambda doc: to_ms(_first(doc, spec.time))),
+        "anchor": (spec.anchor, lambda doc: to_ms(_first(doc, spec.anchor))),
+        "content": (spec.content, lambda doc: int(_first(doc, spec.content, 0))),
+        "session": ((spec.session, spec.ordinal), lambda doc: _session(spec, doc)),
+        "ordinal": one(spec.ordinal, lambda value: value or 0),
+        "importance": one(spec.importance, lambda value: value or 0.0),
+        "pinned": one(spec.pinned, bool),
+        "speaker": one(spec.speaker, lambda value: name_id(value or "")),
+        "ranges": (spec.ranges, lambda doc: [range_value(value_at(doc, field)) for field in spec.ranges]),
+    }
+    return tuple((name, frozenset(map(top_of, fields)), read) for name, (fields, read) in parts.items())
+
+
+def _session(spec: SearchSchema, doc: Mapping[str, Any]) -> int:
+    """What was made of a session was not said in it, and has no place there."""
+    session = value_at(doc, spec.session)
+    return 0 if session is None or value_at(doc, spec.ordinal) is None else facet_id(spec.session, session)
+
+
+def range_value(value: str | float | None) -> float:
+    """Times become milliseconds; what is absent is NaN, which lies in no range."""
+    if value is None:
+        return float("nan")
+    return float(to_ms(value)) if isinstance(value, str) else float(value)
+
+
+def _first(doc: Mapping[str, Any], fields: tuple[str, ...], default: Any = None) -> Any:
+    return next((value for field in fields if (value := value_at(doc, field)) is not None), default)
+
+
+@cache
+def _facet_sources(spec: SearchSchema) -> frozenset[str]:
+    return frozenset(map(top_of, spec.facets))
+
+
+def _facets(spec: SearchSchema, doc: Mapping[str, Any]) -> NDArray[np.uint64]:
+    found = sorted({facet_id(field, value) for field in spec.facets for value in _values(value_at(doc, field))})
+    return np.array(found, FACET)
+
+
+def _values(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        yield from value
+    elif value is not None:
+        yield value

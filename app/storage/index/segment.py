@@ -1,0 +1,360 @@
+"""One pair's searchable documents in memory, and the exact search over them; every exact engine uses it.
+
+Arrays grow by doubling. A changed document is overwritten where it stands if only its record changed, else it dies and
+is appended anew; a deleted one dies. Dead entries are left out of every answer; a segment with many of them is `worn`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.storage.index.postings import Postings
+from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype
+from app.storage.index.segment_view import FADING, Masks, SegmentView, fading
+from app.storage.memo import Memo
+from app.storage.schema import SearchSchema
+from app.storage.search import Columns, Ints, SearchQuery
+from app.storage.text import LONG, name_id
+from app.storage.windows import FurtherWindows
+
+MIN_DEAD = 32
+OWN_BYTES, ENTRY_BYTES = 8_192, 284
+"""What Python keeps for a segment and for an entry (its place, and what searches reckon once), as tracemalloc measured
+it with segments of 100 and of 20,000 entries."""
+SLACK = 8
+"""A segment just read has room for an eighth more, so that the next write does not copy all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A document's packed record under its handle; None: it was deleted."""
+
+    id: int
+    packed: PackedRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many documents: their handles, and each part of their packed records joined, with the length in bytes of each.
+    A document without a vector has one of no length."""
+
+    ids: Sequence[int]
+    heads: bytes
+    vectors: bytes
+    terms: bytes
+    facets: bytes
+    vector_lengths: Sequence[int]
+    term_lengths: Sequence[int]
+    facet_lengths: Sequence[int]
+
+
+class Segment:
+    def __init__(self, spec: SearchSchema, dim: int, agent: str | None = None) -> None:
+        self._spec, self.dim = spec, dim
+        self._agent = name_id(agent) if agent else 0
+        self._size = 0
+        self._dead = 0
+        self._heads = np.empty(0, head_dtype(len(self._spec.ranges)))
+        self._vectors = np.empty((0, self.dim), np.int8)
+        self._further = FurtherWindows(self.dim)
+        self._ids = np.empty(0, np.int64)
+        self._alive = np.empty(0, np.bool_)
+        self._links = np.empty((2, 0), np.int64)
+        self._sessions = np.empty(0, np.int64)
+        self._index: dict[int, int] = {}
+        self._session_codes: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._terms = Postings(np.dtype("<u4"))
+        self._facets = Postings(FACET)
+        self._empty = [True] * len(spec.ranges)
+        self._fixed: SegmentView | None = None
+
+    def __len__(self) -> int:
+        return self._size - self._dead
+
+    @property
+    def nbytes(self) -> int:
+        own = (self._heads, self._vectors, self._ids, self._alive, self._links, self._sessions)
+        return (
+            sum(a.nbytes for a in own)
+            + self._further.nbytes
+            + self._terms.nbytes
+            + self._facets.nbytes
+            + OWN_BYTES
+            + ENTRY_BYTES * len(self._index)
+        )
+
+    # --- Keeping up ---------------------------------------------------------------------------------------------------
+
+    def apply(self, rows: Sequence[Row]) -> None:
+        """Brings changed rows up to date; applying a row twice changes nothing."""
+        others = self._amend(rows)
+        if not others:
+            return
+        fresh = [row for row in others if not self._settle(row)]
+        if fresh:
+            self._append(fresh)
+        self._fixed = None
+
+    def fill(self, blocks: Iterable[Block], count: int) -> None:
+        """All documents of a segment that has none yet, at once: a fraction of what as many rows cost. `count`: about
+        how many there are."""
+        self._grow(count)
+        terms, facets = list[_Joined](), list[_Joined]()
+        for block in blocks:
+            self._place_all(block)
+            terms.append((block.terms, block.term_lengths))
+            facets.append((block.facets, block.facet_lengths))
+        self._post(_together(terms), _together(facets), 0)
+        self._link(0, self._size)
+        self._fixed = None
+
+    @property
+    def worn(self) -> bool:
+        """So many entries are dead that it is better loaded anew."""
+        return self._dead > max(MIN_DEAD, self._size // 4)
+
+    def _amend(self, rows: Sequence[Row]) -> list[Row]:
+        """Overwrites the records whose text, vector, facets and session stayed; the rows for which that is not so."""
+        known = [(row, at) for row in rows if row.packed is not None and (at := self._index.get(row.id)) is not None]
+        if not known:
+            return list(rows)
+        heads = np.frombuffer(b"".join(row.packed.head for row, _ in known if row.packed), self._heads.dtype)
+        places = np.array([at for _, at in known], np.int64)
+        stayed = heads["rev"] == self._heads["rev"][places]
+        heads, places = heads[stayed], places[stayed]
+        before = self._heads[places]
+        self._heads[places] = heads
+        self._note_ranges(heads["ranges"])
+        if self._fixed is not None:
+            for name in FADING:
+                before[name] = heads[name]
+            # an access changes nothing else, and happens after each search; bytes, for NaN is not equal to itself
+            kept = before.tobytes() == heads.tobytes()
+            self._fixed = (
+                self._fixed.with_columns(fading(self._heads[: self._size], self._fixed.live)) if kept else None
+            )
+        settled = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
+        return [row for row in rows if row.id not in settled]
+
+    def _settle(self, row: Row) -> bool:
+        """Ends what was the row's entry; True when it needs no new one."""
+        at = self._index.get(row.id)
+        if at is not None:
+            self._kill(row.id, at)
+        return row.packed is None
+
+    def _kill(self, row_id: int, at: int) -> None:
+        self._alive[at] = False
+        self._dead += 1
+        del self._index[row_id]
+        before, after = self._links[:, at]
+        if before >= 0:
+            self._links[1, before] = after
+        if after >= 0:
+            self._links[0, after] = before
+        code = int(self._sessions[at])
+        if self._last.get(code) == at:
+            self._last[code] = int(before)
+
+    def _append(self, rows: Sequence[Row]) -> None:
+        packed = [row.packed for row in rows if row.packed is not None]
+        vectors = [p.vector or b"" for p in packed]
+        block = Block(
+            ids=[row.id for row in rows],
+            heads=b"".join([p.head for p in packed]),
+            vectors=b"".join(vectors),
+            terms=b"".join([p.terms for p in packed]),
+            facets=b"".join([p.facets for p in packed]),
+            vector_lengths=[len(vector) for vector in vectors],
+            term_lengths=[len(p.terms) for p in packed],
+            facet_lengths=[len(p.facets) for p in packed],
+        )
+        self._take(block)
+
+    def _take(self, block: Block) -> None:
+        start = self._size
+        self._place_all(block)
+        self._post((block.terms, block.term_lengths), (block.facets, block.facet_lengths), start)
+        self._link(start, self._size)
+
+    def _place_all(self, block: Block) -> None:
+        """Its records and vectors, after those that are there."""
+        start, stop = self._size, self._size + len(block.ids)
+        self._grow(stop)
+        self._size = stop
+        self._heads[start:stop] = np.frombuffer(block.heads, self._heads.dtype)
+        self._note_ranges(self._heads["ranges"][start:stop])
+        self._take_vectors(block, start, stop)
+        self._ids[start:stop] = block.ids
+        self._alive[start:stop] = True
+        self._index.update(zip(block.ids, range(start, stop), strict=True))
+
+    def _note_ranges(self, ranges: NDArray[np.float64]) -> None:
+        """A range that some entry once had counts as not empty, for good: that is slower, never wrong."""
+        missing: list[bool] = np.logical_and.reduce(np.isnan(ranges), axis=0).tolist()
+        self._empty = [was and now for was, now in zip(self._empty, missing, strict=True)]
+
+    def _grow(self, needed: int) -> None:
+        capacity = len(self._ids)
+        if needed <= capacity:
+            return
+        more = max(2 * capacity if capacity else needed + needed // SLACK, needed) - capacity
+        for name in ("_heads", "_vectors", "_ids", "_alive", "_sessions"):
+            setattr(self, name, _longer(getattr(self, name), capacity + more))
+        links, self._links = self._links, np.empty((2, capacity + more), np.int64)
+        self._links[:, :capacity] = links
+
+    def _take_vectors(self, block: Block, start: int, stop: int) -> None:
+        """Of each first window, and of the further ones beside them. Vectors of another length (another model's) are
+        zeros, which no query of ours matches."""
+        lengths = np.asarray(block.vector_lengths, np.int64)
+        ours = lengths == self.dim
+        whole = np.frombuffer(block.vectors, np.int8)
+        if ours.all():
+            self._vectors[start:stop] = whole.reshape(-1, self.dim)
+            return
+        self._vectors[start:stop] = 0
+        places = [0, *np.cumsum(lengths).tolist()]
+        others = np.flatnonzero(~ours).tolist()
+        for before, after in pairwise([-1, *others, len(lengths)]):
+            part = whole[places[before + 1] : places[after]]
+            self._vectors[start + before + 1 : start + after] = part.reshape(-1, self.dim)
+        long = self._heads["flags"][start:stop] & LONG != 0
+        for at in np.flatnonzero(long).tolist():
+            vector = whole[places[at] : places[at + 1]]
+            if len(vector) and len(vector) == int(vector[-1]) * self.dim + 1:
+                windows = vector[:-1].reshape(-1, self.dim)
+                self._vectors[start + at] = windows[0]
+                self._further.add(start + at, windows[1:])
+
+    def _post(self, terms: "_Joined", facets: "_Joined", start: int) -> None:
+        """Of the entries from `start` on."""
+        words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
+        rows = np.arange(start, self._size, dtype=np.int32)
+        held = np.repeat(rows, np.asarray(terms[1], np.int64) // TERM.itemsize)
+        self._terms.append(np.ascontiguousarray(words["id"]), held, np.ascontiguousarray(words["count"]))
+        held = np.repeat(rows, np.asarray(facets[1], np.int64) // FACET.itemsize)
+        self._facets.append(values, held, np.ones(len(values), np.uint8))
+
+    def _link(self, start: int, stop: int) -> None:
+        """Neighbours in the session, by ordinal: at the end where it continues, else all anew."""
+        if not start:
+            self._link_first()
+            return
+        self._links[:, start:stop] = -1
+        in_order = True
+        for at in range(start, stop):
+            key = int(self._heads[at]["session"])
+            code = self._session_codes.setdefault(key, len(self._session_codes)) if key else -1
+            self._sessions[at] = code
+            if code < 0:
+                continue
+            last = self._last.get(code, -1)
+            self._last[code] = at
+            if last >= 0:
+                self._links[1, last], self._links[0, at] = at, last
+                in_order &= self._place(last) < self._place(at)
+        if not in_order:
+            self._relink()
+
+    def _link_first(self) -> None:
+        """The same for a segment that was empty, without a loop."""
+        n = self._size
+        ids, keys = self._ids[:n], self._heads["session"][:n]
+        placed = (self._heads["ordinal"][:n], keys)  # sorts are stable: ids that ascend need no third one
+        order = np.lexsort(placed if (ids[:-1] < ids[1:]).all() else (ids, *placed))
+        keys = keys[order]
+        first = np.concatenate((keys[:1] >= 0, keys[1:] != keys[:-1]))
+        none = int(keys[:1].tolist() == [0])  # 0 sorts first, and stands for no session
+        self._sessions[order] = np.cumsum(first) - 1 - none
+        self._session_codes = {key: code for code, key in enumerate(keys[first][none:].tolist())}
+        self._link_in(order[self._sessions[order] >= 0])
+
+    def _place(self, at: int) -> tuple[int, int]:
+        """In its session: by ordinal, then in the order of insertion."""
+        return int(self._heads[at]["ordinal"]), int(self._ids[at])
+
+    def _relink(self) -> None:
+        live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
+        self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
+
+    def _link_in(self, order: Ints) -> None:
+        """All links anew: `order` are the entries that have a session, each session's in a row."""
+        self._links[:, : self._size] = -1
+        same = self._sessions[order[:-1]] == self._sessions[order[1:]]
+        self._links[1, order[:-1][same]] = order[1:][same]
+        self._links[0, order[1:][same]] = order[:-1][same]
+        self._last = dict(zip(self._sessions[order].tolist(), order.tolist(), strict=True))
+
+    # --- Searching ----------------------------------------------------------------------------------------------------
+
+    def columns(self, query: SearchQuery) -> Columns:
+        fixed = self._fixed or self._describe()
+        self._fixed = fixed
+        hits, found = self._terms.spread(query.terms, self._size)
+        df = np.array(found, np.float32)
+        cosine, has_vector = fixed.cosine(query, self._vectors[: self._size])
+        matched = fixed.masks.matched(query.where)
+        if fixed.live is not None:
+            hits, cosine, has_vector, matched = (
+                hits[:, fixed.live],
+                cosine[fixed.live],
+                has_vector[fixed.live],
+                matched[fixed.live],
+            )
+            df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
+        return Columns(**fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
+
+    def _describe(self) -> SegmentView:
+        """What does not depend on the query; kept until the next change."""
+        heads, n = self._heads[: self._size], self._size
+        live = np.flatnonzero(self._alive[:n]) if self._dead else None
+        links, at = self._links[:, :n], slice(None) if live is None else live
+        if live is not None:
+            place = np.full(n + 1, -1, np.int64)
+            place[live] = np.arange(len(live))
+            links = place[links[:, live]]
+        length = heads["length"][at].astype(np.float32)
+        norm = heads["norm"].copy()
+        return SegmentView(
+            live=live,
+            model=heads["model"].copy(),
+            per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
+            masks=Masks(self._spec, self._facets, heads["ranges"], self._empty),
+            further=self._further.made,
+            columns={
+                "rows": self._ids[:n][at].copy(),
+                "length": length,
+                "count": len(length),
+                "mean_length": float(length.sum(dtype=np.float64)) / max(1, len(length)),
+                "previous": links[0].copy(),
+                "following": links[1].copy(),
+                "session": self._sessions[:n][at].copy(),
+                "speaker": heads["speaker"][at].astype(np.int64),
+                "time": heads["time"][at].copy(),
+                "flags": heads["flags"][at].astype(np.int64),
+                **fading(heads, live),
+                "agent": np.full(len(length), self._agent, np.int64),
+                "content": heads["content"][at].copy(),
+                "derived": Memo(),
+            },
+        )
+
+
+_Joined: TypeAlias = tuple[bytes, Sequence[int]]
+"""Parts of packed records, joined, and the length in bytes of each."""
+
+
+def _together(parts: list[_Joined]) -> _Joined:
+    return b"".join([joined for joined, _ in parts]), [length for _, lengths in parts for length in lengths]
+
+
+def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:
+    new = np.empty((length, *old.shape[1:]), old.dtype)
+    new[: len(old)] = old
+    return new

@@ -1,0 +1,243 @@
+"""Search: segments that are loaded whole, or Atlas' index of neighbours for large ones."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from app.storage.filters import value_at
+from app.storage.index.record_codec import head_dtype, model_id, quantise
+from app.storage.index.segment import Row, Segment
+from app.storage.index.segment_cache import SegmentCache
+from app.storage.memo import Memo
+from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
+from app.storage.mongo.filters import text_filter, vector_filter
+from app.storage.mongo.partitions import PAIRS, Database, PartitionState, changed_rows, row_of, state_of
+from app.storage.mongo.schema import WORDS, text_index, vector_index
+from app.storage.schema import Collection
+from app.storage.search import Columns, SearchQuery, concatenate
+
+INLINE_ROWS = 2_000
+
+
+class SegmentLoader:
+    def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
+        self._database, self._cache, self._dim = database, cache, dim
+        self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    def empty(self, collection: Collection, agent: str | None = None) -> Segment:
+        return Segment(collection.spec, self._dim, agent)
+
+    def drop_pairs(self, pairs: Sequence[int]) -> None:
+        self._cache.drop_pairs(pairs)
+
+    async def of(self, collection: Collection, state: PartitionState, model: int) -> Segment:
+        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        held = self._cache.get((state.pair, model), state.floor)
+        if held is not None and held[1] >= state.version:
+            return held[0]
+        async with self._one_at_a_time(state.pair):
+            return await self._refreshed(collection, state, model)
+
+    async def _refreshed(self, collection: Collection, state: PartitionState, model: int) -> Segment:
+        wanted, key = state.version, (state.pair, model)
+        while True:
+            held = self._cache.get(key, state.floor)
+            if held is not None and held[1] >= wanted:
+                return held[0]
+            segment, since = held or (self.empty(collection, state.agent), 0)
+            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
+            if len(rows) > INLINE_ROWS and not since:
+                await asyncio.to_thread(segment.apply, rows)
+            else:
+                segment.apply(rows)
+            if since and len(segment) != state.count:
+                now = await self._now(state)
+                if since < now.floor or now.version == state.version:
+                    self._cache.drop(key)  # tombstones that were needed went while the difference was read
+                    state = now
+                    continue
+            self._cache.put(key, segment, state.version)
+            return segment
+
+    async def _now(self, state: PartitionState) -> PartitionState:
+        found = await self._database[PAIRS].find_one({"_id": state.key})
+        return state if found is None else state_of(found)
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, pair: int) -> AsyncIterator[None]:
+        """Two that bring the same copy up to date could apply an older row over a newer one."""
+        lock, waiting = self._busy.get(pair, (asyncio.Lock(), 0))
+        self._busy[pair] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._busy.pop(pair)
+            if waiting > 1:
+                self._busy[pair] = lock, waiting - 1
+
+
+CANDIDATES = 200
+"""From each of the two indexes: the ranking's recall is 0.94 of the evidence at 100 (docs/retrieval.md)."""
+NUM_CANDIDATES = min(10_000, 20 * CANDIDATES)
+OVERLAY_MS = 60_000
+"""What changed since is read beside the indexes, which may lag behind."""
+AROUND = 2
+"""Neighbours looked for, on each side, by their ordinals in the session."""
+AT_ONCE = 50
+
+
+class Candidates:
+    def __init__(self, database: Database, dim: int) -> None:
+        self._database, self._dim = database, dim
+
+    async def columns(
+        self, collection: Collection, query: SearchQuery, states: Sequence[PartitionState], now_ms: int
+    ) -> Columns:
+        """Of `states`, at least one."""
+        found, counts = await asyncio.gather(
+            self._found(collection, query, states, now_ms), self._frequencies(collection, query, states)
+        )
+        around = await self._neighbours(collection, found)
+        rows = {int(stored[OWN]["row"]): stored for stored in (*found, *around)}
+        joined = concatenate([self._of_pair(collection, query, state, rows.values()) for state in states])
+        count = sum(state.count for state in states)
+        seen = np.add.reduce(joined.hits != 0, axis=1, dtype=np.float32)
+        return replace(
+            joined,
+            df=np.maximum(np.array(counts, np.float32), seen),
+            count=count,
+            mean_length=sum(state.length for state in states) / max(1, count),
+            derived=Memo(),
+        )
+
+    async def _found(
+        self, collection: Collection, query: SearchQuery, states: Sequence[PartitionState], now_ms: int
+    ) -> list[Stored]:
+        parts = [self._fresh(collection, state, now_ms) for state in states]
+        if query.vector is not None and len(query.vector) == self._dim:
+            parts.append(self._aggregate(collection, by_vector(collection, query, states)))
+        if len(query.terms):
+            parts.append(self._aggregate(collection, by_text(collection, query, states)))
+        return [stored for part in await asyncio.gather(*parts) for stored in part if OWN in stored]
+
+    async def _aggregate(self, collection: Collection, pipeline: Sequence[Stored]) -> list[Stored]:
+        cursor = await self._database[collection.name].aggregate(list(pipeline))
+        return await cursor.to_list()
+
+    async def _fresh(self, collection: Collection, state: PartitionState, now_ms: int) -> list[Stored]:
+        """Rows that were written so lately that the indexes may not have them."""
+        since = state.version_at(now_ms - OVERLAY_MS)
+        if since >= state.version:
+            return []
+        query: Stored = {PAIR: state.pair, REV: {"$gt": since}}
+        return await self._database[collection.name].find(query, fields(collection)).to_list()
+
+    async def _frequencies(
+        self, collection: Collection, query: SearchQuery, states: Sequence[PartitionState]
+    ) -> list[float]:
+        counted = [self._aggregate(collection, frequency(collection, query, states, int(term))) for term in query.terms]
+        replies = await asyncio.gather(*counted)
+        return [float(reply[0]["count"]["total"]) if reply else 0.0 for reply in replies]
+
+    async def _neighbours(self, collection: Collection, found: Iterable[Stored]) -> list[Stored]:
+        spec = collection.spec
+        wanted: dict[tuple[int, str], set[int]] = {}
+        for stored in found:
+            session, ordinal = value_at(stored, spec.session), value_at(stored, spec.ordinal)
+            if session is not None and ordinal is not None:
+                places = wanted.setdefault((int(stored[OWN]["pair"]), str(session)), set())
+                places.update(range(int(ordinal) - AROUND, int(ordinal) + AROUND + 1))
+        clauses: list[Stored] = [
+            {PAIR: pair, spec.session: session, spec.ordinal: {"$in": sorted(places)}}
+            for (pair, session), places in wanted.items()
+        ]
+        pages = [{"$or": clauses[at : at + AT_ONCE]} for at in range(0, len(clauses), AT_ONCE)]
+        cursors = [self._database[collection.name].find(page, fields(collection)) for page in pages]
+        return [stored for page in await asyncio.gather(*(c.to_list() for c in cursors)) for stored in page]
+
+    def _of_pair(
+        self, collection: Collection, query: SearchQuery, state: PartitionState, found: Iterable[Stored]
+    ) -> Columns:
+        spec = collection.spec
+        segment = Segment(spec, self._dim, state.agent)
+        rows = [row_of(stored[OWN]) for stored in found if int(stored[OWN]["pair"]) == state.pair]
+        rows.sort(key=lambda row: row.id)
+        segment.apply(rows)
+        return _without_gaps(segment.columns(query), rows, head_dtype(len(spec.ranges)))
+
+
+def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]) -> Columns:
+    """Of a session only some turns are here: two that are far apart are no neighbours."""
+    heads = [row.packed.head for row in rows if row.packed is not None]
+    ordinals = np.frombuffer(b"".join(heads), head)["ordinal"] if heads else np.empty(0, np.int64)
+    own = np.arange(len(ordinals))
+
+    def near(links: Any) -> Any:
+        far = (links >= 0) & (np.abs(ordinals[links] - ordinals[own]) > AROUND)
+        return np.where(far, -1, links)
+
+    if not len(ordinals):
+        return columns
+    return replace(columns, previous=near(columns.previous), following=near(columns.following))
+
+
+# --- What is asked ----------------------------------------------------------------------------------------------------
+
+
+def fields(collection: Collection) -> Stored:
+    """What a row needs, and where it stands in its session."""
+    spec = collection.spec
+    return dict.fromkeys((ROW, PAIR, *PACKED, spec.session, spec.ordinal), 1) | {"_id": 0}
+
+
+def by_vector(collection: Collection, query: SearchQuery, states: Sequence[PartitionState]) -> list[Stored]:
+    assert query.vector is not None
+    within = [
+        {"tenant_id": {"$eq": query.tenant}},
+        {PAIR: {"$in": [state.pair for state in states]}},
+        {MODEL: {"$eq": model_id(query.model, len(query.vector))}},
+        *vector_filter(query.where),
+    ]
+    stage = {
+        "index": vector_index(collection),
+        "path": VECTOR,
+        "queryVector": vector_of(quantise(query.vector).tobytes()),
+        "numCandidates": NUM_CANDIDATES,
+        "limit": CANDIDATES,
+        "filter": {"$and": within},
+    }
+    return [{"$vectorSearch": stage}, {"$project": fields(collection)}]
+
+
+def by_text(collection: Collection, query: SearchQuery, states: Sequence[PartitionState]) -> list[Stored]:
+    words = term_text(sorted({int(term) for term in query.terms}))
+    compound = {
+        "filter": [*within_pairs(query, states), *text_filter(query.where)],
+        "should": [{"text": {"query": words, "path": WORDS}}],
+        "minimumShouldMatch": 1,
+    }
+    return [
+        {"$search": {"index": text_index(collection), "compound": compound}},
+        {"$limit": CANDIDATES},
+        {"$project": fields(collection)},
+    ]
+
+
+def frequency(collection: Collection, query: SearchQuery, states: Sequence[PartitionState], term: int) -> list[Stored]:
+    """How many of the scope hold the term: the filter does not change what a scope knows."""
+    held = {"text": {"query": term_text([term]), "path": WORDS}}
+    compound = {"filter": [*within_pairs(query, states), held]}
+    count = {"type": "total"}
+    return [{"$searchMeta": {"index": text_index(collection), "compound": compound, "count": count}}]
+
+
+def within_pairs(query: SearchQuery, states: Sequence[PartitionState]) -> list[Stored]:
+    return [
+        {"equals": {"path": "tenant_id", "value": query.tenant}},
+        {"in": {"path": PAIR, "value": [state.pair for state in states]}},
+    ]

@@ -1,0 +1,194 @@
+"""Search rows of one list of changes: what each write adds to its document, and what it does to the pairs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from bson.int64 import Int64
+from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from app.storage.alternate_vectors import model_of, model_of_pair
+from app.storage.changes import IndexEntry
+from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
+from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
+from app.storage.mongo.errors import DUPLICATE_KEY
+from app.storage.mongo.partitions import (
+    META,
+    MIN_TOMBSTONES,
+    PAIR_NUMBERS,
+    PAIRS,
+    ROW_BITS,
+    TOMBSTONES,
+    Database,
+    MongoSession,
+    PartitionState,
+    by_key,
+    new_document,
+    note_speaker,
+    owner,
+    pair_key,
+)
+from app.storage.mongo.transactions import Retry
+from app.storage.schema import Collection, Doc
+from app.storage.text import IndexedText
+from app.storage.transfer import at_version
+
+
+class PairWriting:
+    def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
+        self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
+        self._open: dict[str, PartitionState] = {}
+        self._known: dict[str, PartitionState] = {}
+        self._new: set[str] = set()
+        self._gone: dict[str, list[int]] = {}
+
+    async def prefetch(self, docs: Sequence[tuple[Collection, Doc]]) -> None:
+        keys = {pair_key(collection.name, doc["tenant_id"], *owner(doc)) for collection, doc in docs}
+        if keys:
+            self._known = await by_key(self._database, sorted(keys), self._session)
+
+    async def put(
+        self,
+        collection: Collection,
+        doc: Doc,
+        own: Mapping[str, Any] | None,
+        entry: IndexEntry | None,
+        *,
+        text: IndexedText | None = None,
+        keep: bool = False,
+    ) -> Stored:
+        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay, but
+        for the terms of `text`. `keep`: so does, beside the new one, the vector that is replaced."""
+        spec = collection.spec
+        old = packed_of(own) if own else None
+        if entry is None and old is None:
+            return {}
+        state = await self._state(collection, doc)
+        if entry is not None:
+            packed = pack(spec, doc, entry, state.version)
+        elif text is not None:
+            assert old is not None
+            packed = reword(spec, doc, old, text, state.version)
+        else:
+            assert old is not None
+            packed = repack(spec, doc, old, state.version)
+        fields = self._written(collection, state, doc, packed, old)
+        if own and entry is not None:
+            fields |= self._kept(collection, state, own, packed) if keep else {"kept": None}
+        return fields
+
+    def _kept(
+        self, collection: Collection, state: PartitionState, own: Mapping[str, Any], packed: PackedRecord
+    ) -> Stored:
+        """What is kept is of the same text, so a new text ends it."""
+        state.kept = True
+        new = model_of(collection.spec, packed.head)
+        vector = whole_vector(own)
+        before = {} if vector is None else {int(own["model"]): vector_of(vector)}
+        return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
+
+    async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:
+        """Fields of `_r` of a new document whose text and vectors are those of another, which has `own`."""
+        like = packed_of(own)
+        if like is None:
+            return {}
+        fields = await self.take_in(collection, doc, repack(collection.spec, doc, like, 0))
+        if "kept" not in own:
+            return fields
+        (await self._state(collection, doc)).kept = True
+        return fields | {"kept": own["kept"]}
+
+    async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> Stored:
+        """Fields of `_r` of a new document, whose row is as another store had it."""
+        state = await self._state(collection, doc)
+        return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
+
+    def _written(
+        self, collection: Collection, state: PartitionState, doc: Doc, packed: PackedRecord, old: PackedRecord | None
+    ) -> Stored:
+        fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
+        if old is None:
+            state.count += 1
+            state.rows += 1
+            fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
+        state.model = model_of_pair(state.model, model_of(collection.spec, packed.head), state.count)
+        state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
+        note_speaker(collection, state, doc)
+        return fields
+
+    async def remove(self, collection: Collection, found: Sequence[Stored]) -> None:
+        """Takes documents, as they are stored, out of their pairs."""
+        if collection.searched is None:
+            return
+        for stored in found:
+            own = stored.get(OWN, {})
+            if "head" not in own:
+                continue
+            state = await self._state(collection, stored)
+            state.count -= 1
+            state.tombstones += 1
+            state.buried = state.version
+            state.length -= length_of(collection, own["head"])
+            if not state.count:
+                state.speakers = []
+            self._gone.setdefault(state.key, []).append(int(own["row"]))
+
+    async def close(self) -> None:
+        """Writes the pairs that were touched."""
+        for state in self._open.values():
+            state.mark(self._now_ms)
+            gone = self._gone.get(state.key, [])
+            if state.tombstones > max(MIN_TOMBSTONES, state.count):
+                await self._bury(state)
+            elif gone:
+                left: list[Stored] = [{"_id": Int64(row), "pair": state.pair, "rev": state.version} for row in gone]
+                await self._database[TOMBSTONES].insert_many(left, session=self._session)
+        writes = [
+            InsertOne(new_document(state))
+            if state.key in self._new
+            else UpdateOne({"_id": state.key}, {"$set": state.fields()})
+            for state in self._open.values()
+        ]
+        if not writes:
+            return
+        try:
+            await self._database[PAIRS].bulk_write(writes, session=self._session)
+        except BulkWriteError as fault:
+            if fault.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
+                raise Retry from fault  # somebody else made the pair meanwhile
+            raise
+
+    async def _bury(self, state: PartitionState) -> None:
+        """Drops the tombstones; copies older than this version must be read anew."""
+        await self._database[TOMBSTONES].delete_many({"pair": state.pair}, session=self._session)
+        state.floor, state.tombstones = state.version, 0
+
+    async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> PartitionState:
+        user, agent = doc.get("user_id") or None, doc.get("agent_id") or None
+        key = pair_key(collection.name, doc["tenant_id"], user, agent)
+        state = self._open.get(key)
+        if state is None:
+            self._keys.add(key)
+            found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
+            if found is None:
+                found = PartitionState(key, collection.name, doc["tenant_id"], user, agent, await self._number())
+                self._new.add(key)
+            state = self._open[key] = found
+            state.version += 1
+        return state
+
+    async def _number(self) -> int:
+        """Outside the transaction, so that new pairs do not wait for each other; a number that is not used is lost."""
+        try:
+            found = await self._database[META].find_one_and_update(
+                {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+            )
+        except DuplicateKeyError as fault:
+            raise Retry from fault
+        assert found is not None
+        return int(found["value"])
+
+
+def length_of(collection: Collection, head: bytes) -> int:
+    return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])

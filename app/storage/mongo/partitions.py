@@ -1,0 +1,180 @@
+"""The pairs (agent, user) of searched collections: version, count, speakers; kept by the transactions that touch them.
+
+As in the embedded engine, each list of changes moves the version of the pairs that it touches by one, a row carries the
+version it was written in, and a deleted one leaves a tombstone: any process brings its copy of a pair up to date by
+the difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import orjson
+from bson.int64 import Int64
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+
+from app.storage.alternate_vectors import overlaid
+from app.storage.filters import value_at
+from app.storage.index.segment import Row
+from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
+from app.storage.schema import Collection, Doc
+from app.storage.scope import ANY_AGENT, Partition
+
+Database: TypeAlias = AsyncDatabase[dict[str, Any]]
+MongoSession: TypeAlias = AsyncClientSession
+
+META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
+PAIR_NUMBERS = "pair numbers"
+"""The counter of `META` that new pairs take their numbers from. No transaction ever writes there."""
+
+MAX_SPEAKERS = 64
+MIN_TOMBSTONES = 64
+ROW_BITS = 32
+"""A row's handle is its pair's number and its own in the pair: handles are never used twice."""
+MARK_MS = 10_000
+MAX_MARKS = 16
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """`rows`: how many rows were ever made; `length`: terms in all that live; `buried`: version of the last tombstone;
+    `marks`: (milliseconds since 1970, version) every now and then, newest last; `model`: of all its vectors, 0 where
+    they may differ or some document has none; `kept`: some may have another beside them."""
+
+    key: str
+    collection: str
+    tenant: str
+    user: str | None
+    agent: str | None
+    pair: int
+    version: int = 0
+    floor: int = 0
+    count: int = 0
+    rows: int = 0
+    length: int = 0
+    tombstones: int = 0
+    buried: int = 0
+    speakers: list[str] = field(default_factory=list)
+    marks: list[list[int]] = field(default_factory=list)
+    model: int = 0
+    kept: bool = False
+
+    def version_at(self, ms: int) -> int:
+        """A version that was reached by then; 0 where nothing that old is known."""
+        return max((version for at, version in self.marks if at <= ms), default=0)
+
+    def mark(self, ms: int) -> None:
+        """Notes when this version was written. The newest is always there, the others lie some seconds apart."""
+        if len(self.marks) > 1 and self.marks[-1][0] - self.marks[-2][0] < MARK_MS:
+            self.marks.pop()
+        self.marks = [*self.marks, [ms, self.version]][-MAX_MARKS:]
+
+    def fields(self) -> Stored:
+        return {
+            "version": Int64(self.version),
+            "floor": Int64(self.floor),
+            "count": self.count,
+            "rows": Int64(self.rows),
+            "length": Int64(self.length),
+            "tombstones": self.tombstones,
+            "buried": Int64(self.buried),
+            "speakers": self.speakers,
+            "marks": [[Int64(at), Int64(version)] for at, version in self.marks],
+            "model": Int64(self.model),
+            "kept": self.kept,
+        }
+
+
+def pair_key(collection: str, tenant: str, user: str | None, agent: str | None) -> str:
+    return orjson.dumps([collection, tenant, user, agent]).decode()
+
+
+def new_document(state: PartitionState) -> Stored:
+    return {
+        "_id": state.key,
+        "collection": state.collection,
+        "tenant_id": state.tenant,
+        "user_id": state.user,
+        "agent_id": state.agent,
+        "pair": Int64(state.pair),
+        **state.fields(),
+    }
+
+
+def state_of(stored: Stored) -> PartitionState:
+    plain = {name: int(stored[name]) for name in ("pair", "version", "floor", "count", "rows", "length")}
+    return PartitionState(
+        key=stored["_id"],
+        collection=stored["collection"],
+        tenant=stored["tenant_id"],
+        user=stored["user_id"],
+        agent=stored["agent_id"],
+        **plain,
+        tombstones=int(stored["tombstones"]),
+        buried=int(stored["buried"]),
+        speakers=list(stored["speakers"]),
+        marks=[[int(at), int(version)] for at, version in stored["marks"]],
+        model=int(stored.get("model", 0)),
+        kept=bool(stored.get("kept")),
+    )
+
+
+def owner(doc: Doc) -> tuple[str | None, str | None]:
+    """(user, agent); the empty string is none, as it is in the embedded engine."""
+    return doc.get("user_id") or None, doc.get("agent_id") or None
+
+
+async def read(
+    database: Database, collection: Collection, tenant: str, wanted: Sequence[Partition]
+) -> list[PartitionState]:
+    """The pairs that exist, of those wanted, in the order of their numbers."""
+    keys = [
+        pair_key(collection.name, tenant, p.user or None, p.agent or None) for p in wanted if p.agent is not ANY_AGENT
+    ]
+    users = [pair.user or None for pair in wanted if pair.agent is ANY_AGENT]
+    parts: list[Stored] = [{"_id": {"$in": keys}}] if keys else []
+    parts += [{"collection": collection.name, "tenant_id": tenant, "user_id": user} for user in users]
+    if not parts:
+        return []
+    query = parts[0] if len(parts) == 1 else {"$or": parts}
+    states = [state_of(found) async for found in database[PAIRS].find(query)]
+    return sorted(states, key=lambda state: state.pair)
+
+
+async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, PartitionState]:
+    found = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
+    return {stored["_id"]: state_of(stored) async for stored in found}
+
+
+_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
+
+
+async def changed_rows(
+    database: Database, collection: Collection, state: PartitionState, since: int, model: int, dim: int
+) -> list[Row]:
+    """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
+    where they have one; 0 reads everything that lives."""
+    query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
+    found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
+    kept = {
+        int(own["row"]): raw_vector(vector)
+        for stored in found
+        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
+    }
+    rows = [row_of(stored[OWN]) for stored in found]
+    if since and state.buried > since:
+        gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
+        rows += [Row(int(stored["_id"]), None) async for stored in gone]
+    rows.sort(key=lambda row: row.id)
+    return overlaid(collection.spec, rows, model, dim, lambda _: kept)
+
+
+def row_of(own: Stored) -> Row:
+    return Row(int(own["row"]), packed_of(own))
+
+
+def note_speaker(collection: Collection, state: PartitionState, doc: Doc) -> None:
+    speaker = value_at(doc, collection.spec.speaker)
+    if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
+        state.speakers.append(speaker)

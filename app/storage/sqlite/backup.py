@@ -1,0 +1,145 @@
+"""Backups, and the modes of files."""
+
+import os
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+
+from app.storage.sqlite.schema import connect, translate_errors
+from app.storage.transfer import BackupRefused
+
+MARK = b"recalld-backup-1"
+TRAILER = len(MARK) + 16 + 64
+PIECE = 1 << 20
+
+
+def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
+    """Bytes written. Raises BackupRefused where the target is there already, and StoreUnavailable."""
+    if target.exists():
+        raise BackupRefused(f"{target} is there already: a backup overwrites nothing.")
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        make_private(part)  # SQLite writes into a file that is there if it is empty
+        with translate_errors():
+            connection = connect(source, busy_timeout_ms)
+            try:
+                connection.execute("VACUUM INTO ?", (str(part),))
+            finally:
+                connection.close()
+        _seal(part)
+        _link(part, target)
+    except OSError as fault:
+        raise BackupRefused(f"{target} cannot be written: {fault.strerror}.") from fault
+    finally:
+        part.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def _seal(file: Path) -> None:
+    with file.open("r+b") as opened:
+        length = opened.seek(0, os.SEEK_END)
+        opened.seek(0)
+        digest = sha256()
+        while piece := opened.read(PIECE):
+            digest.update(piece)
+        opened.write(MARK + f"{length:016x}{digest.hexdigest()}".encode())
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _link(part: Path, target: Path) -> None:
+    """Under its name only once it is whole; never over another file."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise BackupRefused(f"{target} is there already: a backup overwrites nothing.") from None
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset()) -> int:
+    """Bytes of the database. Raises BackupRefused for a file that is damaged or no backup, and for a directory that
+    holds anything but files of the names `beside`."""
+    if directory.exists() and any(one.name not in beside for one in directory.iterdir()):
+        raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
+    part = directory / f"{name}.part"
+    try:
+        length, expected = _trailer(file)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(part)
+        if _copied(file, part, length) != expected:
+            raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
+        _look_through(part)
+        _link(part, directory / name)
+    except OSError as fault:
+        raise BackupRefused(f"{fault.filename or file}: {fault.strerror}.") from fault
+    finally:
+        part.unlink(missing_ok=True)
+    return length
+
+
+def _trailer(file: Path) -> tuple[int, str]:
+    with file.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - TRAILER))
+        trailer = opened.read()
+    if len(trailer) != TRAILER or not trailer.startswith(MARK):
+        raise BackupRefused(f"{file} is no backup of Recalld, or its end is missing.")
+    try:
+        length, digest = int(trailer[len(MARK) : -64], 16), trailer[-64:].decode()
+    except ValueError:
+        raise BackupRefused(f"{file} is damaged: its end cannot be read.") from None
+    if length != size - TRAILER:
+        raise BackupRefused(f"{file} is damaged: it should have {length + TRAILER} bytes and has {size}.")
+    return length, digest
+
+
+def _copied(file: Path, target: Path, length: int) -> str:
+    """SHA-256 of the first `length` bytes."""
+    digest, left = sha256(), length
+    with file.open("rb") as opened, target.open("wb") as made:
+        while left and (piece := opened.read(min(PIECE, left))):
+            digest.update(piece)
+            made.write(piece)
+            left -= len(piece)
+        made.flush()
+        os.fsync(made.fileno())
+    return digest.hexdigest()
+
+
+def _look_through(database: Path) -> None:
+    with translate_errors():
+        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            found = connection.execute("PRAGMA quick_check").fetchall()
+        finally:
+            connection.close()
+    if found != [("ok",)]:
+        raise BackupRefused(f"{database}: {found[0][0]}")
+
+
+OWNER_ONLY = 0o600
+BESIDE_DATABASE = ("-wal", "-shm", "-journal")
+"""What SQLite puts beside a database. It gives new ones the database's mode."""
+
+
+def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.chmod) -> None:
+    """Makes an empty file where there is none; takes the rights of others from the database and the files beside it.
+
+    Where that is refused (somebody else's file, a file system without modes) the mode stays as it is. Raises OSError
+    where the file cannot be made.
+    """
+    with suppress(FileExistsError):  # never opened then: closing it would drop SQLite's locks of this process
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    for file in (database, *(database.with_name(database.name + ending) for ending in BESIDE_DATABASE)):
+        with suppress(OSError):
+            if file.stat().st_mode & 0o077:
+                tighten(file, OWNER_ONLY)

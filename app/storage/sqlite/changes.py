@@ -1,0 +1,146 @@
+"""What one list of changes does to the database. Runs in the writer's thread, inside the savepoint of its list."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+import orjson
+
+from app.storage.changes import (
+    Allocate,
+    Change,
+    CommitConflict,
+    Committed,
+    Delete,
+    DeleteWhere,
+    Insert,
+    Update,
+    resolve,
+    stale,
+)
+from app.storage.schema import Collection, Doc
+from app.storage.sqlite import search_rows, sql
+
+
+def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
+    """All of `changes`, or an exception after which the caller rolls back."""
+    work = _Work(connection)
+    for change in changes:
+        work.do(change)
+    work.pairs.close()
+    return Committed(work.allocated, work.deleted)
+
+
+class _Work:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.allocated: dict[str, int] = {}
+        self.deleted = 0
+        self.pairs = search_rows.Writing(connection)
+
+    def do(self, change: Change) -> None:
+        match change:
+            case Insert():
+                self._insert(change)
+            case Update():
+                self._update(change)
+            case Delete():
+                row, doc = self._read(change.collection, change.tenant, change.id, change.expect)
+                self._delete(change.collection, row, doc)
+            case DeleteWhere():
+                self._delete_where(change)
+            case Allocate():
+                self._allocate(change)
+
+    def _allocate(self, change: Allocate) -> None:
+        statement = (
+            "INSERT INTO counters VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
+        )
+        last: Any
+        ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
+        self.allocated[change.name] = int(last) - change.count + 1
+
+    def _insert(self, change: Insert) -> None:
+        collection, doc = change.collection, resolve(change.doc, self.allocated)
+        row = insert_document(self._connection, collection, doc)
+        if collection.searched is None:
+            return
+        if change.entry is not None:
+            self.pairs.add(collection, doc, row, change.entry)
+        elif change.like is not None:
+            self.pairs.add_like(collection, doc, row, self._row(collection, doc["tenant_id"], change.like))
+
+    def _row(self, collection: Collection, tenant: str, doc_id: str) -> int:
+        statement = f"SELECT row FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
+        if found is None:
+            raise CommitConflict(collection.name, doc_id, "missing")
+        return int(found[0])
+
+    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
+        if found is None:
+            raise CommitConflict(collection.name, doc_id, "missing")
+        doc: Doc = orjson.loads(found[1])
+        if stale(doc, expect):
+            raise CommitConflict(collection.name, doc_id, "expect")
+        return int(found[0]), doc
+
+    def _update(self, change: Update) -> None:
+        collection = change.collection
+        row, doc = self._read(collection, change.tenant, change.id, change.expect)
+        doc |= resolve(change.set, self.allocated)
+        for name, by in change.inc.items():
+            doc[name] = (doc.get(name) or 0) + by
+        changed = frozenset({*change.set, *change.inc})
+        columns, statement = sql.assignment(collection.name, collection.columns, changed)
+        values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
+        _run(self._connection, collection, change.id, statement, values)
+        if not collection.searched:
+            return
+        if change.entry is not None:
+            self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
+        elif change.text is not None:
+            self.pairs.reword(collection, doc, row, change.text)
+        else:
+            self.pairs.amend(collection, doc, row, changed)
+
+    def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
+        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
+        self.deleted += 1
+        if collection.searched:
+            self.pairs.remove(collection, doc, row)
+
+    def _delete_where(self, change: DeleteWhere) -> None:
+        condition, values = sql.where(change.collection, change.where)
+        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
+        rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
+        for row, doc in rows:
+            self._delete(change.collection, int(row), orjson.loads(doc))
+
+
+def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
+    """Its row. Raises CommitConflict."""
+    doc_id = str(doc[collection.id_field])
+    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
+    _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
+    return connection.last_insert_rowid()
+
+
+def _run(
+    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]
+) -> None:
+    try:
+        connection.execute(statement, values)
+    except apsw.ConstraintError as fault:
+        raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
+
+
+def _violated(collection: Collection, message: str) -> str:
+    """SQLite names the index where it is one on expressions, and the columns of the id index."""
+    for unique in collection.unique:
+        if f"'{sql.unique_index(collection, unique)}'" in message:
+            return unique.name
+    return "exists"

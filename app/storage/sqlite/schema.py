@@ -1,0 +1,134 @@
+"""Opens a database and brings its schema to the declarations, once, whichever process comes first."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+
+from app.errors import StoreUnavailable
+from app.storage.schema import Collection
+from app.storage.sqlite import sql
+
+LAYOUT = 1
+"""Version of the physical layout, in `user_version`. Declared fields and indexes need no new one: see `_reconcile`."""
+
+WAL_PAUSE_MS = 20
+_PRAGMAS = (
+    "synchronous = FULL",
+    "wal_autocheckpoint = 6000",
+    "cache_size = -4096",  # KiB for each of five connections; the system keeps the file's pages, too
+    "temp_store = MEMORY",
+    "secure_delete = ON",
+)
+
+_OWN_TABLES = (
+    "CREATE TABLE IF NOT EXISTS counters (tenant TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (tenant, name)) "
+    "WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS pairs (pair INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, "
+    "tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL, version INTEGER NOT NULL, "
+    "floor INTEGER NOT NULL DEFAULT 0, count INTEGER NOT NULL, tombstones INTEGER NOT NULL DEFAULT 0, "
+    "speakers TEXT NOT NULL DEFAULT '[]', model INTEGER NOT NULL DEFAULT 0, UNIQUE (collection, tenant, user, agent))",
+    "CREATE TABLE IF NOT EXISTS kept_vectors (pair INTEGER, row INTEGER, model BLOB, vector BLOB NOT NULL, "
+    "PRIMARY KEY (pair, row, model)) WITHOUT ROWID",
+)
+"""`pairs` holds each (agent, user) of a searched collection, the empty string standing for none; a reader whose copy
+is older than `floor` reads the pair anew, for the tombstones that it would need are gone. `kept_vectors` holds those
+that stand beside another model's, by that model's code as a head holds it."""
+
+
+def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
+    with translate_errors():
+        connection = apsw.Connection(str(path), statementcachesize=512)
+        connection.set_busy_timeout(busy_timeout_ms)
+        # else a statement whose bound values might change its plan is prepared anew at each execution
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+        connection.pragma("page_size", 8192)
+        _to_wal(connection, busy_timeout_ms)
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        return connection
+
+
+def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
+    """Where several open a new database at once, SQLite answers this one change with "busy" without waiting."""
+    for left in range(busy_timeout_ms // WAL_PAUSE_MS, -1, -1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except apsw.BusyError:
+            if not left:
+                raise
+            time.sleep(WAL_PAUSE_MS / 1000)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def translate_errors() -> Iterator[None]:
+    """Faults of the disk, of locks and of the file's content become StoreUnavailable, with the reason."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError) as fault:
+        raise StoreUnavailable("The store is locked by another process.") from fault
+    except apsw.FullError as fault:
+        raise StoreUnavailable("The disk is full.", retry_after=30) from fault
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError) as fault:
+        raise StoreUnavailable(f"The store's file cannot be used: {fault}.", retry_after=30) from fault
+    except apsw.ConnectionClosedError as fault:
+        raise StoreUnavailable("The store is closed.") from fault
+    except (apsw.CorruptError, apsw.NotADBError) as fault:
+        raise StoreUnavailable("The store is damaged: run `recalld doctor`.", retry_after=60) from fault
+
+
+def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
+    with translate_errors():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            found = int(connection.pragma("user_version"))
+            if found > LAYOUT:
+                raise StoreUnavailable(f"The store was written by a newer version (layout {found}, known: {LAYOUT}).")
+            for statement in _OWN_TABLES:
+                connection.execute(statement)
+            if "model" not in _columns(connection, "pairs"):
+                connection.execute("ALTER TABLE pairs ADD COLUMN model INTEGER NOT NULL DEFAULT 0")
+            for collection in collections:
+                _reconcile(connection, collection)
+            connection.pragma("user_version", LAYOUT)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
+    """Makes what is missing; a newly declared field is filled from the documents."""
+    for statement in sql.tables(collection):
+        connection.execute(statement)
+    name = sql.quoted(collection.name)
+    there = _columns(connection, name)
+    missing = [field for field in collection.columns if field not in there]
+    for field in missing:
+        connection.execute(f"ALTER TABLE {name} ADD COLUMN {sql.quoted(field)}")
+    if missing:
+        _refill(connection, collection)
+    wanted = sql.indexes(collection)
+    made = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    for index, statement in wanted.items():
+        if index not in made:
+            connection.execute(statement)
+
+
+def _columns(connection: apsw.Connection, table: str) -> set[str]:
+    return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _refill(connection: apsw.Connection, collection: Collection) -> None:
+    name = sql.quoted(collection.name)
+    fields = ", ".join(f"{sql.quoted(field)} = ?" for field in collection.columns)
+    rows: list[Any] = connection.execute(f"SELECT row, doc FROM {name}").fetchall()
+    for row, doc in rows:
+        values = sql.row_values(collection, orjson.loads(doc))
+        connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))

@@ -1,0 +1,306 @@
+"""The searchable rows of a pair (agent, user), clustered, and the pair's small record: version, count, speakers.
+
+Each list of changes moves the version of the pairs that it touches by one; a row carries the version it was written
+in, and a deleted one leaves a tombstone, so that any process brings its copy of a pair up to date by the difference.
+"""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import orjson
+
+from app.storage.alternate_vectors import code, model_at, model_of, model_of_pair, overlaid
+from app.storage.changes import IndexEntry
+from app.storage.filters import value_at
+from app.storage.index.record_codec import PackedRecord, pack, repack, reword
+from app.storage.index.segment import Block, Row, Segment
+from app.storage.schema import Collection, Doc
+from app.storage.scope import ANY_AGENT, Partition
+from app.storage.sqlite import sql
+from app.storage.text import IndexedText
+from app.storage.transfer import at_version
+
+MAX_SPEAKERS = 64
+MIN_TOMBSTONES = 64
+AT_ONCE = 500
+"""Most values in one `IN`."""
+BLOCK = 1_000
+"""Rows read at once."""
+
+
+@dataclass(slots=True)
+class PartitionRecord:
+    pair: int
+    version: int
+    floor: int
+    count: int
+    tombstones: int
+    speakers: list[str]
+    agent: str | None
+    model: int = 0
+    """Of all its vectors; 0: they may differ, or some document has none."""
+
+
+def read(
+    connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Partition]
+) -> list[PartitionRecord]:
+    """The pairs that exist, of those wanted. A statement each: joined by OR they would walk all pairs of the tenant."""
+    states: dict[int, PartitionRecord] = {}
+    for pair in wanted:
+        of_agent, values = (
+            ("", (pair.user,)) if pair.agent is ANY_AGENT else (" AND agent = ?", (pair.user, pair.agent))
+        )
+        statement = (
+            "SELECT pair, version, floor, count, tombstones, speakers, agent, model FROM pairs "
+            f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
+        )
+        bound = (collection.name, tenant, *(value or "" for value in values))
+        found: list[Any] = connection.execute(statement, bound).fetchall()
+        for number, version, floor, count, tombstones, speakers, agent, model in found:
+            names = orjson.loads(speakers)
+            states[number] = PartitionRecord(number, version, floor, count, tombstones, names, agent or None, model)
+    return [states[number] for number in sorted(states)]
+
+
+def whole(
+    connection: apsw.Connection, collection: Collection, state: PartitionRecord, segment: Segment, model: int
+) -> Segment:
+    """Fills `segment` with everything of the pair that lives, with its vectors of `model` where they have one. What
+    changes meanwhile may be in it or not: it is of a later version than `state`, and comes with the changes since."""
+    kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
+    if connection.execute(kept_ones, (state.pair, code(model))).fetchone() is not None:
+        segment.apply(_rows(connection, collection, state.pair, "head IS NOT NULL", (), model, segment.dim))
+    else:
+        segment.fill(_blocks(connection, collection, state.pair), state.count)
+    return segment
+
+
+def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> Iterator[Block]:
+    """SQLite joins the rows, so that a large pair does not become a hundred thousand Python objects first; some at a
+    time, so that what is joined is always in the same small memory: the first touch of each page costs more than what
+    is written there."""
+    joined = ", ".join(f"CAST(group_concat({part}, '') AS BLOB)" for part in ("head", "vector", "terms", "facets"))
+    lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
+    statement = (
+        f"SELECT json_group_array(row), {joined}, {lengths} FROM (SELECT row, head, vector, terms, facets "
+        f"FROM {sql.search_table(collection)} WHERE pair = ? AND row > ? AND head IS NOT NULL ORDER BY row "
+        f"LIMIT {BLOCK})"
+    )
+    last, more = -1, True
+    while more:
+        found: Any = connection.execute(statement, (pair, last)).fetchone()
+        ids, *sizes = (orjson.loads(one) for one in (found[0], *found[5:]))
+        heads, *parts = (part or b"" for part in found[1:5])
+        if [len(part) for part in parts] != [sum(each) for each in sizes]:
+            raise RuntimeError("SQLite did not join the rows as they are")
+        if ids:
+            yield Block(ids, heads, *parts, *sizes)
+            last = ids[-1]
+        more = len(ids) == BLOCK
+
+
+def changed_rows(
+    connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int, dim: int
+) -> list[Row]:
+    """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
+    where they have one."""
+    return _rows(connection, collection, pair, "rev > ?", (since,), model, dim)
+
+
+def _rows(  # noqa: PLR0913 (as above)
+    connection: apsw.Connection,
+    collection: Collection,
+    pair: int,
+    which: str,
+    values: tuple[int, ...],
+    model: int,
+    dim: int,
+) -> list[Row]:
+    statement = (
+        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
+        f"WHERE pair = ? AND {which} ORDER BY row"
+    )
+    rows = [
+        Row(row, None if head is None else PackedRecord(head, vector, terms, facets))
+        for row, head, vector, terms, facets in connection.execute(statement, (pair, *values))
+    ]
+    return overlaid(collection.spec, rows, model, dim, lambda others: kept(connection, pair, model, others))
+
+
+def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
+    """Row → the vector of `model` that stands beside another."""
+    found: dict[int, bytes] = {}
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        statement = (
+            "SELECT row, vector FROM kept_vectors "
+            f"WHERE pair = ? AND model = ? AND row IN ({', '.join('?' * len(part))})"
+        )
+        found.update(connection.execute(statement, (pair, code(model), *part)))
+    return found
+
+
+class Writing:
+    """Search rows of one list of changes."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._open: dict[tuple[str, str, str, str], PartitionRecord] = {}
+        self._collections: dict[int, Collection] = {}
+
+    def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
+        """Writes a new document's row."""
+        state = self._state(collection, doc)
+        self._add(collection, state, doc, row, pack(collection.spec, doc, entry, state.version))
+
+    def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
+        """Writes a new document's row with the text and the vectors of the row `like`, if that is there."""
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
+        if found is None:
+            return
+        packed = repack(collection.spec, doc, PackedRecord(*found), state.version)
+        self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
+        self._connection.execute(
+            "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
+            (row, state.pair, like),
+        )
+
+    def take_in(self, collection: Collection, doc: Doc, row: int, packed: PackedRecord) -> None:
+        """Writes a new document's row, as another store had it."""
+        state = self._state(collection, doc)
+        self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
+
+    def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
+        """Writes or overwrites a document's row. `keep`: the vector that is replaced stays beside the new one."""
+        if not self._there(collection, self._state(collection, doc).pair, row):
+            self.add(collection, doc, row, entry)
+            return
+        state = self._state(collection, doc)
+        packed = pack(collection.spec, doc, entry, state.version)
+        self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
+        self._write(collection, state, doc, row, packed)
+
+    def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
+        """The row, if there is one, of a document of which the fields `changed` are new: its text and vector stay."""
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        if found is None:
+            return
+        old = PackedRecord(found[0], None, b"", found[1])
+        packed = repack(collection.spec, doc, old, state.version, changed)
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
+            (state.version, packed.head, packed.facets, state.pair, row),
+        )
+
+    def reword(self, collection: Collection, doc: Doc, row: int, text: IndexedText) -> None:
+        """The row, if there is one, of a document with other terms: its vectors stay."""
+        state, table = self._state(collection, doc), sql.search_table(collection)
+        statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        if found is None:
+            return
+        packed = reword(collection.spec, doc, PackedRecord(found[0], None, *found[1:]), text, state.version)
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
+            (state.version, packed.head, packed.terms, packed.facets, state.pair, row),
+        )
+
+    def _replace_vector(
+        self, collection: Collection, state: PartitionRecord, row: int, model: bytes, *, keep: bool
+    ) -> None:
+        """`model`: the new one's. What is kept is of the same text, so a new text ends it."""
+        if not keep:
+            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
+            return
+        of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector FROM {sql.search_table(collection)} "
+            f"WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
+            (state.pair, row, model),
+        )
+        statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
+        self._connection.execute(statement, (state.pair, row, model))
+
+    def _add(self, collection: Collection, state: PartitionRecord, doc: Doc, row: int, packed: PackedRecord) -> None:
+        state.count += 1
+        self._write(collection, state, doc, row, packed)
+
+    def _write(self, collection: Collection, state: PartitionRecord, doc: Doc, row: int, packed: PackedRecord) -> None:
+        state.model = model_of_pair(state.model, model_of(collection.spec, packed.head), state.count)
+        self._note_speaker(collection, state, doc)
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (state.pair, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
+        )
+
+    def remove(self, collection: Collection, doc: Doc, row: int) -> None:
+        state = self._state(collection, doc)
+        if not self._there(collection, state.pair, row):
+            return
+        state.count -= 1
+        state.tombstones += 1
+        if not state.count:
+            state.speakers = []
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
+            (state.pair, row, state.version),
+        )
+        self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
+
+    def close(self) -> None:
+        for state in self._open.values():
+            if state.tombstones > max(MIN_TOMBSTONES, state.count):
+                self._bury(self._collections[state.pair], state)
+            self._connection.execute(
+                "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
+                "WHERE pair = ?",
+                (
+                    state.version,
+                    state.floor,
+                    state.count,
+                    state.tombstones,
+                    orjson.dumps(state.speakers).decode(),
+                    state.model,
+                    state.pair,
+                ),
+            )
+
+    def _bury(self, collection: Collection, state: PartitionRecord) -> None:
+        """Drops the tombstones; copies older than this version must be read anew."""
+        statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
+        self._connection.execute(statement, (state.pair,))
+        state.floor, state.tombstones = state.version, 0
+
+    def _state(self, collection: Collection, doc: Doc) -> PartitionRecord:
+        user, agent = doc.get("user_id") or "", doc.get("agent_id") or ""
+        key = (collection.name, doc["tenant_id"], user, agent)
+        state = self._open.get(key)
+        if state is None:
+            found = read(self._connection, collection, key[1], [Partition(agent, user)])
+            state = self._open[key] = found[0] if found else self._create(key)
+            state.version += 1
+            self._collections[state.pair] = collection
+        return state
+
+    def _create(self, key: tuple[str, str, str, str]) -> PartitionRecord:
+        statement = "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
+        self._connection.execute(statement, key)
+        return PartitionRecord(self._connection.last_insert_rowid(), 0, 0, 0, 0, [], key[3] or None)
+
+    def _there(self, collection: Collection, pair: int, row: int) -> bool:
+        statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
+        found: Any = self._connection.execute(statement, (pair, row)).fetchone()
+        return found is not None and bool(found[0])
+
+    def _note_speaker(self, collection: Collection, state: PartitionRecord, doc: Doc) -> None:
+        speaker = value_at(doc, collection.spec.speaker)
+        if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
+            state.speakers.append(speaker)

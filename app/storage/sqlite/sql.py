@@ -1,0 +1,174 @@
+"""SQL for declared collections: tables, indexes, filters. Names come from declarations, values are always bound."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, TypeAlias
+
+import apsw
+import orjson
+
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, top_of, value_at
+from app.storage.schema import Collection, Unique
+
+Value: TypeAlias = str | int | float | bytes | None
+SqlFilter: TypeAlias = tuple[str, list[Value]]
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def tables(collection: Collection) -> list[str]:
+    """Statements that make the collection's tables; `row` is never used twice, so that a stale handle finds nothing."""
+    fields = "".join(f", {quoted(name)}" for name in collection.columns)
+    made = [
+        f"CREATE TABLE IF NOT EXISTS {quoted(collection.name)} (row INTEGER PRIMARY KEY AUTOINCREMENT, "
+        f"tenant TEXT NOT NULL, id TEXT NOT NULL{fields}, doc TEXT NOT NULL)"
+    ]
+    if collection.searched:
+        made.append(
+            f"CREATE TABLE IF NOT EXISTS {search_table(collection)} (pair INTEGER, row INTEGER, rev INTEGER NOT NULL, "
+            "head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (pair, row)) WITHOUT ROWID"
+        )
+    return made
+
+
+def indexes(collection: Collection) -> dict[str, str]:
+    """Index name → statement."""
+    name, order = collection.name, quoted(collection.order)
+    made = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
+    for prefix in ((), *collection.indexes):
+        label = quoted("_".join((name, "by", *prefix, collection.order)))
+        listed = "".join(f"{quoted(field)}, " for field in prefix)
+        made[label.strip('"')] = f"CREATE INDEX {label} ON {quoted(name)} (tenant, {listed}{order}, id)"
+    for field in collection.everywhere:
+        label = f"{name}_everywhere_{field}"
+        there = "" if field == collection.order else f" WHERE {quoted(field)} IS NOT NULL"  # time limits are rare
+        made[label] = f"CREATE INDEX {quoted(label)} ON {quoted(name)} ({quoted(field)}, id){there}"
+    for unique in collection.unique:
+        made[unique_index(collection, unique)] = _unique(collection, unique)
+    if collection.searched:
+        made[f"{name}_rev"] = f"CREATE INDEX {quoted(f'{name}_rev')} ON {search_table(collection)} (pair, rev)"
+    return made
+
+
+@cache
+def insertion(name: str, columns: tuple[str, ...]) -> str:
+    """The statement that inserts tenant, id, the columns and the document."""
+    named = ", ".join(["tenant", "id", *map(quoted, columns), "doc"])
+    return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 3))})"
+
+
+@lru_cache(1_000)
+def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> tuple[tuple[str, ...], str]:
+    """The columns of the top-level fields `changed`, and the statement that sets these, the document and no others:
+    SQLite writes each index anew that holds a column it is told to set."""
+    some = tuple(column for column in columns if top_of(column) in changed)
+    listed = "".join(f"{quoted(column)} = ?, " for column in some)
+    return some, f"UPDATE {quoted(name)} SET {listed}doc = ? WHERE row = ?"
+
+
+def unique_index(collection: Collection, unique: Unique) -> str:
+    return f"{collection.name}_unique_{unique.name}"
+
+
+def search_table(collection: Collection) -> str:
+    return quoted(f"{collection.name}_search")
+
+
+def _unique(collection: Collection, unique: Unique) -> str:
+    fields = ", ".join(f"ifnull({quoted(field)}, '')" for field in unique.fields)
+    when, values = where(collection, unique.when)
+    literals = map(apsw.format_sql_value, values)  # a partial index binds no parameters; these are our own constants
+    when = "".join(piece + next(literals, "") for piece in when.split("?"))
+    return (
+        f"CREATE UNIQUE INDEX {quoted(unique_index(collection, unique))} ON {quoted(collection.name)} "
+        f"(tenant, {fields}) WHERE {when}"
+    )
+
+
+def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
+    """Values of the collection's columns, in their order."""
+    return values_of(doc, collection.columns)
+
+
+def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+    return [_stored(value_at(doc, name)) for name in names]
+
+
+def _stored(value: Any) -> Value:
+    if isinstance(value, list):
+        return orjson.dumps(value).decode()
+    return int(value) if isinstance(value, bool) else value
+
+
+def where(collection: Collection, part: Filter) -> SqlFilter:
+    """A filter as an SQL condition and its bound values."""
+    match part:
+        case And(parts):
+            return _joined(collection, parts, " AND ", "1")
+        case Or(parts):
+            return _joined(collection, parts, " OR ", "0")
+        case Not(inner):
+            sql, values = where(collection, inner)
+            return f"NOT ifnull({sql}, 0)", values
+        case Absent(field):
+            return f"{_column(collection, field)} IS NULL", []
+        case Eq(field, value):
+            return f"{_column(collection, field)} = ?", [_stored(value)]
+        case In(field, wanted):
+            return f"{_column(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
+        case Has(field, value):
+            return f"EXISTS (SELECT 1 FROM json_each({_column(collection, field)}) WHERE value = ?)", [value]
+        case Range():
+            return _range(collection, part)
+
+
+def _range(collection: Collection, part: Range) -> SqlFilter:
+    column = _column(collection, part.field)
+    bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
+    given = {sign: bound for sign, bound in bounds.items() if bound is not None}
+    return " AND ".join([f"{column} {sign} ?" for sign in given]) or f"{column} IS NOT NULL", list(given.values())
+
+
+def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> SqlFilter:
+    made = [where(collection, part) for part in parts]
+    return f"({word.join(sql for sql, _ in made) or empty})", [value for _, values in made for value in values]
+
+
+def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFilter:
+    """The filter, of one tenant; None is every tenant. Where it looks for the few that have passed a time, a "+" keeps
+    SQLite from walking all of the tenant: their index finds them."""
+    condition, values = where(collection, part)
+    if tenant is None:
+        return condition, values
+    return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
+
+
+def order_of(collection: Collection, part: Filter) -> str:
+    """The order's column. A "+" keeps SQLite from walking the collection in its order, so that it sorts what another
+    index finds: where ids or selective fields are named, and where the filter looks for the few that have passed a
+    time."""
+    another = _few(collection, part) or _selects(collection, part)
+    return f"+{quoted(collection.order)}" if another else quoted(collection.order)
+
+
+def _selects(collection: Collection, part: Filter) -> bool:
+    """Few documents can match."""
+    parts = part.parts if isinstance(part, And) else (part,)
+    fields = (collection.id_field, *collection.selective)
+    return any(isinstance(one, Eq | In) and one.field in fields for one in parts)
+
+
+def _few(collection: Collection, part: Filter) -> bool:
+    parts = part.parts if isinstance(part, And) else (part,)
+    times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
+    return bool(times & {*collection.everywhere} - {collection.order})
+
+
+def _column(collection: Collection, field: str) -> str:
+    if field in ("tenant_id", collection.id_field):
+        return "tenant" if field == "tenant_id" else "id"
+    if field not in collection.fields and field != collection.order:
+        raise KeyError(f"{collection.name} declares no field {field}")
+    return quoted(field)

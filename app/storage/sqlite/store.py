@@ -1,0 +1,393 @@
+"""The embedded engine: one SQLite database in a directory, through apsw. Any number of processes may open it.
+
+Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs, reads that
+turn out to be long, those of jobs and checks run in a reader thread on a connection of its own; writes go to the one
+writer of the process.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+import orjson
+
+from app.storage.changes import Change, Committed
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.index.record_codec import model_id
+from app.storage.index.segment import Segment
+from app.storage.index.segment_cache import SegmentCache
+from app.storage.listeners import InsertListeners
+from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.schema import After, Collection, Doc
+from app.storage.scope import Partition
+from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.sqlite import backup, check, export_import, search_rows, set_wide, sql
+from app.storage.sqlite.backup import make_private
+from app.storage.sqlite.changes import execute
+from app.storage.sqlite.read_pool import ReadCache, ReadPool
+from app.storage.sqlite.reembedding import EmbeddedReembedding
+from app.storage.sqlite.schema import connect, migrate, translate_errors
+from app.storage.sqlite.writer import IDLE_SECONDS, LogTruncation, ObserveCommit, WriterThread
+from app.storage.transfer import Counter, Record
+
+T = TypeVar("T")
+
+INLINE_ROWS = 2_000
+PARSED_INLINE = 150
+"""Documents of one read that are parsed in the event loop, which takes some 3 ms; more of them in a thread."""
+KEPT_DOCUMENTS = 1_024
+"""Parsed documents that searches found. Each takes some 8 kB, ten times its text."""
+MAX_KEPT_CHARS = 4_000
+FILE_NAME = "recalld.db"
+
+
+class EmbeddedStore:
+    """Implements `Store`. Open with `EmbeddedStore.open`, from within the event loop that will use it."""
+
+    name = "embedded"
+
+    def __init__(  # noqa: PLR0913 (as `open`)
+        self,
+        path: Path,
+        collections: Sequence[Collection],
+        *,
+        dim: int,
+        cache_bytes: int,
+        busy_timeout_ms: int,
+        observe_commit: ObserveCommit,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
+        self._collections = tuple(collections)
+        self._cache = SegmentCache(cache_bytes)
+        self._readers = ReadPool(path, busy_timeout_ms)
+        self._reader = self._readers.inline
+        self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
+        self._reads = ReadCache(self._reader)
+        self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
+        self._observe_commit = observe_commit
+        self._listeners = InsertListeners()
+        self._log = LogTruncation(self._readers.apart, idle_seconds)
+        self.writer = self._start_writer()
+
+    def _start_writer(self) -> WriterThread:
+        return WriterThread(
+            connect(self._path, self._busy_timeout_ms), execute, self._observe_commit, self._log.written
+        )
+
+    @classmethod
+    async def open(  # noqa: PLR0913 (options, each with a default)
+        cls,
+        directory: Path,
+        collections: Sequence[Collection],
+        *,
+        dim: int,
+        cache_bytes: int = 256 << 20,
+        busy_timeout_ms: int = 5_000,
+        observe_commit: ObserveCommit = lambda writes, seconds: None,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> "EmbeddedStore":
+        """`idle_seconds`: after so long without a write the log is emptied (`log.py`).
+
+        Raises StoreUnavailable when the directory or the database cannot be used.
+        """
+        path = directory / FILE_NAME
+        with translate_errors():
+            _make(path)
+        await asyncio.to_thread(_prepare, path, collections, busy_timeout_ms)
+        return cls(
+            path,
+            collections,
+            dim=dim,
+            cache_bytes=cache_bytes,
+            busy_timeout_ms=busy_timeout_ms,
+            observe_commit=observe_commit,
+            idle_seconds=idle_seconds,
+        )
+
+    async def close(self) -> None:
+        await self.writer.close()
+        await self._log.close()
+        for load in self._loads.values():
+            load.cancel()
+        self._readers.close()
+
+    # --- Documents ----------------------------------------------------------------------------------------------------
+
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+        if collection.asked_always:
+            found = self._reads.get((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
+        else:
+            found = self._get(collection, tenant, doc_id)
+        return None if found is None else orjson.loads(found)
+
+    def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
+        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        with translate_errors():
+            found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
+        return None if found is None else found[0]
+
+    async def find(
+        self,
+        collection: Collection,
+        tenant: str | None,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "desc",
+        after: After | None = None,
+        limit: int = 100,
+    ) -> list[Doc]:
+        def read(connection: apsw.Connection) -> list[str]:
+            return _found(connection, collection, tenant, where, order, after, limit)
+
+        if tenant is None:
+            return await self._readers.apart(lambda connection: _parsed(read(connection)))
+        if collection.asked_always and after is None:
+            key = (collection.name, tenant, where, order, limit)
+            return [*self._reads.get(key, lambda: _parsed(read(self._reader)))]
+        found = await self._readers.bounded(read)
+        if len(found) <= PARSED_INLINE:
+            return _parsed(found)
+        return await asyncio.to_thread(_parsed, found)  # background work reads page after page: others get their turn
+
+    async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
+        condition, values = sql.selection(collection, tenant, where)
+        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE {condition}"
+
+        def read(connection: apsw.Connection) -> int:
+            number: Any
+            ((number,),) = connection.execute(statement, values).fetchall()
+            return int(number)
+
+        return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        committed = await self.writer.commit(changes)
+        self._listeners.tell(changes)
+        return committed
+
+    def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
+        self._listeners.add(collection, callback)
+
+    async def apply(
+        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+    ) -> int:
+        steps, changed = set_wide.DecaySteps(collection, tenant, rule, where), 0
+        while (rows := await self._readers.apart(steps.look)) is not None:
+            if rows:
+                changed += (await self.writer.submit(partial(steps.write, rows))).deleted
+        return changed
+
+    async def would_change(
+        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+    ) -> bool:
+        steps = set_wide.DecaySteps(collection, tenant, rule, where)
+        while (rows := await self._readers.apart(steps.look)) is not None:
+            if rows:
+                return True
+        return False
+
+    # --- Search -------------------------------------------------------------------------------------------------------
+
+    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
+        states = self._states(collection, tenant, wanted)
+        for state in states:
+            if state.count > INLINE_ROWS and state.model:
+                self._begin_loading(collection, state)
+        if len(states) == 1:
+            (state,) = states
+            return ScopeFacts(state.count, tuple(state.speakers), (state.agent,))
+        speakers = dict.fromkeys(name for state in states for name in state.speakers)
+        agents = dict.fromkeys(state.agent for state in states)
+        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+
+    async def search(self, collection: Collection, query: SearchQuery) -> Columns:
+        states = self._states(collection, query.tenant, query.pairs)
+        model = model_id(query.model, self._dim)
+        segments = [await self._segment(collection, state, model) for state in states if state.count]
+        return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
+
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
+        held, wanted = self._reads.held(), rows.tolist()
+        documents = {row: held.get((collection.name, tenant, row)) for row in wanted}
+        missing = [row for row, document in documents.items() if document is None]
+        for row, text in self._texts(collection, tenant, missing) if missing else ():
+            documents[row] = self._fetched(text)
+            if len(text) <= MAX_KEPT_CHARS:
+                held[collection.name, tenant, row] = documents[row]
+        return [documents[row] for row in wanted]
+
+    def _texts(self, collection: Collection, tenant: str, rows: Sequence[int]) -> list[tuple[int, str]]:
+        marks = ", ".join("?" * len(rows))
+        # "+" keeps SQLite from walking all of the tenant in one of its indexes
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
+        with translate_errors():
+            return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
+
+    def _fetched(self, text: str) -> Fetched:
+        """Kept by the text that was read this moment, so what is handed out is always what is stored."""
+        return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else _fetched(text)
+
+    def _states(
+        self, collection: Collection, tenant: str, wanted: Sequence[Partition]
+    ) -> list[search_rows.PartitionRecord]:
+        """The pairs as of now."""
+        key = (collection.name, tenant, tuple(wanted))
+        return self._reads.get(key, lambda: search_rows.read(self._reader, collection, tenant, wanted))
+
+    def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
+        return Segment(collection.spec, self._dim, agent)
+
+    async def _segment(self, collection: Collection, state: search_rows.PartitionRecord, model: int) -> Segment:
+        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        key = (state.pair, model)
+        held = self._cache.get(key, state.floor)
+        if held is not None and self._far(held, state):
+            held = None
+        while held is None or held[1] < state.floor:
+            held = await self._load(collection, state, model)
+        segment, version = held
+        if version < state.version:
+            with translate_errors():
+                rows = search_rows.changed_rows(self._reader, collection, state.pair, version, model, self._dim)
+            self._cache.update(key, segment, state.version, rows)
+        return segment
+
+    def _far(self, held: tuple[Segment, int], state: search_rows.PartitionRecord) -> bool:
+        """So much has changed that the difference is better read in a thread."""
+        return state.count - len(held[0]) > INLINE_ROWS
+
+    async def _load(
+        self, collection: Collection, state: search_rows.PartitionRecord, model: int
+    ) -> tuple[Segment, int]:
+        """A copy and its version: one that was being loaded already may be older than `state`."""
+        key = (state.pair, model)
+        if state.count <= INLINE_ROWS:
+            with translate_errors():
+                segment = search_rows.whole(
+                    self._reader, collection, state, self._empty(collection, state.agent), model
+                )
+            self._cache.put(key, segment, state.version)
+            return segment, state.version
+        return await asyncio.shield(self._loading(collection, state, model))
+
+    def _begin_loading(self, collection: Collection, state: search_rows.PartitionRecord) -> None:
+        """Who asks about a large pair will search it: it is read while the query is embedded."""
+        if self._cache.get((state.pair, state.model), state.floor) is None:
+            self._loading(collection, state, state.model)
+
+    def _loading(
+        self, collection: Collection, state: search_rows.PartitionRecord, model: int
+    ) -> asyncio.Task[tuple[Segment, int]]:
+        key = (state.pair, model)
+        task = self._loads.get(key)
+        if task is None:
+            task = self._loads[key] = asyncio.create_task(self._load_apart(collection, state, model))
+            task.add_done_callback(lambda ended: self._loaded(key, ended))
+        return task
+
+    def _loaded(self, key: tuple[int, int], task: asyncio.Task[tuple[Segment, int]]) -> None:
+        self._loads.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # who waits for it hears of it; there may be nobody
+
+    async def _load_apart(
+        self, collection: Collection, state: search_rows.PartitionRecord, model: int
+    ) -> tuple[Segment, int]:
+        empty = self._empty(collection, state.agent)
+        segment = await self._readers.apart(
+            lambda connection: search_rows.whole(connection, collection, state, empty, model)
+        )
+        self._cache.put((state.pair, model), segment, state.version)
+        return segment, state.version
+
+    @property
+    def reembedding(self) -> EmbeddedReembedding:
+        return EmbeddedReembedding(self._readers.apart, self.writer.submit)
+
+    # --- Moving -------------------------------------------------------------------------------------------------------
+
+    async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
+        return await self._readers.apart(lambda connection: export_import.export(connection, collection, after, limit))
+
+    async def load(self, collection: Collection, records: Sequence[Record]) -> int:
+        work = partial(export_import.load, collection=collection, records=records)
+        return (await self.writer.submit(work)).deleted
+
+    async def backup(self, target: Path) -> int:
+        return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)
+
+    async def counters(self) -> list[Counter]:
+        return await self._readers.apart(export_import.counters)
+
+    async def load_counters(self, counters: Sequence[Counter]) -> None:
+        await self.writer.submit(partial(export_import.load_counters, given=counters))
+
+    # --- Erasing ------------------------------------------------------------------------------------------------------
+
+    async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
+        gone = await self._readers.apart(lambda connection: set_wide.empty_pairs(connection, tenant, user))
+        await self.writer.submit(lambda made: set_wide.forget(made, self._collections, tenant, user, counters))
+        self._cache.drop_pairs(gone)
+        self._read_before.cache_clear()
+
+    async def scrub(self) -> None:
+        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms))
+
+    # --- Operating ----------------------------------------------------------------------------------------------------
+
+    async def check(self, *, deep: bool = False) -> list[Finding]:
+        if deep:
+            return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
+        with translate_errors():
+            self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
+        return [Finding("store", True, "readable"), Finding("search", True, "exact")]
+
+
+def _found(  # noqa: PLR0913 (what `find` takes)
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str | None,
+    where: Filter,
+    order: Order,
+    after: After | None,
+    limit: int,
+) -> list[str]:
+    condition, values = sql.selection(collection, tenant, where)
+    by, sign = sql.order_of(collection, where), "<" if order == "desc" else ">"
+    if after is not None:
+        condition += f" AND ({by}, id) {sign} (?, ?)"
+        values += [after.value, after.id]
+    # the limit as a number: plans look at it, and never at bound values
+    statement = (
+        f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
+        f"LIMIT {int(limit)}"
+    )
+    return [doc for (doc,) in connection.execute(statement, values)]
+
+
+def _parsed(found: list[str]) -> list[Doc]:
+    return [orjson.loads(doc) for doc in found]
+
+
+def _fetched(text: str) -> Fetched:
+    return Fetched(orjson.loads(text))
+
+
+def _make(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path)
+    except OSError as fault:
+        raise apsw.CantOpenError(f"{fault.filename or path}: {fault.strerror}") from fault
+
+
+def _prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:
+    connection = connect(path, busy_timeout_ms)
+    try:
+        migrate(connection, collections)
+    finally:
+        connection.close()

@@ -1,0 +1,259 @@
+"""The one thread that writes: groups of commits, and the log file."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import apsw
+
+from app.errors import StoreUnavailable
+from app.storage.changes import Change, Committed
+from app.storage.sqlite.schema import translate_errors
+
+IDLE_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
+
+RunOnConnection = Callable[[Callable[[apsw.Connection], bool]], Awaitable[bool]]
+"""Runs work in a thread, on a connection of that thread."""
+
+
+class LogTruncation:
+    """Used from one event loop."""
+
+    def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._apart, self._idle = apart, idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._last_write = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def written(self) -> None:
+        """This process has committed something."""
+        self._last_write = self._loop.time()
+        if self._timer is None and self._task is None:
+            self._wait(self._idle)
+
+    async def close(self) -> None:
+        """Waits for an attempt that is under way."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _wait(self, seconds: float) -> None:
+        if not self._closed:
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left = self._last_write + self._idle - self._loop.time()
+        if left > 0:
+            self._wait(left)
+        else:
+            self._task = asyncio.create_task(self._attempt())
+
+    async def _attempt(self) -> None:
+        begun, done = self._last_write, False
+        try:
+            done = await self._apart(truncate)
+        except Exception:
+            log.exception("the log was not truncated")
+        self._task = None
+        if not done or self._last_write != begun:
+            self._wait(self._idle)
+
+
+def truncate(connection: apsw.Connection) -> bool:
+    """False where others use the log in this moment. It is not waited for them: a writer would wait, too."""
+    timeout: Any = connection.pragma("busy_timeout")
+    connection.set_busy_timeout(0)
+    try:
+        return all(_checkpoint(connection, mode) for mode in ("PASSIVE", "TRUNCATE"))
+    finally:
+        connection.set_busy_timeout(int(timeout))
+
+
+def _checkpoint(connection: apsw.Connection, mode: str) -> bool:
+    """False where pages were left in the log, or the file could not be cut."""
+    busy: Any
+    pages: Any
+    copied: Any
+    ((busy, pages, copied),) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    return not busy and pages == copied
+
+
+WriterTask = Callable[[apsw.Connection], Committed]
+"""One list of changes, as done in the writer's thread."""
+ObserveCommit = Callable[[int, float], None]
+"""Told of each group: how many writes, how many seconds."""
+
+MAX_GROUP = 256
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Waiting:
+    work: WriterTask
+    future: "asyncio.Future[Committed]"
+    outcome: Committed | Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Work of another connection, done while this process writes nothing."""
+
+    work: Callable[[], None]
+    future: "asyncio.Future[None]"
+
+
+class WriterThread:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
+        observe: ObserveCommit,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`written` is called after each group, in the event loop."""
+        self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
+        self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
+        self._thread.start()
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        return await self.submit(lambda connection: self._execute(connection, changes))
+
+    async def submit(self, work: WriterTask) -> Committed:
+        """What `work` writes, durably, or nothing of it and what it raised."""
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        waiting = Waiting(work, self._loop.create_future())
+        self._queue.put(waiting)
+        return await waiting.future
+
+    async def alone(self, work: Callable[[], None]) -> None:
+        """Others wait meanwhile. Raises StoreUnavailable."""
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        waiting = Alone(work, self._loop.create_future())
+        self._queue.put(waiting)
+        await waiting.future
+
+    async def close(self) -> None:
+        """Commits what waits, then ends."""
+        self._closed = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._connection.close()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            group: list[Waiting] = []
+            item = self._queue.get()
+            while isinstance(item, Waiting):
+                group.append(item)
+                if len(group) == MAX_GROUP or self._queue.empty():
+                    break
+                item = self._queue.get()
+            going = item is not None
+            if group:
+                self.commit_group(group)
+            if isinstance(item, Alone):
+                self._run_alone(item)
+
+    def _run_alone(self, item: Alone) -> None:
+        fault: Exception | None = None
+        try:
+            with translate_errors():
+                item.work()
+        except Exception as raised:  # noqa: BLE001 (handed to its caller)
+            fault = raised
+        self._loop.call_soon_threadsafe(_end, item.future, fault)
+
+    def commit_group(self, group: Sequence[Waiting]) -> None:
+        started = time.perf_counter()
+        self.make_durable(group)
+        self.acknowledge(group)
+        self._observe(len(group), time.perf_counter() - started)
+
+    def make_durable(self, group: Sequence[Waiting]) -> None:
+        """Sets each outcome; when the group cannot be committed, all of them fail."""
+        try:
+            with translate_errors():
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    if len(group) == 1:
+                        group[0].outcome = self._alone(group[0].work)
+                    else:
+                        for waiting in group:
+                            waiting.outcome = self._attempt(waiting.work)
+                        self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+        except Exception as fault:  # noqa: BLE001 (every waiting caller is told)
+            log.warning("group not committed", extra={"error": type(fault).__name__, "writes": len(group)})
+            failure = fault if isinstance(fault, StoreUnavailable) else StoreUnavailable("The store refused the write.")
+            for waiting in group:
+                waiting.outcome = failure
+
+    def _alone(self, work: WriterTask) -> Committed | Exception:
+        """A savepoint would copy each page that is written."""
+        outcome = self._outcome(work)
+        self._connection.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
+        return outcome
+
+    def _attempt(self, work: WriterTask) -> Committed | Exception:
+        self._connection.execute("SAVEPOINT one")
+        outcome = self._outcome(work)
+        if isinstance(outcome, Exception):
+            self._connection.execute("ROLLBACK TO one")
+        self._connection.execute("RELEASE one")
+        return outcome
+
+    def _outcome(self, work: WriterTask) -> Committed | Exception:
+        try:
+            return work(self._connection)
+        except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
+            raise  # SQLite may have rolled the whole transaction back
+        except Exception as fault:  # noqa: BLE001 (handed to its caller)
+            return fault
+
+    def acknowledge(self, group: Sequence[Waiting]) -> None:
+        self._loop.call_soon_threadsafe(self._tell, list(group))
+
+    def _tell(self, group: Sequence[Waiting]) -> None:
+        _tell(group)
+        self._written()
+
+
+def _end(future: "asyncio.Future[None]", fault: Exception | None) -> None:
+    if future.cancelled():
+        return
+    if fault is None:
+        future.set_result(None)
+    else:
+        future.set_exception(fault)
+
+
+def _tell(group: Sequence[Waiting]) -> None:
+    for waiting in group:
+        if waiting.future.cancelled():
+            continue
+        if isinstance(waiting.outcome, Exception):
+            waiting.future.set_exception(waiting.outcome)
+        elif waiting.outcome is not None:
+            waiting.future.set_result(waiting.outcome)

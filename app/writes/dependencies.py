@@ -1,0 +1,94 @@
+"""`WriteExecutor`: what an endpoint hands its plan to."""
+
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Header, Request, Response
+
+from app.audit.trail import Actor
+from app.auth.dependencies import calling, header
+from app.auth.principal import Principal
+from app.errors import invalid
+from app.resources import Resources
+from app.writes import executor as path
+from app.writes.executor import IfMatch
+
+_HEADERS = {
+    "Idempotency-Key": "1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
+    "If-Match": "Only if the record is at this version (its ETag).",
+}
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=255, description=_HEADERS["Idempotency-Key"]),
+]
+IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description=_HEADERS["If-Match"])]
+
+
+class WriteExecutor:
+    def __init__(self, request: Request, caller: Principal, held: Resources, key: str | None) -> None:
+        self._request, self._caller, self._held, self._key = request, caller, held, key
+
+    async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True) -> Response:
+        """`keyed=False`: an idempotency key is nothing to it."""
+        keyed = keyed and self._key is not None and self._request.method == "POST"
+        named = await self._named() if keyed else None
+        actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
+        answer = await path.write(self._held.store, self._held.clock, named, plan, actor)
+        if answer.body is None:
+            return Response(None, answer.status, answer.headers)
+        return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
+
+    async def _named(self) -> path.KeyedRequest:
+        assert self._key is not None
+        request, scope = self._request, self._caller.scope
+        sent = f"{request.method}\0{request.scope['path']}\0".encode() + await request.body()
+        fingerprint = blake2b(sent, digest_size=16).hexdigest()
+        named = request.path_params.get("user_id")
+        return path.KeyedRequest(
+            scope.tenant, self._caller.lineage, self._key, fingerprint, () if named is None else (named,)
+        )
+
+
+async def write(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
+    return _write(request, key)
+
+
+def _write(request: Request, key: str | None) -> WriteExecutor:
+    held, caller = calling(request)
+    if key is not None and not (1 <= len(key) <= 255):
+        raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
+    return WriteExecutor(request, caller, held, key)
+
+
+Writer = Annotated[WriteExecutor, Depends(write)]
+
+
+async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
+    return IfMatch(if_match)
+
+
+InPrecondition = Annotated[IfMatch, Depends(precondition)]
+
+
+def writing(request: Request) -> tuple[WriteExecutor, IfMatch]:
+    """Both, for an endpoint that asks for its body and the request alone: resolving dependencies takes as long as a
+    small write. Its route declares `WRITE_HEADERS`."""
+    key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
+    return _write(request, key), IfMatch(if_match)
+
+
+WRITE_HEADERS: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": text, "title": name},
+            "description": text,
+        }
+        for name, text in _HEADERS.items()
+    ]
+}
+"""`openapi_extra` of a route whose endpoint calls `writing`."""

@@ -1,0 +1,58 @@
+"""Ids that we make: a prefix that says of what, and a UUIDv7 as 32 hex digits, which sorts by time."""
+
+import re
+import time
+from uuid import RFC_4122, UUID
+
+import httpx
+import pytest
+
+from app.core.ids import new_id
+from tests.memories.helpers import PAIR, Json
+from tests.sessions.helpers import said
+
+MADE: list[tuple[str, Json, str, str]] = [
+    ("/v1/memories", {**PAIR, "content": "tea"}, "memory_id", "mem"),
+    ("/v1/sessions", PAIR, "session_id", "sess"),
+    ("/v1/sessions/s/messages", {**PAIR, "messages": said("hello")}, "message_id", "msg"),
+    ("/v1/tasks", {**PAIR, "goal": "find out"}, "task_id", "task"),
+    ("/v1/actions", {**PAIR, "action_type": "work", "content": "worked"}, "action_id", "act"),
+    ("/v1/facts", {**PAIR, "subject": "Ada", "predicate": "is", "object": "kind"}, "fact_id", "fact"),
+    ("/v1/procedures", {**PAIR, "name": "n", "trigger": "t", "steps": ["s"]}, "procedure_id", "proc"),
+    ("/v1/agents", {"name": "Ann"}, "agent_id", "agent"),
+    ("/v1/jobs/decay/run", {}, "operation_id", "op"),
+]
+
+
+def moment(made: str, prefix: str) -> float:
+    """Seconds since 1970 that the id tells, after a look at its form."""
+    assert re.fullmatch(rf"{prefix}_[0-9a-f]{{32}}", made), made
+    uuid = UUID(made.removeprefix(f"{prefix}_"))
+    assert (uuid.version, uuid.variant) == (7, RFC_4122)
+    return (uuid.int >> 80) / 1000
+
+
+def test_an_id_tells_of_what_it_is_and_when_it_was_made() -> None:
+    before = time.time()
+    made = [new_id("mem") for _ in range(1_000)]
+    moments = [moment(one, "mem") for one in made]
+    assert before - 0.001 <= moments[0] <= moments[-1] <= time.time()
+    assert len(set(made)) == 1_000
+
+
+def test_ids_sort_by_the_time_at_which_they_were_made() -> None:
+    made = []
+    for _ in range(5):
+        made.append(new_id("mem"))
+        time.sleep(0.002)
+    assert sorted(made) == made
+
+
+@pytest.mark.anyio
+@pytest.mark.before_store
+async def test_every_record_that_has_no_id_of_its_callers_gets_such_a_one(api: httpx.AsyncClient) -> None:
+    for path, body, name, prefix in MADE:
+        answer = await api.post(path, json=body)
+        assert answer.is_success, answer.text
+        record = answer.json()["items"][0] if "messages" in body else answer.json()
+        assert abs(moment(record[name], prefix) - time.time()) < 60, path

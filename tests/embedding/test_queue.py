@@ -1,0 +1,195 @@
+"""Who goes next at the model. It is scripted: a run ends when the test says so, and no time is measured."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from app.embedding.batching import BatchQueue
+from app.embedding.embedder import BatchingEmbedder
+from app.embedding.model import Vectors
+from app.embedding.queue import MEASURED_AT_ONCE, MEASURED_CHARS, URGENT_IN_A_ROW, Backlog, EmbeddingRequest, work_for
+from tests.embedding.fakes import FakeModel
+
+pytestmark = pytest.mark.anyio
+
+PIECE = 40
+
+
+class Stepped(FakeModel):
+    """Each run waits inside the model for a step."""
+
+    piece_tokens = PIECE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps, self._inside = threading.Semaphore(0), threading.Semaphore(0)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self._inside.release()
+        assert self._steps.acquire(timeout=60)
+        return super().encode(texts)
+
+    async def begun(self) -> None:
+        """The next run is inside the model."""
+        assert await asyncio.to_thread(self._inside.acquire, timeout=60)
+
+    def step(self) -> None:
+        self._steps.release()
+
+    def let_all_go(self) -> None:
+        self._steps.release(10_000)
+
+
+@pytest.fixture
+def model() -> Stepped:
+    return Stepped()
+
+
+@pytest.fixture
+async def embedder(model: Stepped) -> AsyncIterator[BatchingEmbedder]:
+    made = BatchingEmbedder(BatchQueue(model, batch_tokens=2_048), query_cache=0)
+    yield made
+    model.let_all_go()
+    await made.close()
+
+
+def texts(tenant: str, number: int, length: int = 30) -> list[str]:
+    return [f"{tenant} {at}".ljust(length, ".") for at in range(number)]
+
+
+async def bulk(embedder: BatchingEmbedder, tenant: str, wanted: list[str]) -> "asyncio.Future[Vectors]":
+    """Handed in on behalf of the tenant, as a request or a job does it."""
+
+    async def embed() -> Vectors:
+        work_for(tenant)
+        return await embedder.embed_texts(wanted)
+
+    task = asyncio.create_task(embed())
+    await asyncio.sleep(0)
+    return task
+
+
+def tenants(model: FakeModel) -> list[str]:
+    """Of each run; texts of two are never in one."""
+    runs = [{text.split()[0] for text in batch} for batch in model.batches]
+    assert all(len(run) == 1 for run in runs)
+    return [run.pop() for run in runs]
+
+
+async def test_each_query_is_the_next_run_after_the_piece_under_way(model: Stepped, embedder: BatchingEmbedder) -> None:
+    load = await bulk(embedder, "a", texts("a", 500))
+    for number in range(5):
+        await model.begun()
+        query = asyncio.create_task(embedder.embed_query(f"query {number}"))
+        await asyncio.sleep(0)
+        model.step()
+        await model.begun()
+        model.step()
+        await query
+    assert tenants(model)[:10] == ["a", "query"] * 5
+    model.let_all_go()
+    await load
+    assert tenants(model).count("a") == 500
+
+
+async def test_a_piece_holds_no_more_than_a_query_can_wait_for(model: Stepped, embedder: BatchingEmbedder) -> None:
+    model.let_all_go()
+    await embedder.embed_texts([*texts("a", 20, 10), *texts("a", 20, 30), *texts("a", 3, 200)])
+    assert all(len(batch) == 1 or max(map(len, batch)) * len(batch) <= PIECE for batch in model.batches)
+    assert max(map(len, model.batches)) == PIECE // 10
+
+
+async def test_a_model_without_a_piece_size_takes_batches_as_large_as_the_setting() -> None:
+    model = FakeModel()
+    embedder = BatchingEmbedder(BatchQueue(model, batch_tokens=300))
+    await embedder.embed_texts(texts("a", 30))
+    await embedder.close()
+    assert [len(batch) for batch in model.batches] == [10, 10, 10]
+
+
+async def test_the_pieces_of_tenants_alternate_however_much_each_has(
+    model: Stepped, embedder: BatchingEmbedder
+) -> None:
+    first = await bulk(embedder, "a", texts("a", 1))
+    await model.begun()
+    loads = [first, *[await bulk(embedder, tenant, texts(tenant, number)) for tenant, number in MANY]]
+    model.let_all_go()
+    await asyncio.gather(*loads)
+    assert tenants(model) == ["a", *["b", "c", "a"] * 3, *["b", "a"] * 7, *["a"] * 40]
+
+
+MANY = (("a", 30), ("b", 10), ("c", 3), ("a", 20))
+"""Tenants and how many texts each brings."""
+
+
+async def test_a_write_of_another_tenant_is_the_next_piece(model: Stepped, embedder: BatchingEmbedder) -> None:
+    load = await bulk(embedder, "a", texts("a", 500))
+    for number in range(3):
+        await model.begun()
+        write = await bulk(embedder, "b", texts("b", 1))
+        model.step()
+        await model.begun()
+        model.step()
+        await write
+        assert tenants(model) == ["a", "b"] * (number + 1)
+    model.let_all_go()
+    await load
+
+
+async def test_a_flood_of_queries_stops_no_write(model: Stepped, embedder: BatchingEmbedder) -> None:
+    first = await bulk(embedder, "a", texts("a", 1))
+    await model.begun()
+    load = await bulk(embedder, "a", texts("a", 3))
+    flood = [asyncio.create_task(embedder.embed_query(f"query {at:03}".ljust(PIECE, "."))) for at in range(100)]
+    await asyncio.sleep(0)
+    model.let_all_go()
+    await asyncio.gather(first, load, *flood)
+    some = ["query"] * URGENT_IN_A_ROW
+    assert tenants(model)[: 1 + 3 * (URGENT_IN_A_ROW + 1)] == ["a", *[*some, "a"] * 3]
+
+
+async def test_few_texts_are_tokenized_between_two_pieces() -> None:
+    measured: list[list[str]] = []
+
+    def lengths(given: Sequence[str]) -> list[int]:
+        measured.append(list(given))
+        return [30] * len(given)
+
+    backlog = Backlog(lengths, PIECE)
+    loop = asyncio.get_running_loop()
+    wanted = deque([["short"] * 300, ["x" * 5_000] * 20, ["y" * 100_000] * 3])
+    for tenant in "abc":
+        backlog.add(EmbeddingRequest(wanted.popleft(), FakeModel.vector("x"), loop.create_future(), tenant=tenant))
+    taken = 0
+    while backlog:
+        measured.clear()
+        taken += len(backlog.next_batch())
+        (some,) = measured or [[]]
+        assert len(some) <= MEASURED_AT_ONCE
+        assert sum(map(len, some[:-1])) <= MEASURED_CHARS
+    assert taken == 323
+
+
+async def test_a_text_that_cannot_be_tokenized_leaves_the_tenants_others_to_go_on() -> None:
+    def lengths(given: Sequence[str]) -> list[int]:
+        if any("poison" in text for text in given):
+            raise ValueError("poison")
+        return [len(text) for text in given]
+
+    backlog = Backlog(lengths, PIECE)
+    loop = asyncio.get_running_loop()
+    bad, good = (
+        EmbeddingRequest(given, FakeModel.vector("x"), loop.create_future())
+        for given in (["poison"], ["fine"] * (MEASURED_AT_ONCE + 3))
+    )
+    backlog.add(bad)
+    backlog.add(good)
+    taken = []
+    while backlog:
+        taken += backlog.next_batch()
+    assert bad.failed
+    assert sorted(index for _, index in taken) == list(range(MEASURED_AT_ONCE + 3))
+    bad.future.cancel()

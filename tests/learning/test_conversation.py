@@ -1,0 +1,353 @@
+"""What a conversation leaves behind, with a model that says what it is told."""
+
+import httpx
+import pytest
+
+from app.learning import prompts
+from app.learning.derivations import DERIVATIONS
+from app.settings import Settings
+from app.storage.filters import EVERYTHING
+from tests.conftest import Service, Starter, TestParts
+from tests.embedding.scripted import Reply
+from tests.learning.helpers import end, kept, learned, operation, talk, undo, work
+from tests.llm.model import Model
+from tests.memories.helpers import PAIR, Faulty, Json, problem, remember
+
+pytestmark = pytest.mark.anyio
+
+FILMS = ("Recommend me a film.", "How about a romance?", "I prefer action films.", "Then: Action Blockbuster!")
+
+
+async def test_the_films_next_day(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    """Seed 000's example: told once, known in the next conversation."""
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
+    await talk(service, *FILMS)
+    llm.says = {
+        "LearnedMemories": {"memories": [learned("The user prefers action films.", 3)]},
+        "LearnedProfile": {"interests": ["action films"]},
+        "LearnedExperience": {"heuristics": ["Ask for the favourite genre before the first recommendation."]},
+        "Summary": {"summary": "The user wanted a film and took an action film."},
+    }
+    done = await end(service)
+    assert (done["status"], done["error"]) == ("succeeded", None)
+    assert {name: part["status"] for name, part in done["result"]["parts"].items()} == dict.fromkeys(
+        ("memories", "profile", "facts", "experience", "summary", "interaction"), "done"
+    )
+    (memory,) = await kept(service)
+    assert memory["source"] | {"memory_ids": None} == {
+        "origin": "extraction",
+        "session_id": "s",
+        "message_seq": None,
+        "speaker": None,
+        "role": None,
+        "action_ids": [],
+        "memory_ids": None,
+        "model": "scripted",
+        "prompt_version": prompts.load("memories").id,
+        "api_key_id": memory["source"]["api_key_id"],
+    }
+    (cited,) = memory["source"]["memory_ids"]
+    assert (await api.get(f"/v1/memories/{cited}")).json()["content"] == "I prefer action films."
+    assert (await api.get("/v1/users/u/profile")).json()["interests"] == ["action films"]
+    experience = (await api.get("/v1/agents/a/experience")).json()
+    assert [lesson["source"]["origin"] for lesson in experience["heuristics"]] == ["extraction"]
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user wanted a film and took an action film."
+    (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
+    assert met["summary"] == "The user wanted a film and took an action film."
+
+    service.clock.move(days=1)
+    context = await api.post("/v1/context", json={**PAIR, "query": "Recommend me a film.", "session_id": "s2"})
+    assert "The user prefers action films." in context.json()["text"]
+    task = {**PAIR, "task_id": "tomorrow", "session_id": "s2", "goal": "Recommend a film"}
+    assert (await api.post("/v1/tasks", json=task)).status_code == 201
+    for query, preference in (
+        ("Recommend me a film.", "action films"),  # by the profile, for something is to be done
+        ("Which film would they like?", "The user prefers action films."),
+    ):
+        body = {**PAIR, "query": query, "session_id": "s2", "task_id": "tomorrow"}
+        context = (await api.post("/v1/context", json=body)).json()["text"]
+        assert "goal [pending]: Recommend a film" in context
+        assert preference in context
+
+
+async def test_a_task_that_ends_is_learned_from_as_a_session_is(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, *FILMS)
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    for number, session in enumerate(("s", "s", "none", None)):
+        task = {**PAIR, "task_id": f"t{number}", "session_id": session, "goal": "Find a film", "status": "in_progress"}
+        assert (await api.post("/v1/tasks", json=task)).status_code == 201, session
+    of_others = {"agent_id": "a", "user_id": "v", "task_id": "v", "session_id": "s", "goal": "Find a film"}
+    assert (await api.post("/v1/tasks", json={**of_others, "status": "in_progress"})).status_code == 201
+    await api.patch("/v1/tasks/v", json={"status": "completed"})
+    assert await work(service) == 1
+    assert llm.asked == []
+    await api.patch("/v1/tasks/t0", json={"status": "completed"})
+    await work(service)
+    assert [memory["content"] for memory in await kept(service)] == ["The user prefers action films."]
+    asked = len(llm.asked)
+    for number, status in ((1, "failed"), (2, "completed"), (3, "completed")):
+        await api.patch(f"/v1/tasks/t{number}", json={"status": status})
+    assert await work(service) == 2, "the last has no session"
+    assert len(llm.asked) == asked, "what was learned is not learned twice"
+    (last, *_) = (await api.get("/v1/operations")).json()["items"]
+    assert (last["kind"], last["status"], last["result"]["messages"]) == ("post_conversation", "succeeded", 0)
+
+
+async def test_what_was_learned_can_be_undone(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
+    await api.patch("/v1/users/u/profile", json={"interests": ["tea"]})
+    known = await remember(api, "The user likes romances.")
+    await talk(service, *FILMS)
+    llm.says = {
+        "LearnedMemories": {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]},
+        "LearnedProfile": {"interests": ["action films"]},
+        "LearnedExperience": {"heuristics": ["Ask for the favourite genre first."]},
+    }
+    done = await end(service)
+    assert done["can_undo"] is True
+    undone = await undo(service, done["operation_id"])
+    assert undone["result"] == {"restored": 5, "not_restored": 0}
+    (memory,) = await kept(service, status="any")
+    known.pop("similar")
+    assert memory | {"version": 1, "updated_at": ""} == known | {"updated_at": ""}
+    assert (await api.get("/v1/users/u/profile")).json()["interests"] == ["tea"]
+    assert (await api.get("/v1/agents/a/experience")).json()["heuristics"] == []
+    assert (await api.get("/v1/users/u/interactions")).json()["items"] == []
+    assert (await end(service))["result"]["messages"] == 0, "what was undone is not learned again"
+
+
+async def test_the_model_sees_the_conversation_as_data_and_what_is_known(service: Service, llm: Model) -> None:
+    known = await remember(service.client, "The user likes romances.", memory_type="preference")
+    await service.client.patch("/v1/users/u/profile", json={"name": "Ada"})
+    await talk(service, *FILMS)
+    llm.says["LearnedMemories"] = {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]}
+    await end(service)
+    (shown,) = llm.shown("LearnedMemories")
+    assert [line["seq"] for line in shown["conversation"]] == [1, 2, 3, 4]
+    assert [memory["memory_id"] for memory in shown["known_memories"]] == [known["memory_id"]]
+    assert shown["profile"]["name"] == "Ada"
+    old = (await service.client.get(f"/v1/memories/{known['memory_id']}")).json()
+    (new,) = await kept(service, status="active")
+    assert (old["status"], old["superseded_by"]) == ("superseded", new["memory_id"])
+    assert new["supersedes"] == [known["memory_id"]]
+
+
+async def test_the_model_is_not_shown_what_has_expired(service: Service, llm: Model) -> None:
+    await remember(service.client, "The user likes romances.", expires_at="2026-07-01T00:00:00Z")
+    stays = await remember(service.client, "The user likes comedies.", expires_at="2027-07-01T00:00:00Z")
+    service.clock.move(days=60)
+    await talk(service, *FILMS)
+    await end(service)
+    (shown,) = llm.shown("LearnedMemories")
+    assert [memory["memory_id"] for memory in shown["known_memories"]] == [stays["memory_id"]]
+
+
+async def test_nothing_is_learned_twice(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS)
+    llm.says["LearnedMemories"] = lambda shown: {
+        "memories": [learned(f"Said: {line['text']}", line["seq"]) for line in shown["conversation"]]
+    }
+    await end(service)
+    asked = len(llm.asked)
+    again = await end(service)
+    assert again["result"]["messages"] == 0
+    assert len(llm.asked) == asked
+    assert len(await kept(service)) == len(FILMS)
+
+
+async def test_every_twenty_messages_are_learned_from_once_it_is_quiet(service: Service, llm: Model) -> None:
+    await talk(service, *(f"line {number}" for number in range(19)))
+    assert await work(service, minutes=2) == 0
+    await talk(service, "line 19", "line 20")
+    assert await work(service) == 0
+    assert await work(service, minutes=2) == 1
+    (shown,) = llm.shown("LearnedMemories")
+    assert len(shown["conversation"]) == 21
+    await talk(service, "line 21")
+    await end(service)
+    assert [line["text"] for line in llm.shown("LearnedMemories")[1]["conversation"]] == ["line 21"]
+
+
+async def test_what_was_served_is_not_learned_again(service: Service, llm: Model) -> None:
+    await remember(service.client, "Ada lives in Boston.")
+    served = (await service.client.post("/v1/context", json={**PAIR, "query": "Where does she live?"})).json()["text"]
+    assert "Boston" in served
+    await talk(service, f"{served}\nHello there.")
+    llm.says["LearnedMemories"] = {"memories": [learned(served, 1), learned("Greets.", 1)]}
+    done = await end(service)
+    (shown,) = llm.shown("LearnedMemories")
+    assert [line["text"] for line in shown["conversation"]] == ["Hello there."]
+    assert done["result"]["parts"]["memories"]["dropped"] == {"empty": 1}
+    assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Greets."]
+
+
+async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:
+    settings = {"extraction_instructions": "Look for food allergies."}
+    await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Cook", "settings": settings})
+    await talk(service, "Nuts make me ill.")
+    await end(service)
+    told = {shape: instructions for shape, instructions, _ in llm.asked}
+    assert told["LearnedMemories"].endswith("Look for food allergies.")
+    assert told["LearnedMemories"].startswith(prompts.load("memories").text)
+
+
+async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm: Model) -> None:
+    await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
+    await service.client.patch("/v1/users/u/profile", json={"name": "Ada Lovelace", "home": "Boston"})
+    await talk(service, *FILMS)
+    lessons = ["Ada likes action.", "People in Boston like action.", "Ask for the genre.", "u wants action."]
+    llm.says["LearnedExperience"] = {"heuristics": lessons}
+    await end(service)
+    experience = (await service.client.get("/v1/agents/a/experience")).json()
+    assert [lesson["text"] for lesson in experience["heuristics"]] == ["Ask for the genre."]
+
+
+async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    home: Json = {"subject": "Ada", "predicate": "lives_in", "cardinality": "one"}
+    old = {**PAIR, **home, "object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
+    assert (await api.post("/v1/facts", json=old)).status_code == 201
+    await api.patch("/v1/users/u/profile", json={"name": "Ada"})
+    await talk(service, "I have lived in Boston since May.", "Noted.")
+    llm.says["LearnedFacts"] = {
+        "facts": [
+            {**home, "object": "Boston", "valid_from": "2026-05-01T00:00:00Z", "message_seqs": [1]},
+            {**home, "object": "Mars", "valid_from": None, "message_seqs": [77]},
+            {**home, "object": "Venus", "valid_from": "some day", "message_seqs": [1]},
+        ]
+    }
+    done = await end(service)
+    facts = done["result"]["parts"]["facts"]
+    assert facts["dropped"] == {"unfounded": 1, "invalid": 1}
+    (shown,) = llm.shown("LearnedFacts")
+    assert shown["user_name"] == "Ada"
+    assert shown["known_facts"] == [{"subject": "Ada", "predicate": "lives_in", "object": "New York"}]
+    for as_of, city in (("2020-01-01T00:00:00Z", "New York"), ("2026-05-02T00:00:00Z", "Boston")):
+        page = await api.get("/v1/facts", params={**PAIR, "subject": "ada", "as_of": as_of})
+        assert [fact["object"] for fact in page.json()["items"]] == [city]
+    made = (await api.get(f"/v1/facts/{facts['fact_ids'][0]}")).json()
+    assert (made["source"]["origin"], made["source"]["session_id"]) == ("extraction", "s")
+    assert made["source"]["memory_ids"]
+
+
+async def test_a_session_that_remembers_nothing_is_not_learned_from(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS, memorize="none")
+    done = await end(service)
+    assert [shape for shape, *_ in llm.asked] == ["Summary"]
+    assert done["result"]["parts"].pop("summary")["status"] == "done"
+    assert {part["status"] for part in done["result"]["parts"].values()} == {"skipped"}
+    assert await kept(service) == []
+
+
+# --- Without a model, and with one that fails -------------------------------------------------------------------------
+
+
+async def test_without_a_model_it_is_said_what_was_left_out(service: Service, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    held = service.resources
+    object.__setattr__(held, "llm", None)
+    done = await end(service)
+    assert done["status"] == "partial"
+    parts = done["result"]["parts"]
+    assert [parts.pop(name)["status"] for name in ("interaction", "summary")] == ["done", "done"]
+    assert {part["reason"] for part in parts.values()} == {"no language model is configured"}
+    (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
+    assert met["summary"] == "Recommend me a film."
+    for path, body in (("/v1/memories/extract", {**PAIR, "messages": [{"role": "user", "content": "hi"}]}),):
+        problem(await api.post(path, json=body), 409, "llm_not_configured")
+    problem(await api.post("/v1/sessions/s/summarize"), 409, "llm_not_configured")
+
+
+async def test_a_part_that_fails_is_tried_again_alone(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS)
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    llm.says["Summary"] = {"summary": " "}
+    waiting = await end(service)
+    assert waiting["status"] == "queued"
+    assert "summary: The model's answer cannot be used" in waiting["error"]
+    assert len(await kept(service)) == 1
+    llm.says["Summary"] = {"summary": "They talked of films."}
+    asked = len(llm.asked)
+    assert await work(service, minutes=1) == 1
+    assert {shape for shape, *_ in llm.asked[asked:]} == {"Summary"}
+    done = await operation(service, waiting["operation_id"])
+    assert (done["status"], done["result"]["parts"]["summary"]["status"]) == ("succeeded", "done")
+    assert len(await kept(service)) == 1
+
+
+async def test_a_model_that_stays_away_ends_as_failed_and_loses_nothing(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS)
+    llm.server.then(*[Reply(401)] * 100)
+    waiting = await end(service)
+    for _ in range(6):
+        await work(service, minutes=60)
+    done = await operation(service, waiting["operation_id"])
+    assert done["status"] == "failed"
+    assert "memories: The model's server answered 401." in done["error"]
+    assert len((await service.client.get("/v1/users/u/interactions")).json()["items"]) == 1
+    assert len((await service.client.get("/v1/sessions/s/messages")).json()["items"]) == len(FILMS)
+    llm.server.script.clear()
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    assert (await end(service))["status"] == "succeeded"
+    assert len(await kept(service)) == 1
+
+
+async def test_a_bound_key_learns_within_its_bounds(service: Service, llm: Model) -> None:
+    """It is bound to the agent: what every agent may know of the user, and what all users would see, is not its own."""
+    await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
+    bound = await service.key(agents=["a"], users=["u"])
+    body = {**PAIR, "messages": [{"role": "user", "content": "I prefer action films."}]}
+    await service.client.post("/v1/sessions/s/messages", json=body, headers=bound)
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 1)]}
+    answer = await service.client.post("/v1/sessions/s/end", headers=bound)
+    await work(service)
+    done = (await service.client.get(f"/v1/operations/{answer.json()['operation_id']}", headers=bound)).json()
+    parts = done["result"]["parts"]
+    assert parts["memories"]["created"] == 1
+    assert (parts["profile"]["status"], parts["experience"]["status"]) == ("skipped", "skipped")
+    assert "bound" in parts["profile"]["reason"]
+
+
+async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS)
+    llm.says["LearnedProfile"] = {"interests": ["action films"]}
+    await end(service)
+    notes = await service.resources.store.find(DERIVATIONS, "default", EVERYTHING, limit=10)
+    assert len(notes) == 5  # memories, profile, facts, summary, interaction: the agent is not registered
+    assert {(note["session_id"], note["from_seq"], note["to_seq"]) for note in notes} == {("s", 1, 4)}
+    assert {"changed": ["interests"]} in [note["result"] for note in notes]
+
+
+async def test_a_summary_by_hand(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    llm.says["Summary"] = {"summary": "A film was chosen."}
+    answer = await api.post("/v1/sessions/s/summarize")
+    assert answer.status_code == 202
+    await work(service)
+    done = await operation(service, answer.json()["operation_id"])
+    assert (done["status"], done["result"]["summary"]) == ("succeeded", "A film was chosen.")
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "A film was chosen."
+    context = (await api.get("/v1/sessions/s/context")).json()
+    assert context["summary"] == "A film was chosen."
+    problem(await api.post("/v1/sessions/none/summarize"), 404, "not_found")
+
+
+async def test_while_the_embedding_model_is_away_it_is_learned_with_what_words_find(
+    start: Starter, settings: Settings, parts: TestParts, llm: Model
+) -> None:
+    parts.wrap = Faulty
+    async with start(settings) as service:
+        old = await remember(service.client, "The user prefers romance films.", memory_type="preference")
+        await talk(service, *FILMS)
+        embedder = service.resources.embedder
+        assert isinstance(embedder, Faulty)
+        embedder.failing = True
+        superseding = learned("The user prefers action films.", 3, superseded_ids=[old["memory_id"]])
+        llm.says["LearnedMemories"] = {"memories": [superseding]}
+        done = await end(service)
+        assert done["result"]["parts"]["memories"]["status"] == "done", done
+        (new,) = await kept(service)
+        assert (new["content"], new["embedding"]["status"]) == ("The user prefers action films.", "pending")
+        superseded = (await service.client.get(f"/v1/memories/{old['memory_id']}")).json()
+        assert (superseded["status"], superseded["superseded_by"]) == ("superseded", new["memory_id"])

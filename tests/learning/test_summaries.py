@@ -1,0 +1,233 @@
+"""Summaries that a language model writes: one memory for each session, changed in place."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from app.learning.conversation_extractors import Conversation, Skipped
+from app.learning.dependencies import Tools
+from app.learning.summaries import stored
+from app.sessions.models import SESSIONS
+from app.sessions.summaries import SummaryText
+from app.storage.scope import Scope
+from tests.conftest import Service
+from tests.learning.helpers import end, kept, learned, operation, summaries, talk, undo, work
+from tests.llm.model import Model
+from tests.memories.helpers import PAIR, Json, found, history
+
+pytestmark = pytest.mark.anyio
+
+FILMS = ("Recommend me a film.", "How about a romance?", "I prefer action films.", "Then: Action Blockbuster!")
+
+
+def says(llm: Model, text: str) -> None:
+    llm.says["Summary"] = {"summary": text}
+
+
+async def summarized(service: Service, session: str = "s") -> Json:
+    """The operation of a summary by hand, once it is over."""
+    answer = await service.client.post(f"/v1/sessions/{session}/summarize")
+    assert answer.status_code == 202, answer.text
+    await work(service)
+    return await operation(service, answer.json()["operation_id"])
+
+
+async def test_a_summary_is_a_memory_that_searches_find(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    says(llm, "The user chose an action film.")
+    await end(service)
+    (memory,) = await summaries(service)
+    session = (await api.get("/v1/sessions/s")).json()
+    assert memory["content"] == session["summary"] == "The user chose an action film."
+    assert (memory["importance"], memory["trust"], memory["status"]) == (0.5, 0.7, "active"), "an assistant spoke, too"
+    assert memory["event_at"] == session["last_message_at"]
+    source = memory["source"]
+    assert (source["origin"], source["session_id"], source["model"]) == ("extraction", "s", "scripted")
+    assert source["prompt_version"].startswith("summary.")
+    assert "The user chose an action film." in await found(api, "Which kind of film was chosen?")
+    assert not {"summary_id", "summary_seq"} & set(session)
+
+
+async def test_a_session_has_one_summary_which_is_changed_in_place(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, *(f"line {number}" for number in range(20)))
+    says(llm, "They counted to twenty.")
+    await work(service, minutes=2)
+    (first,) = await summaries(service)
+    await api.patch(f"/v1/memories/{first['memory_id']}", json={"tags": ["mine"], "importance": 0.8})
+    service.clock.move(minutes=5)
+    await talk(service, "And what about penguins?")
+    says(llm, "They counted, then the user asked about penguins.")
+    await end(service)
+    (second,) = await summaries(service)
+    assert (second["memory_id"], second["content"]) == (first["memory_id"], llm.says["Summary"]["summary"])  # type: ignore[index]
+    assert (second["tags"], second["importance"]) == (["mine"], 0.8), "what a caller set stays"
+    assert second["event_at"] > first["event_at"]
+    assert llm.shown("Summary")[1]["earlier"] == "They counted to twenty."
+    texts = [version["record"]["content"] for version in await history(api, first["memory_id"])]
+    assert texts == ["They counted to twenty."] * 2
+    assert second["content"] in await found(api, "penguins", memory_types=["summary"])
+    done = await summarized(service)
+    assert done["result"]["summary"] == second["content"]
+    assert len(await summaries(service)) == 1
+
+
+async def test_summaries_written_at_the_same_time_leave_one_memory(service: Service, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    for _ in range(3):
+        assert (await api.post("/v1/sessions/s/summarize")).status_code == 202
+    await asyncio.gather(*(work(service) for _ in range(3)))
+    (memory,) = await summaries(service, status="any")
+    assert memory["content"] == (await api.get("/v1/sessions/s")).json()["summary"]
+
+
+async def test_a_session_that_remembers_nothing_leaves_no_summary_behind(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, *FILMS, memorize="none")
+    says(llm, "The user chose an action film.")
+    await end(service)
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user chose an action film."
+    assert await summaries(service, status="any") == []
+
+
+async def test_a_memory_that_a_caller_deleted_is_made_anew(service: Service, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    await summarized(service)
+    (first,) = await summaries(service)
+    assert (await api.delete(f"/v1/memories/{first['memory_id']}")).status_code == 204
+    await summarized(service)
+    (second,) = await summaries(service)
+    assert second["memory_id"] != first["memory_id"]
+
+
+async def test_the_model_cannot_replace_a_summary_by_a_memory(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS, session="earlier")
+    says(llm, "The user chose an action film.")
+    await end(service, "earlier")
+    (summary,) = await summaries(service)
+    llm.says["LearnedMemories"] = {"memories": [learned("Likes action.", 1, superseded_ids=[summary["memory_id"]])]}
+    await talk(service, "Which action film did I choose?")
+    done = await end(service)
+    assert summary["memory_id"] not in {one["memory_id"] for one in llm.shown("LearnedMemories")[-1]["known_memories"]}
+    assert done["result"]["parts"]["memories"]["dropped"] == {"invented_ids": 1}
+    assert (await summaries(service, session_id="earlier"))[0]["status"] == "active"
+
+
+# --- Undo -------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_undo_takes_the_summary_along(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    says(llm, "The user chose an action film.")
+    done = await end(service)
+    await undo(service, done["operation_id"])
+    assert await summaries(service, status="any") == []
+    assert (await api.get("/v1/sessions/s")).json()["summary"] is None
+    await end(service)
+    assert await summaries(service, status="any") == [], "what was undone is not learned again"
+
+
+async def test_an_undo_brings_an_earlier_summary_back_as_it_was(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, "Tell me about penguins.", "They swim.")
+    says(llm, "The user asked about penguins.")
+    await summarized(service)
+    (first,) = await summaries(service)
+    await talk(service, "And now about quantum computing.")
+    says(llm, "The user asked about quantum computing.")
+    done = await end(service)
+    assert (await summaries(service))[0]["content"] == "The user asked about quantum computing."
+    assert (await undo(service, done["operation_id"]))["result"]["not_restored"] == 0
+    (memory,) = await summaries(service)
+    assert memory["memory_id"] == first["memory_id"]
+    assert memory["content"] == (await api.get("/v1/sessions/s")).json()["summary"] == "The user asked about penguins."
+    for asked in ({"mode": "text"}, {"mode": "vector", "min_similarity": 0.4}):
+        hits = await found(api, "a question about penguins", memory_types=["summary"], **asked)
+        assert hits == ["The user asked about penguins."], asked
+    assert await found(api, "quantum", memory_types=["summary"], mode="text") == []
+
+
+async def test_a_session_that_was_deleted_does_not_stop_an_undo(service: Service, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    done = await end(service)
+    assert (await api.delete("/v1/sessions/s")).status_code == 204
+    assert len(await summaries(service)) == 1, "the memories of a session stay"
+    assert (await undo(service, done["operation_id"]))["result"]["not_restored"] == 0
+    assert await summaries(service, status="any") == []
+
+
+async def test_a_summary_that_a_caller_changed_since_is_not_taken_back(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, *FILMS)
+    done = await end(service)
+    await api.patch("/v1/sessions/s", json={"summary": "I chose a film."})
+    assert (await undo(service, done["operation_id"]))["result"]["not_restored"] == 1
+    assert [one["content"] for one in await summaries(service)] == ["I chose a film."]
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "I chose a film."
+
+
+# --- What comes too late ----------------------------------------------------------------------------------------------
+
+
+async def planned(service: Service, seq: int) -> tuple[Tools, Conversation, SummaryText]:
+    """A summary up to a message, before it is stored."""
+    held = service.resources
+    session = await held.store.get(SESSIONS, "default", "s")
+    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
+    return tools, Conversation(Scope("default"), "a", "u", (), session=session), SummaryText("Late.", 1.0, {}, seq)
+
+
+async def test_a_summary_of_less_does_not_replace_one_of_more(service: Service) -> None:
+    await talk(service, *FILMS)
+    late = stored(*await planned(service, 2))
+    await summarized(service)
+    with pytest.raises(Skipped, match="later summary"):
+        await late()
+
+
+async def test_a_summary_of_messages_that_were_cleared_is_not_stored(service: Service, api: httpx.AsyncClient) -> None:
+    await talk(service, *FILMS)
+    late = stored(*await planned(service, 4))
+    await api.delete("/v1/sessions/s/messages")
+    with pytest.raises(Skipped, match="messages are gone"):
+        await late()
+    await api.delete("/v1/sessions/s")
+    with pytest.raises(Skipped, match="session is gone"):
+        await late()
+    await talk(service, *FILMS)
+    with pytest.raises(Skipped, match="session is gone"):
+        await late()
+
+
+# --- Interactions -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_learned_on_the_way_and_ended_without_more_leaves_one_interaction(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, *(f"line {number}" for number in range(20)))
+    says(llm, "They counted.")
+    await work(service, minutes=2)
+    assert await kept(service) == []
+    done = await end(service)
+    assert done["result"]["messages"] == 0
+    assert done["result"]["parts"]["interaction"] == {"status": "done", "noted": 1}
+    again = await end(service)
+    assert again["result"]["parts"]["interaction"]["status"] == "skipped"
+    (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
+    session = (await api.get("/v1/sessions/s")).json()
+    assert met == {"summary": "They counted.", "timestamp": session["last_message_at"], "outcome": None}
+
+
+async def test_a_session_without_words_leaves_no_interaction(service: Service, api: httpx.AsyncClient) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert (await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": messages})).status_code == 201
+    done = await end(service)
+    assert (done["status"], done["result"]["parts"]) == ("succeeded", {})
+    assert (await api.get("/v1/users/u/interactions")).status_code == 404

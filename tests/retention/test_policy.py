@@ -1,0 +1,125 @@
+"""Seed 002's retention and importance score, pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.core.clock import rfc3339, to_ms
+from app.retention.decay_job import by_day, count, counts_of, sentence
+from app.retention.policy import RetentionPolicy, score
+from app.storage.filters import matches
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def memory(days: float = 0, **fields: Any) -> dict[str, Any]:
+    made = {
+        "memory_type": "fact",
+        "access_count": 0,
+        "status": "active",
+        "pinned": False,
+        "expires_at": None,
+        "tags": [],
+    }
+    return {**made, "created_at": rfc3339(NOW - timedelta(days=days)), **fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "points"),
+    [
+        (memory(0), [100, 0, 0]),
+        (memory(40), [60, 0, 0]),
+        (memory(100), [0, 0, 0]),
+        (memory(4_000), [0, 0, 0]),
+        (memory(99.5, memory_type="issue"), [0.5, 50, 0]),
+        (memory(200, memory_type="solution", access_count=11), [0, 50, 30]),
+        (memory(200, access_count=10), [0, 0, 0]),
+        (memory(10, memory_type="message", access_count=1_000), [90, 0, 30]),
+    ],
+)
+def test_the_score_is_that_of_the_seed_with_its_reasons(given: dict[str, Any], points: list[float]) -> None:
+    total, reasons = score(given, to_ms(NOW))
+    assert [reason["reason"] for reason in reasons] == ["recency", "type", "access"]
+    assert [reason["points"] for reason in reasons] == pytest.approx(points)
+    assert total == pytest.approx(sum(points))
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        (memory(366), True),
+        (memory(364), False),
+        (memory(366, pinned=True), False),
+        (memory(366, status="superseded"), False),
+        (memory(366, status="archived"), False),
+        (memory(366, expires_at=rfc3339(NOW)), False),
+        (memory(366, expires_at=rfc3339(NOW + timedelta(1))), True),
+    ],
+)
+def test_candidates(given: dict[str, Any], chosen: bool) -> None:
+    policy = RetentionPolicy()
+    before = rfc3339(NOW - timedelta(days=policy.older_than_days))
+    assert matches(given, policy.candidates(rfc3339(NOW), before)) is chosen
+
+
+def test_types_and_tags_narrow() -> None:
+    policy = RetentionPolicy(types=("fact", "issue"), tags=("x", "y"))
+    where = policy.candidates(rfc3339(NOW), rfc3339(NOW))
+    assert matches(memory(1, tags=["y"]), where)
+    assert not matches(memory(1, tags=["z"]), where)
+    assert not matches(memory(1, tags=["x"], memory_type="summary"), where)
+
+
+def test_limits_are_inclusive_and_all_of_them_hold() -> None:
+    assert RetentionPolicy().forgets(1.0, 180)
+    assert RetentionPolicy(max_importance=0.3, max_score=20).forgets(0.3, 20)
+    assert not RetentionPolicy(max_importance=0.3, max_score=20).forgets(0.31, 20)
+    assert not RetentionPolicy(max_importance=0.3, max_score=20).forgets(0.3, 21)
+
+
+def action(**fields: Any) -> dict[str, Any]:
+    made = {"tenant_id": "t", "agent_id": "a", "user_id": "u", "outcome": "success", "action_type": "mail"}
+    return {**made, "timestamp": "2026-05-01T23:59:59.999Z", **fields}
+
+
+def test_a_day_is_of_one_agent_with_one_user_in_utc() -> None:
+    actions = [
+        action(),
+        action(user_id=None),
+        action(agent_id="b"),
+        action(tenant_id="s"),
+        action(timestamp="2026-05-02T00:00:00.000Z"),
+        action(timestamp="2026-05-01T00:00:00.000Z"),
+    ]
+    days = by_day(actions)
+    assert len(days) == 5
+    assert days["t", "a", "u", "2026-05-01"] == [actions[0], actions[5]]
+
+
+def test_counts_add_up_and_are_told() -> None:
+    counts = count([action(), action(outcome=None), action(outcome="failure", action_type="call")])
+    assert counts == {"outcomes": {"failure": 1, "success": 1, "unknown": 1}, "types": {"call": 1, "mail": 2}}
+    more = count([action(), action()], {**counts, "mine": "a note of the caller's"})
+    assert more["outcomes"] == {"failure": 1, "success": 3, "unknown": 1}
+    assert more["mine"] == "a note of the caller's"
+    assert sentence("2026-05-01", more) == (
+        "On 2026-05-01: 5 actions (3 success, 1 failure, 1 unknown); 4 mail, 1 call."
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "origin", "usable"),
+    [
+        ({"outcomes": {"success": 1}, "types": {"t": 1}}, "consolidation", True),
+        ({"outcomes": {"success": 1}, "types": {"t": 1}}, "api", False),
+        ({"outcomes": {"success": 1}}, "consolidation", False),
+        ({"outcomes": {"success": "many"}, "types": {}}, "consolidation", False),
+        ({"outcomes": [], "types": {}}, "consolidation", False),
+        ({}, "consolidation", False),
+    ],
+)
+def test_counts_that_a_caller_made_or_broke_are_not_gone_on_with(
+    metadata: dict[str, Any], origin: str, usable: bool
+) -> None:
+    assert (counts_of({"metadata": metadata, "source": {"origin": origin}}) is not None) is usable

@@ -1,0 +1,304 @@
+"""A user's export comes in again: into another tenant the same, and it works there as it did."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.audit.tombstones import ErasureKey
+from app.cli.archive import ArchiveRefused
+from app.cli.user_import import is_user_export, read_user
+from app.lifespan import COLLECTIONS
+from app.memories.models import MEMORIES, PENDING
+from app.retention.erasure_job import owned
+from app.retention.export import KEPT
+from app.retention.user_import import NoUserExport, UserReport
+from app.settings import JobSettings, Settings
+from app.storage.scope import SYSTEM
+from tests.conftest import Service, Starter
+from tests.memories.helpers import Json
+from tests.retention.lives import Life
+
+pytestmark = pytest.mark.anyio
+REBUILT = {
+    "agent_memories": {"content_hash", "identity_hash", "standing", "metadata_terms"},
+    "memory_history": {
+        *("content_hash", "identity_hash", "metadata_terms", "anchored_at", "dedupe_key", "archived_by"),
+        *("archived_at", "kept_apart", "merged", "claimed_key", "standing"),
+    },
+    "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
+    "action_logs": {"content_hash"},
+    "messages": {"text"},
+    "procedures": {"name_key", "content_hash"},
+    "procedure_history": {"name_key", "content_hash"},
+    "operations": {"undo", "undoing"},
+}
+"""Internal fields that an import makes itself; those of past versions are read by nobody."""
+
+
+@pytest.fixture
+async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
+    """Without background work: what is exported is what was said."""
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as made:
+        yield made
+
+
+class Tenants:
+    """Tenants a and b of a service, and what goes from one to the other."""
+
+    def __init__(self, service: Service, folder: Path, a: Json, b: Json) -> None:
+        self.service, self.api, self.folder, self.a, self.b = service, service.client, folder, a, b
+
+    async def exported(self, headers: Json, user: str = "ada") -> Path:
+        answer = await self.api.get(f"/v1/users/{user}/export", headers=headers)
+        file = self.folder / "user.jsonl"
+        file.write_text(answer.text)
+        return file
+
+    async def imported(self, file: Path, tenant: str = "b", **options: Any) -> UserReport:
+        held = self.service.resources
+        store: Any = held.store
+        return await read_user(store, held.embedder, file, tenant, ErasureKey.of(held.settings), **options)
+
+
+@pytest.fixture
+async def tenants(service: Service, tmp_path: Path) -> Tenants:
+    return Tenants(service, tmp_path, await service.key("a"), await service.key("b"))
+
+
+def lines_of(file: Path) -> list[Json]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def compared(lines: list[Json]) -> dict[tuple[str, str], Json]:
+    """Records by what they are, without what an import changes: the origin, and operations under way."""
+    found = {}
+    by_name = {collection.name: collection for collection in COLLECTIONS}
+    for line in lines[1:-1]:
+        record = line["record"]
+        if line["collection"] == "operations" and record["status"] == "queued":
+            continue
+        for doc in (record, record.get("record")):
+            if isinstance(doc, dict) and isinstance(doc.get("source"), dict):
+                doc["source"].pop("origin", None)
+        found[line["collection"], record[by_name[line["collection"]].id_field]] = line
+    return found
+
+
+async def test_into_another_tenant_it_is_the_same(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    file = await tenants.exported(tenants.a)
+    report = await tenants.imported(file)
+    lines = lines_of(file)
+    under_way = [line for line in lines[1:-1] if line["record"].get("status") == "queued"]
+    assert report.ok, report.bad[:3]
+    assert (report.new, report.left, report.taken) == (len(lines) - 2 - len(under_way), len(under_way), 0)
+    again = lines_of(await tenants.exported(tenants.b))
+    told = {line["record"]["source"]["origin"] for line in again if line.get("collection") == "agent_memories"}
+    assert told == {"import"}
+    before, after = compared(lines), compared(again)
+    assert before.keys() <= after.keys()
+    for name, line in before.items():
+        if name[0] == "audit":
+            continue
+        assert after[name] == line
+    run_again = await tenants.imported(file)
+    assert (run_again.ok, run_again.new, run_again.taken) == (True, 0, report.new)
+    store = tenants.service.resources.store
+    assert all(finding.ok for finding in await store.check(deep=True))
+    assert await store.find(PENDING, SYSTEM) == []
+
+
+async def test_every_internal_field_comes_back(tenants: Tenants) -> None:
+    """But for what belongs to the store that it lay in: the numbers of jobs, and undo logs."""
+    await Life(tenants.api, "ada", tenants.a).lived()
+    assert (await tenants.imported(await tenants.exported(tenants.a))).ok
+    store = tenants.service.resources.store
+    for collection in owned(COLLECTIONS):
+        assert set(collection.internal) - {"tenant_id"} <= {
+            *KEPT.get(collection.name, ()),
+            *REBUILT.get(collection.name, ()),
+        }, "say how an import comes by each"
+        if collection.name in ("operations", "memory_history", "procedure_history"):
+            continue
+        for doc in await store.find(collection, "a", limit=1_000):
+            new = await store.get(collection, "b", doc[collection.id_field])
+            assert new is not None
+            expected = doc | {"tenant_id": "b"}
+            if "source" in doc and collection.name != "agents":
+                expected["source"] = doc["source"] | {"origin": "import"}
+            absent = {name for name in new if new[name] is None and name not in expected}
+            assert {name: value for name, value in new.items() if name not in absent} == expected
+
+
+async def test_it_works_there_as_it_did(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    fact = {"agent_id": "a", "user_id": "ada", "subject": "Ada", "predicate": "works_at", "object": "Acme"}
+    said = {"agent_id": "a", "user_id": "ada", "messages": [{"role": "user", "content": "more"}]}
+    for path, body in (
+        ("/v1/facts", fact | {"valid_from": "2020-01-01T00:00:00Z"}),
+        ("/v1/sessions/talk-ada/messages", said),
+    ):
+        assert (await tenants.api.post(path, json=body, headers=tenants.a)).status_code == 201
+    assert (await tenants.imported(await tenants.exported(tenants.a))).ok
+    paths = [
+        *("/v1/sessions/chat-ada/messages", "/v1/tasks/work-ada", "/v1/tasks/work-ada/checkpoints"),
+        *("/v1/users/ada/profile", "/v1/facts?user_id=ada&agent_id=a&as_of=2026-06-01T12:00:00Z"),
+    ]
+    for path in paths:
+        answers = [(await tenants.api.get(path, headers=headers)).json() for headers in (tenants.a, tenants.b)]
+        for answer in answers:
+            for one in answer.get("items", []):
+                one.get("source", {}).pop("origin", None)
+        assert answers[0] == answers[1], path
+        assert answers[0].get("items", True), path
+    for path, query in (
+        ("/v1/memories/search", {"query": "who wished a good day?", "user_id": "ada", "now": "2026-07-01T00:00:00Z"}),
+        ("/v1/facts/search", {"query": "where does ada live?", "user_id": "ada"}),
+        ("/v1/actions/search", {"query": "refund", "user_id": "ada"}),
+        ("/v1/procedures/search", {"situation": "ada comes", "agent_id": "a", "user_id": "ada"}),
+    ):
+        found = [
+            [item["score"] for item in (await tenants.api.post(path, json=query, headers=headers)).json()["items"]]
+            for headers in (tenants.a, tenants.b)
+        ]
+        assert found[0] == pytest.approx(found[1]), path
+        assert found[0], path
+    for session, seqs in (("talk-ada", [2, 2]), ("left-ada", [4, 3]), ("new-ada", [4, 3])):
+        answers = [
+            (await tenants.api.post(f"/v1/sessions/{session}/messages", json=said, headers=headers)).json()
+            for headers in (tenants.a, tenants.b)
+        ]
+        assert [answer["items"][0]["seq"] for answer in answers] == seqs, "past all that is remembered of it"
+    kept = [
+        (await tenants.api.post("/v1/tasks/work-ada/checkpoints", json={}, headers=headers)).json()["seq"]
+        for headers in (tenants.a, tenants.b)
+    ]
+    assert kept[0] == kept[1]
+
+
+async def test_of_format_1_the_rest_is_made_anew(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    file = await tenants.exported(tenants.a)
+    lines = lines_of(file)
+    assert lines[0]["format"] == 2
+    lines[0]["format"] = 1
+    for line in lines:
+        line.pop("kept", None)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = await tenants.imported(file)
+    assert report.ok, report.bad[:3]
+    assert compared(lines_of(await tenants.exported(tenants.b))).keys() >= compared(lines).keys()
+
+
+async def test_what_is_not_whole_is_told_and_the_rest_comes_in(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    file = await tenants.exported(tenants.a)
+    lines = file.read_text().splitlines(keepends=True)
+    place = next(at for at, line in enumerate(lines) if '"agent_memories"' in line)
+    memory = json.loads(lines[place])
+
+    def spoiled(**record: Any) -> str:
+        return json.dumps(memory | {"record": memory["record"] | record}) + "\n"
+
+    faults = {
+        "is no JSON object": "[1]\n",
+        "unexpected": "{ not json\n",
+        "is no record of a user": json.dumps(memory | {"collection": "api_keys"}) + "\n",
+        "another user": spoiled(user_id="bob"),
+        "KeyError": json.dumps(memory | {"record": {"memory_id": "m", "user_id": "ada"}}) + "\n",
+        "holds no memory_id": spoiled(memory_id=7),
+        "tags is no list": spoiled(memory_id="mem_x", tags="none"),
+    }
+    file.write_text("".join([*lines[: place + 1], *faults.values(), *lines[place + 1 : -1]]))
+    report = await tenants.imported(file)
+    expected = [*range(place + 2, place + 2 + len(faults)), len(lines) + len(faults)]
+    assert [number for number, _ in report.bad] == expected, report.bad
+    assert "cut short" in report.bad[-1][1]
+    whole = await tenants.imported(await tenants.exported(tenants.a))
+    assert (whole.ok, whole.new) == (True, 0)
+    short = lines_of(await tenants.exported(tenants.a))
+    del short[place]
+    file.write_text("".join(json.dumps(line) + "\n" for line in short))
+    assert "counts other records" in (await tenants.imported(file)).bad[0][1]
+
+
+async def test_ids_that_others_have_are_left_alone(tenants: Tenants) -> None:
+    """Nor do messages come into a session of somebody else."""
+    await Life(tenants.api, "ada", tenants.a).lived()
+    said = {"agent_id": "a", "user_id": "bob", "messages": [{"role": "user", "content": "mine"}]}
+    path = "/v1/sessions/chat-ada/messages"
+    assert (await tenants.api.post(path, json=said, headers=tenants.b)).status_code == 201
+    report = await tenants.imported(await tenants.exported(tenants.a))
+    assert (report.ok, report.taken) == (True, 4), "the session and its three messages"
+    left = (await tenants.api.get(path, headers=tenants.b)).json()["items"]
+    assert [one["content"] for one in left] == ["mine"]
+
+
+async def test_without_the_model_vectors_are_pending(tenants: Tenants) -> None:
+    await tenants.api.post("/v1/memories", json={"user_id": "ada", "content": "tea"}, headers=tenants.a)
+    file = await tenants.exported(tenants.a)
+    held = tenants.service.resources
+
+    class Away:
+        name, dim = held.embedder.name, held.embedder.dim
+
+        async def windows(self, texts: Any) -> Any:
+            return [[text] for text in texts]
+
+        async def embed_texts(self, texts: Any) -> Any:
+            from app.errors import EmbeddingUnavailable  # noqa: PLC0415
+
+            raise EmbeddingUnavailable
+
+    store: Any = held.store
+    away: Any = Away()
+    report = await read_user(store, away, file, "b", ErasureKey.of(held.settings))
+    assert (report.ok, report.new, report.pending) == (True, 1, 1)
+    (memory,) = await store.find(MEMORIES, "b")
+    assert memory["embedding"]["status"] == "pending"
+    assert [doc["document_id"] for doc in await store.find(PENDING, SYSTEM)] == [memory["memory_id"]]
+
+
+async def test_an_erased_user_stays_out_unless_it_is_on_purpose(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    file = await tenants.exported(tenants.a)
+    assert (await tenants.imported(file)).ok
+    assert (await tenants.api.delete("/v1/users/ada", headers=tenants.b)).status_code == 200
+    report = await tenants.imported(file)
+    assert (report.ok, report.new, report.erased) == (False, 0, len(lines_of(file)) - 2)
+    kept = file.read_text()
+    assert lines_of(await tenants.exported(tenants.b))[-1]["total"] == 0
+    file.write_text(kept)
+    report = await tenants.imported(file, restore_erased=True)
+    assert report.ok
+    assert report.new > 50
+
+
+async def test_it_is_in_the_audit_trail(tenants: Tenants) -> None:
+    await tenants.api.post("/v1/memories", json={"user_id": "ada", "content": "tea"}, headers=tenants.a)
+    await tenants.imported(await tenants.exported(tenants.a))
+    admin = await tenants.service.key("b", verbs="admin")
+    asked = {"user_id": "ada", "action": "import_user"}
+    (entry,) = (await tenants.api.get("/v1/audit", params=asked, headers=admin)).json()["items"]
+    assert entry["changes"] == {"users": {"import": 1}}
+
+
+@pytest.mark.parametrize("text", ["", "nonsense\n", '{"type":"export","format":9,"user_id":"ada"}\n', "[]\n"])
+async def test_another_file_is_refused(tenants: Tenants, text: str) -> None:
+    file = tenants.folder / "file"
+    file.write_text(text)
+    with pytest.raises(NoUserExport):
+        await tenants.imported(file)
+
+
+@pytest.mark.before_store
+async def test_a_file_is_known_by_its_first_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    for text, told in (('{"type":"export","format":2}\n', True), ('{"recalld":"tenant"}\n', False), ("", False)):
+        file.write_text(text)
+        assert is_user_export(file) == told
+    with pytest.raises(ArchiveRefused, match="cannot be read"):
+        is_user_export(tmp_path / "nothing")

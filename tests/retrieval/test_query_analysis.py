@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.retrieval.query_analysis import analyse
+from app.storage.text import name_id, term_ids, terms
+
+SPEAKERS = ("Caroline Smith", "Melanie", "user")
+
+
+def test_a_named_speaker_is_taken_out_and_noted() -> None:
+    query = analyse("When did Caroline's sister visit?", SPEAKERS)
+    assert query.stripped == "When did sister visit?"
+    assert query.speaker == name_id("Caroline Smith")
+    assert query.terms.tolist() == np.unique(term_ids(["carolin", "sister", "visit"])).tolist()
+
+
+@pytest.mark.parametrize(
+    "query", ["what does CAROLINE SMITH eat", "what does caroline eat", "what does Caroline’s eat"]
+)
+def test_full_name_first_name_and_possessive_are_the_same(query: str) -> None:
+    assert analyse(query, SPEAKERS).stripped == "what does eat"
+    assert analyse(query, SPEAKERS).speaker == name_id("Caroline Smith")
+
+
+def test_two_named_speakers_are_no_one() -> None:
+    query = analyse("Where did Caroline and Melanie meet?", SPEAKERS)
+    assert (query.stripped, query.speaker) == ("Where did and meet?", 0)
+
+
+def test_a_first_name_that_two_share_is_no_one() -> None:
+    assert analyse("Where is Ann?", ("Ann Lee", "Ann Fox")).speaker == 0
+
+
+@pytest.mark.parametrize("query", ["what did the user say", "Melanies", "Carolines dog", "nobody"])
+def test_roles_and_parts_of_words_are_no_names(query: str) -> None:
+    assert analyse(query, SPEAKERS).stripped == query
+    assert analyse(query, SPEAKERS).speaker == 0
+
+
+def test_a_query_that_is_only_a_name_is_embedded_as_it_is() -> None:
+    query = analyse("Caroline?", SPEAKERS)
+    assert (query.stripped, query.speaker) == ("Caroline?", name_id("Caroline Smith"))
+
+
+def test_names_are_found_in_scripts_without_spaces() -> None:
+    query = analyse("田中さんの犬は", ("田中",))
+    assert (query.stripped, query.speaker) == ("さんの犬は", name_id("田中"))
+
+
+@given(st.text(max_size=50), st.lists(st.text(max_size=12), max_size=4))
+def test_any_query_and_any_names_will_do(text: str, speakers: list[str]) -> None:
+    query = analyse(text, speakers)
+    assert np.array_equal(query.terms, np.unique(term_ids(terms(text))))
+    assert query.speaker in {0, *map(name_id, speakers)}
+    assert query.stripped or not text.strip() or query.stripped == text
