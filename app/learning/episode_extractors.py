@@ -52,8 +52,8 @@ class EpisodeFacts:
     async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
         prompt = prompts.load(self.prompt)
         known = await fact_assertion.known(tools, batch.scope, _told(batch), _pair(batch))
-        asked = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
-        reply = await llm.reply(prompt.text, asked, prompts.FoundFacts, budget)
+        request = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
+        reply = await llm.reply(prompt.text, request, prompts.FoundFacts, budget)
         origin = _source(prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
@@ -76,9 +76,9 @@ class EpisodeProcedures:
         embeddings, origin = Embeddings(tools.embedder), _source(prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            merging = _Merging(tools, batch, embeddings, origin)
-            await merging.take(reply.procedures, ids)
-            return merging.result(), merging.changes
+            deduplicator = _Merging(tools, batch, embeddings, origin)
+            await deduplicator.take(reply.procedures, ids)
+            return deduplicator.result(), deduplicator.changes
 
         return plan
 
@@ -186,32 +186,32 @@ class EpisodeLearning:
     def __init__(self, tools: Tools, llm: LLM) -> None:
         self._tools, self._llm = tools, llm
 
-    async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, told: Report) -> int:
+    async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, report: Report) -> int:
         """How many episodes were learned from. What is done stays done when a part fails; the episodes wait then."""
         where, done = both(of_pair(agent, user), NEW, scope.visible()), 0
         while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
             batch = next(chunks(Batch(scope, agent, user, docs)))
             for part in PARTS:
-                await self._learn(run, part, batch, budget, told)
-            if told.failed:
+                await self._learn(run, part, batch, budget, report)
+            if report.failed:
                 break
             await self._settle(run, batch)
             done += len(batch.docs)
         return done
 
-    async def _learn(self, run: Run, part: EpisodeExtractor, batch: Batch, budget: Budget, told: Report) -> None:
+    async def _learn(self, run: Run, part: EpisodeExtractor, batch: Batch, budget: Budget, report: Report) -> None:
         prompt_id = prompts.load(part.prompt).id
         made_of = f"der_{batch.digest(part.name, prompt_id)}"
         if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            told.skip(part.name, "learned before")
+            report.skip(part.name, "learned before")
             return
         try:
             plan = await part.learn(self._tools, batch, self._llm, budget)
             of = {**batch.owner, "action_ids": [doc["action_id"] for doc in batch.docs]}
-            told.add(part.name, await commit_noted(run, plan, made_of, of) or {})
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("episodes were not learned from", extra={"part": part.name, "code": fault.code})
-            told.fail(part.name, fault.detail)
+            report.add(part.name, await commit_noted(run, plan, made_of, of) or {})
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
+            log.warning("episodes were not learned from", extra={"part": part.name, "code": error.code})
+            report.fail(part.name, error.detail)
 
     async def _settle(self, run: Run, batch: Batch) -> None:
         """They are learned from. One that has gone meanwhile keeps no other back."""

@@ -55,25 +55,25 @@ class Batch:
 
 
 def _shown(number: int, doc: Doc) -> Doc:
-    told: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
+    report: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
     said = {name: value for name, value in doc["feedback"].items() if value is not None}
     return {
         "number": number,
         "at": doc["timestamp"],
-        **told,
+        **report,
         "tool": doc["action"].get("tool"),
         "content": strip_served(doc["content"]).strip()[:CONTENT_CHARS],
         **({"feedback": said} if said else {}),
     }
 
 
-def chunks(batch: Batch, limit: int = CHUNK_TOKENS, most: int = MOST) -> Iterator[Batch]:
-    """Runs of at most `limit` tokens and `most` episodes, a longer one being one by itself."""
+def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) -> Iterator[Batch]:
+    """Runs of at most `limit` tokens and `max_episodes` episodes, a longer one being one by itself."""
     part: list[Doc] = []
     size = 0
     for doc in batch.docs:
         cost = tokens.count(orjson.dumps(_shown(0, doc)).decode())
-        if part and (size + cost > limit or len(part) == most):
+        if part and (size + cost > limit or len(part) == max_episodes):
             yield Batch(batch.scope, batch.agent_id, batch.user_id, part)
             part, size = [], 0
         part.append(doc)

@@ -63,21 +63,21 @@ class ConversationJobs:
         scope = Scope.of_bindings(run.tenant, run.payload)
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
-        told = Report()
+        report = Report()
         learning = (
-            self._learn_without_model(run, scope, lines, told)
+            self._learn_without_model(run, scope, lines, report)
             if self._llm is None
-            else self._learn_with(self._llm, run, scope, lines, told)
+            else self._learn_with(self._llm, run, scope, lines, report)
         )
         result = await learning
         if result is None:
             return Done({"skipped": "the session is gone"})
         if run.payload.get("ended"):
-            await self._note_interaction(run, scope, told)
-        return await self._over(run, told, result)
+            await self._note_interaction(run, scope, report)
+        return await self._over(run, report, result)
 
     async def _learn_with(
-        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], told: Report
+        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc | None:
         """None where the session is gone."""
         budget, done = llm.budget(), 0
@@ -87,8 +87,8 @@ class ConversationJobs:
                 return None
             talk = await self._talk(scope, session, chunk)
             for part in PARTS:
-                await self._learn(run, part, talk, llm, budget, told)
-            if told.failed:
+                await self._learn(run, part, talk, llm, budget, report)
+            if report.failed:
                 break
             await self._learned(run, session, chunk[-1].seq)
             done += len(chunk)
@@ -96,31 +96,31 @@ class ConversationJobs:
         return {"messages": done, "llm": budget.spent}
 
     async def _learn_without_model(
-        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], told: Report
+        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc:
         """The summary as an extract. The other parts wait for a model, and so does what was said: `learned_seq`
         stays."""
         for part in PARTS if lines else ():
             if part.name != SummaryExtractor.name:
-                told.skip(part.name, NO_LLM)
-        await self._extract(run, scope, told)
+                report.skip(part.name, NO_LLM)
+        await self._extract(run, scope, report)
         return {"messages": len(lines), "llm": None}
 
-    async def _over(self, run: Run, told: Report, result: Doc) -> Done:
-        if told.failed and (not told.done or not run.lease.last_attempt):
-            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
-        whole = not told.failed and self._llm is not None
+    async def _over(self, run: Run, report: Report, result: Doc) -> Done:
+        if report.failed and (not report.done or not run.lease.last_attempt):
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+        whole = not report.failed and self._llm is not None
         undo = await undo_of(run, self._undo_days)
-        return Done({**result, "parts": told.parts}, undo, "succeeded" if whole else "partial")
+        return Done({**result, "parts": report.parts}, undo, "succeeded" if whole else "partial")
 
     async def summarize(self, run: Run) -> Done:
         """A summary of all that the session holds, made anew; without a model an extract, unless a caller asked for the
         model's. Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         if self._llm is None and run.lease.job.operation_id is None:
-            told = Report()
-            await self._extract(run, scope, told)
-            return Done({"parts": told.parts})
+            report = Report()
+            await self._extract(run, scope, report)
+            return Done({"parts": report.parts})
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
         if session is None or not lines:
@@ -186,17 +186,17 @@ class ConversationJobs:
     # --- One part -----------------------------------------------------------------------------------------------------
 
     async def _learn(
-        self, run: Run, part: ConversationExtractor, talk: Conversation, llm: LLM, budget: Budget, told: Report
+        self, run: Run, part: ConversationExtractor, talk: Conversation, llm: LLM, budget: Budget, report: Report
     ) -> None:
         if talk.session is not None and talk.session["memorize"] == "none" and part.name != SummaryExtractor.name:
-            told.skip(part.name, "the session remembers nothing")
+            report.skip(part.name, "the session remembers nothing")
             return
 
         async def plan() -> DerivationPlan:
             return await part.learn(self._tools, talk, llm, budget)
 
         await self._part(
-            run, part.name, _derivation_id(part.name, prompts.load(part.prompt).id, talk), talk, plan, told
+            run, part.name, _derivation_id(part.name, prompts.load(part.prompt).id, talk), talk, plan, report
         )
 
     async def _part(
@@ -206,21 +206,21 @@ class ConversationJobs:
         made_of: str,
         talk: Conversation,
         planned: Callable[[], Awaitable[DerivationPlan]],
-        told: Report,
+        report: Report,
     ) -> None:
         """Commits what `planned` plans, unless the note `made_of` tells that it was done before."""
         if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            told.skip(name, "learned before")
+            report.skip(name, "learned before")
             return
         try:
-            told.add(name, await commit_noted(run, await planned(), made_of, self._stretch(talk)) or {})
+            report.add(name, await commit_noted(run, await planned(), made_of, self._stretch(talk)) or {})
         except Skipped as why:
-            told.skip(name, str(why))
-        except Forbidden as fault:
-            told.skip(name, fault.detail)
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("a part was not learned", extra={"part": name, "code": fault.code})
-            told.fail(name, fault.detail)
+            report.skip(name, str(why))
+        except Forbidden as error:
+            report.skip(name, error.detail)
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
+            log.warning("a part was not learned", extra={"part": name, "code": error.code})
+            report.fail(name, error.detail)
 
     def _stretch(self, talk: Conversation) -> Doc:
         """Whose it is, and of what, for the note."""
@@ -236,19 +236,19 @@ class ConversationJobs:
         except CommitConflict:
             log.info("the session is gone")
 
-    async def _extract(self, run: Run, scope: Scope, told: Report) -> None:
+    async def _extract(self, run: Run, scope: Scope, report: Report) -> None:
         session = await self._session(run, scope)
         lines = [] if session is None else await self._around(scope, session, EXTRACTED_MESSAGES)
         if session is None or not lines:
             return
         if session["summary"] and session.get("summary_seq") == lines[-1].seq:
-            told.skip(SummaryExtractor.name, "the summary covers all messages")
+            report.skip(SummaryExtractor.name, "the summary covers all messages")
             return
         talk = await self._talk(scope, session, lines)
         made_of = _derivation_id(SummaryExtractor.name, summaries.VERSION, talk)
-        await self._part(run, SummaryExtractor.name, made_of, talk, lambda: extracted(self._tools, talk), told)
+        await self._part(run, SummaryExtractor.name, made_of, talk, lambda: extracted(self._tools, talk), report)
 
-    async def _note_interaction(self, run: Run, scope: Scope, told: Report) -> None:
+    async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
         """Once for a session, whenever its messages were learned. Needs no model: without a summary that was written,
         the user's first words stand for the conversation."""
         session = await self._session(run, scope)
@@ -268,7 +268,7 @@ class ConversationJobs:
             return plan
 
         made_of = _derivation_id(INTERACTION, "", _talk_of(scope, session, ()))
-        await self._part(run, INTERACTION, made_of, _talk_of(scope, session, lines), planned, told)
+        await self._part(run, INTERACTION, made_of, _talk_of(scope, session, lines), planned, report)
 
 
 def _talk_of(scope: Scope, session: Doc, lines: Sequence[transcript.TranscriptLine]) -> Conversation:

@@ -172,12 +172,12 @@ def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc 
         batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
         text = earlier
         try:
-            for chunk in islice(chunks(batch, most=len(actions)), MOST_CHUNKS):
-                asked = orjson.dumps({"earlier": text, "episodes": chunk.shown()}).decode()
-                reply = await llm.reply(prompt.text, asked, prompts.DayText, budget)
+            for chunk in islice(chunks(batch, max_episodes=len(actions)), MOST_CHUNKS):
+                request = orjson.dumps({"earlier": text, "episodes": chunk.shown()}).decode()
+                reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
                 text = strip_served(reply.text).strip() or text
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("a day was not told", extra={"code": fault.code})
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
+            log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:
             return None
         return {"text": text, "model": llm.model, "prompt_version": prompt.id}

@@ -119,9 +119,9 @@ class Orphans:
         return True
 
 
-def never_begun(fault: BaseException, session: AsyncClientSession) -> bool:
+def never_begun(error: BaseException, session: AsyncClientSession) -> bool:
     """Nothing of the transaction was ever sent: there was nobody to send it to."""
-    return isinstance(fault, ServerSelectionTimeoutError) and session.operation_time is None
+    return isinstance(error, ServerSelectionTimeoutError) and session.operation_time is None
 
 
 async def aborted(client: AsyncMongoClient[dict[str, Any]], session: AsyncClientSession) -> bool:
@@ -202,8 +202,8 @@ class TransactionRunner:
         try:
             async with asyncio.timeout(ends - time.monotonic()):
                 await turn.enter_async_context(self._turns.of(keys))
-        except TimeoutError as fault:
-            raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from fault
+        except TimeoutError as error:
+            raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
 
     async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: set[str]) -> T:
         """What `work` returned, all of it durable on a majority, or nothing of it and what it raised."""
@@ -216,8 +216,8 @@ class TransactionRunner:
             await session.start_transaction(read_concern=SNAPSHOT, write_concern=MAJORITY)
             result = await work(session)
             await _committed(session, ends)
-        except BaseException as fault:
-            if never_begun(fault, session) or (_answered(fault) and await aborted(self._client, session)):
+        except BaseException as error:
+            if never_begun(error, session) or (_answered(error) and await aborted(self._client, session)):
                 await session.end_session()
             else:
                 self._orphans.adopt(session)
@@ -226,20 +226,20 @@ class TransactionRunner:
         return result
 
 
-def _answered(fault: BaseException) -> bool:
+def _answered(error: BaseException) -> bool:
     """The server said so, or we did: nothing of the transaction is under way."""
-    if isinstance(fault, PyMongoError):
-        return isinstance(fault, OperationFailure) and not fault.timeout
-    return isinstance(fault, RecalldError | Retry)
+    if isinstance(error, PyMongoError):
+        return isinstance(error, OperationFailure) and not error.timeout
+    return isinstance(error, RecalldError | Retry)
 
 
 async def _committed(session: AsyncClientSession, ends: float) -> None:
     while True:
         try:
             await session.commit_transaction()
-        except PyMongoError as fault:
-            unknown = fault.has_error_label("UnknownTransactionCommitResult")
-            if fault.timeout or not unknown or time.monotonic() > ends:
+        except PyMongoError as error:
+            unknown = error.has_error_label("UnknownTransactionCommitResult")
+            if error.timeout or not unknown or time.monotonic() > ends:
                 raise
             await asyncio.sleep(FIRST_PAUSE)
         else:
@@ -252,14 +252,14 @@ def guarded_but_transient() -> Iterator[None]:
     with guarded():
         try:
             yield
-        except PyMongoError as fault:
-            if not fault.timeout and transient(fault):
-                raise Retry from fault
+        except PyMongoError as error:
+            if not error.timeout and transient(error):
+                raise Retry from error
             raise
 
 
-def transient(fault: PyMongoError) -> bool:
-    if fault.has_error_label("UnknownTransactionCommitResult"):
+def transient(error: PyMongoError) -> bool:
+    if error.has_error_label("UnknownTransactionCommitResult"):
         return False
-    conflict = isinstance(fault, OperationFailure) and WRITE_CONFLICT in codes(fault)
-    return conflict or fault.has_error_label("TransientTransactionError")
+    conflict = isinstance(error, OperationFailure) and WRITE_CONFLICT in codes(error)
+    return conflict or error.has_error_label("TransientTransactionError")

@@ -174,13 +174,13 @@ class WriterThread:
                 self._run_alone(item)
 
     def _run_alone(self, item: Alone) -> None:
-        fault: Exception | None = None
+        error: Exception | None = None
         try:
             with translate_errors():
                 item.work()
         except Exception as raised:  # noqa: BLE001 (handed to its caller)
-            fault = raised
-        self._loop.call_soon_threadsafe(_end, item.future, fault)
+            error = raised
+        self._loop.call_soon_threadsafe(_end, item.future, error)
 
     def commit_group(self, group: Sequence[Waiting]) -> None:
         started = time.perf_counter()
@@ -204,9 +204,9 @@ class WriterThread:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except Exception as fault:  # noqa: BLE001 (every waiting caller is told)
-            log.warning("group not committed", extra={"error": type(fault).__name__, "writes": len(group)})
-            failure = fault if isinstance(fault, StoreUnavailable) else StoreUnavailable("The store refused the write.")
+        except Exception as error:  # noqa: BLE001 (every waiting caller is told)
+            log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
+            failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
             for waiting in group:
                 waiting.outcome = failure
 
@@ -229,8 +229,8 @@ class WriterThread:
             return work(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
-        except Exception as fault:  # noqa: BLE001 (handed to its caller)
-            return fault
+        except Exception as error:  # noqa: BLE001 (handed to its caller)
+            return error
 
     def acknowledge(self, group: Sequence[Waiting]) -> None:
         self._loop.call_soon_threadsafe(self._tell, list(group))
@@ -240,13 +240,13 @@ class WriterThread:
         self._written()
 
 
-def _end(future: "asyncio.Future[None]", fault: Exception | None) -> None:
+def _end(future: "asyncio.Future[None]", error: Exception | None) -> None:
     if future.cancelled():
         return
-    if fault is None:
+    if error is None:
         future.set_result(None)
     else:
-        future.set_exception(fault)
+        future.set_exception(error)
 
 
 def _tell(group: Sequence[Waiting]) -> None:
