@@ -1,18 +1,15 @@
-"""What is learned from a stretch of a conversation: each part asks the model once and plans its changes by rules.
-
-A part reads again whenever it plans, so that a plan which met a conflict is made anew without asking the model again.
-"""
+"""Extractors for a stretch of a conversation: memories, the user's profile, facts, the agent's experience."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from app.core.clock import rfc3339, to_ms
 from app.learning import fact_assertion, output_validation, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.transcript import TranscriptLine, data
+from app.learning.extraction import Skipped
+from app.learning.transcript import TranscriptLine, data, digest
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
 from app.memories.decay_settings import Decays
@@ -49,6 +46,21 @@ class Conversation:
     def owner(self) -> dict[str, str | None]:
         return {"agent_id": self.agent_id, "user_id": self.user_id}
 
+    @property
+    def size(self) -> int:
+        return len(self.lines)
+
+    def derivation_id(self, extractor: str, prompt_id: str) -> str:
+        """The same for the same messages of the same session, asked the same way."""
+        assert self.session is not None
+        of = (extractor, prompt_id, self.session["session_id"], self.session["created_at"])
+        return f"der_{digest(self.lines, *of)}"
+
+    def described(self) -> Doc:
+        assert self.session is not None
+        seqs = {"from_seq": self.lines[0].seq, "to_seq": self.lines[-1].seq}
+        return {**self.owner, "session_id": self.session["session_id"], **seqs}
+
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
@@ -56,22 +68,6 @@ class Extraction:
 
     memories: Sequence[prompts.LearnedMemory]
     known: Sequence[str]
-
-
-class Skipped(Exception):
-    """There is nothing for this part to do here; the message says why."""
-
-
-class ConversationExtractor(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def prompt(self) -> str: ...
-
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model. Raises `Skipped`, or what the model's client raises."""
-        ...
 
 
 def source(talk: Conversation, prompt: prompts.PromptTemplate, llm: LLM) -> Doc:

@@ -49,9 +49,17 @@ class Batch:
         """Those that are there, in their order."""
         return [self.docs[number - 1] for number in sorted({*numbers}) if 1 <= number <= len(self.docs)]
 
-    def digest(self, *more: str) -> str:
+    @property
+    def size(self) -> int:
+        return len(self.docs)
+
+    def derivation_id(self, extractor: str, prompt_id: str) -> str:
         """The same for the same episodes, asked about the same way."""
-        return blake2b(orjson.dumps([[doc["action_id"] for doc in self.docs], *more]), digest_size=16).hexdigest()
+        of = [[doc["action_id"] for doc in self.docs], extractor, prompt_id]
+        return f"der_{blake2b(orjson.dumps(of), digest_size=16).hexdigest()}"
+
+    def described(self) -> Doc:
+        return {**self.owner, "action_ids": [doc["action_id"] for doc in self.docs]}
 
 
 def _shown(number: int, doc: Doc) -> Doc:

@@ -1,25 +1,23 @@
 """Learning from a conversation when it ends, now and then while it goes on, or when a summary is asked for."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from app.core.process import off_loop
-from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Done, Run
-from app.learning import prompts, summaries, transcript
+from app.learning import summaries, transcript
 from app.learning.conversation_extractors import (
     Conversation,
-    ConversationExtractor,
     ExperienceExtractor,
     FactExtractor,
     MemoryExtractor,
     ProfileExtractor,
-    Skipped,
 )
 from app.learning.dependencies import ALWAYS, NO_LLM, Report, Tools, Unfinished
-from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted, commit_planned, undo_of
+from app.learning.derivations import DerivationPlan, commit_planned, undo_of
+from app.learning.extraction import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask, extracted, stored, written_by
 from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
@@ -34,7 +32,7 @@ from app.storage.repository import pages
 from app.storage.schema import Doc
 from app.storage.scope import Scope
 
-PARTS: tuple[ConversationExtractor, ...] = (
+EXTRACTORS: tuple[Extractor[Conversation], ...] = (
     MemoryExtractor(),
     ProfileExtractor(),
     FactExtractor(),
@@ -51,6 +49,10 @@ BEGINNING = 20
 """Messages among which the user's first one is looked for."""
 
 log = logging.getLogger(__name__)
+
+
+class _SessionGone(Exception):
+    """The session was deleted while it was learned from."""
 
 
 class ConversationJobs:
@@ -80,29 +82,40 @@ class ConversationJobs:
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc | None:
         """None where the session is gone."""
-        budget, done = llm.budget(), 0
+        budget = llm.budget()
+
+        async def learned(talk: Conversation, done: int) -> None:
+            await self._mark_learned(run, talk)
+            await run.progress(done, len(lines))
+
+        def extractors(talk: Conversation) -> Sequence[Extractor[Conversation]]:
+            return _allowed(talk, report)
+
+        try:
+            chunks = self._chunks(run, scope, lines)
+            done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
+        except _SessionGone:
+            return None
+        return {"messages": done, "llm": budget.spent}
+
+    async def _chunks(
+        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine]
+    ) -> AsyncIterator[Conversation]:
+        """Raises _SessionGone when the session was deleted meanwhile."""
         for chunk in await transcript.chunked(lines):
             session = await self._session(run, scope)
             if session is None:
-                return None
-            talk = await self._talk(scope, session, chunk)
-            for part in PARTS:
-                await self._learn(run, part, talk, llm, budget, report)
-            if report.failed:
-                break
-            await self._learned(run, session, chunk[-1].seq)
-            done += len(chunk)
-            await run.progress(done, len(lines))
-        return {"messages": done, "llm": budget.spent}
+                raise _SessionGone
+            yield await self._talk(scope, session, chunk)
 
     async def _learn_without_model(
         self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc:
         """The summary as an extract. The other parts wait for a model, and so does what was said: `learned_seq`
         stays."""
-        for part in PARTS if lines else ():
-            if part.name != SummaryExtractor.name:
-                report.skip(part.name, NO_LLM)
+        for extractor in EXTRACTORS if lines else ():
+            if extractor.name != SummaryExtractor.name:
+                report.skip(extractor.name, NO_LLM)
         await self._extract(run, scope, report)
         return {"messages": len(lines), "llm": None}
 
@@ -183,52 +196,11 @@ class ConversationJobs:
         size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
         return await off_loop(size, transcript.read, ordered, trust)
 
-    # --- One part -----------------------------------------------------------------------------------------------------
+    # --- What is written ----------------------------------------------------------------------------------------------
 
-    async def _learn(
-        self, run: Run, part: ConversationExtractor, talk: Conversation, llm: LLM, budget: Budget, report: Report
-    ) -> None:
-        if talk.session is not None and talk.session["memorize"] == "none" and part.name != SummaryExtractor.name:
-            report.skip(part.name, "the session remembers nothing")
-            return
-
-        async def plan() -> DerivationPlan:
-            return await part.learn(self._tools, talk, llm, budget)
-
-        await self._part(
-            run, part.name, _derivation_id(part.name, prompts.load(part.prompt).id, talk), talk, plan, report
-        )
-
-    async def _part(
-        self,
-        run: Run,
-        name: str,
-        made_of: str,
-        talk: Conversation,
-        planned: Callable[[], Awaitable[DerivationPlan]],
-        report: Report,
-    ) -> None:
-        """Commits what `planned` plans, unless the note `made_of` tells that it was done before."""
-        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            report.skip(name, "learned before")
-            return
-        try:
-            report.add(name, await commit_noted(run, await planned(), made_of, self._stretch(talk)) or {})
-        except Skipped as why:
-            report.skip(name, str(why))
-        except Forbidden as error:
-            report.skip(name, error.detail)
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
-            log.warning("a part was not learned", extra={"part": name, "code": error.code})
-            report.fail(name, error.detail)
-
-    def _stretch(self, talk: Conversation) -> Doc:
-        """Whose it is, and of what, for the note."""
-        assert talk.session is not None
-        seqs = {"from_seq": talk.lines[0].seq, "to_seq": talk.lines[-1].seq}
-        return {**talk.owner, "session_id": talk.session["session_id"], **seqs}
-
-    async def _learned(self, run: Run, session: Doc, seq: int) -> None:
+    async def _mark_learned(self, run: Run, talk: Conversation) -> None:
+        session, seq = talk.session, talk.lines[-1].seq
+        assert session is not None
         same = {"created_at": session["created_at"]}
         change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
         try:
@@ -245,8 +217,10 @@ class ConversationJobs:
             report.skip(SummaryExtractor.name, "the summary covers all messages")
             return
         talk = await self._talk(scope, session, lines)
-        made_of = _derivation_id(SummaryExtractor.name, summaries.VERSION, talk)
-        await self._part(run, SummaryExtractor.name, made_of, talk, lambda: extracted(self._tools, talk), report)
+        name = SummaryExtractor.name
+        derivation_id = talk.derivation_id(name, summaries.VERSION)
+        learning = LearningRun(self._tools, run, report)
+        await learning.derive(name, derivation_id, talk, lambda: extracted(self._tools, talk))
 
     async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
         """Once for a session, whenever its messages were learned. Needs no model: without a summary that was written,
@@ -267,15 +241,16 @@ class ConversationJobs:
         async def planned() -> DerivationPlan:
             return plan
 
-        made_of = _derivation_id(INTERACTION, "", _talk_of(scope, session, ()))
-        await self._part(run, INTERACTION, made_of, _talk_of(scope, session, lines), planned, report)
+        once = Conversation(scope, session["agent_id"], user_id, (), session=session).derivation_id(INTERACTION, "")
+        talk = Conversation(scope, session["agent_id"], user_id, lines, session=session)
+        await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, planned)
 
 
-def _talk_of(scope: Scope, session: Doc, lines: Sequence[transcript.TranscriptLine]) -> Conversation:
-    return Conversation(scope, session["agent_id"], session["user_id"], lines, session=session)
-
-
-def _derivation_id(part: str, prompt_id: str, talk: Conversation) -> str:
-    assert talk.session is not None
-    of = (part, prompt_id, talk.session["session_id"], talk.session["created_at"])
-    return f"der_{transcript.digest(talk.lines, *of)}"
+def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
+    """A session that remembers nothing has its summary, and no more."""
+    if talk.session is None or talk.session["memorize"] != "none":
+        return EXTRACTORS
+    for extractor in EXTRACTORS:
+        if extractor.name != SummaryExtractor.name:
+            report.skip(extractor.name, "the session remembers nothing")
+    return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]

@@ -15,10 +15,11 @@ from app.core.process import off_loop
 from app.core.prompt_fencing import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.learning import prompts
-from app.learning.conversation_extractors import Conversation, Skipped, source
+from app.learning.conversation_extractors import Conversation, source
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
+from app.learning.extraction import Skipped
 from app.learning.transcript import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
@@ -204,7 +205,7 @@ class SummaryExtractor:
 async def ask(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
     """A summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
     prompt = prompts.load(SummaryExtractor.prompt)
-    reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.SummaryReply, budget)
+    reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.Summary, budget)
     return reply.summary.strip()
 
 

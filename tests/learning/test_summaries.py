@@ -5,7 +5,8 @@ import asyncio
 import httpx
 import pytest
 
-from app.learning.conversation_extractors import Conversation, Skipped
+from app.learning.conversation_extractors import Conversation
+from app.learning.extraction import Skipped
 from app.learning.dependencies import Tools
 from app.learning.summaries import stored
 from app.sessions.models import SESSIONS
