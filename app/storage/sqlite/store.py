@@ -178,7 +178,7 @@ class EmbeddedStore:
         steps, changed = set_wide.DecaySteps(collection, tenant, rule, where), 0
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
-                changed += (await self.writer.submit(partial(steps.write, rows))).deleted
+                changed += await self.writer.submit(partial(steps.write, rows))
         return changed
 
     async def would_change(
@@ -315,7 +315,7 @@ class EmbeddedStore:
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         work = partial(export_import.load, collection=collection, records=records)
-        return (await self.writer.submit(work)).deleted
+        return await self.writer.submit(work)
 
     async def backup(self, target: Path) -> int:
         return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)

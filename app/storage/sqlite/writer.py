@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
@@ -90,8 +90,9 @@ def _checkpoint(connection: apsw.Connection, mode: str) -> bool:
     return not busy and pages == copied
 
 
-WriterTask = Callable[[apsw.Connection], Committed]
-"""One list of changes, as done in the writer's thread."""
+T = TypeVar("T")
+WriterTask: TypeAlias = Callable[[apsw.Connection], T]
+"""Work of the writer's thread inside a transaction, and what it returns."""
 ObserveCommit = Callable[[int, float], None]
 """Told of each group: how many writes, how many seconds."""
 
@@ -102,9 +103,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Waiting:
-    work: WriterTask
-    future: "asyncio.Future[Committed]"
-    outcome: Committed | Exception | None = None
+    work: WriterTask[Any]
+    future: "asyncio.Future[Any]"
+    outcome: Any = None
+    """What the work returned, or the exception that it raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +136,14 @@ class WriterThread:
     async def commit(self, changes: Sequence[Change]) -> Committed:
         return await self.submit(lambda connection: self._execute(connection, changes))
 
-    async def submit(self, work: WriterTask) -> Committed:
-        """What `work` writes, durably, or nothing of it and what it raised."""
+    async def submit(self, work: WriterTask[T]) -> T:
+        """The result of the work, once it is durable. Work that raises leaves nothing behind."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Waiting(work, self._loop.create_future())
         self._queue.put(waiting)
-        return await waiting.future
+        result: T = await waiting.future
+        return result
 
     async def alone(self, work: Callable[[], None]) -> None:
         """Others wait meanwhile. Raises StoreUnavailable."""
@@ -210,13 +213,13 @@ class WriterThread:
             for waiting in group:
                 waiting.outcome = failure
 
-    def _alone(self, work: WriterTask) -> Committed | Exception:
+    def _alone(self, work: WriterTask[Any]) -> Any:
         """A savepoint would copy each page that is written."""
         outcome = self._outcome(work)
         self._connection.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
         return outcome
 
-    def _attempt(self, work: WriterTask) -> Committed | Exception:
+    def _attempt(self, work: WriterTask[Any]) -> Any:
         self._connection.execute("SAVEPOINT one")
         outcome = self._outcome(work)
         if isinstance(outcome, Exception):
@@ -224,7 +227,7 @@ class WriterThread:
         self._connection.execute("RELEASE one")
         return outcome
 
-    def _outcome(self, work: WriterTask) -> Committed | Exception:
+    def _outcome(self, work: WriterTask[Any]) -> Any:
         try:
             return work(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
@@ -255,5 +258,5 @@ def _tell(group: Sequence[Waiting]) -> None:
             continue
         if isinstance(waiting.outcome, Exception):
             waiting.future.set_exception(waiting.outcome)
-        elif waiting.outcome is not None:
+        else:
             waiting.future.set_result(waiting.outcome)
