@@ -1,135 +1,17 @@
-"""`recalld import`: archives, users' exports and memories of other services."""
+"""`recalld import`: archives, users' exports, and what other memory systems export."""
 
 import asyncio
 import importlib
-import json
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from app.audit.tombstones import Tombstones
-from app.auth.principal import unauthenticated
 from app.cli import archive_import, user_import
 from app.cli._common import AsJson, as_json, table
 from app.cli.archive import ArchiveRefused
-from app.core.clock import SystemClock, rfc3339
-from app.core.schemas import Json
-from app.errors import RecalldError, invalid
-from app.importers import agent_memory_server, letta, mem0, zep
-from app.importers.loader import Post, bring
-from app.importers.models import DefaultOwner, ImportResult, Reader, SkippedRecord
-from app.main import create_app
-from app.mcp.transport import Api, InProcess, ToolError, checked, get_caller
-from app.settings import Settings
-
-
-class ImportRefused(RecalldError):
-    """The file is none that can be read, or the service does not let us in; what was taken before is there."""
-
-
-READERS: dict[str, Reader] = {
-    "mem0": mem0.read,
-    "zep": zep.read,
-    "letta": letta.read,
-    "agent-memory-server": agent_memory_server.read,
-}
-
-
-async def bring_in(
-    file: Path,
-    system: str,
-    whose: tuple[str | None, str | None],
-    into: tuple[str | None, str | None] | None,
-    *,
-    restore_erased: bool = False,
-) -> Json:
-    """The report. `whose`: agent and user of records that name none; `into`: URL and key, None to make nothing.
-
-    Users whom a tombstone names stay out, unless `restore_erased`. A running service's tombstones cannot be looked
-    into: `erased_checked` says so."""
-    found = list(READERS[system](_read(file), DefaultOwner(*whose, rfc3339(SystemClock().now()))))
-    if into is None:
-        return {"dry_run": True, **(await bring(found, _nowhere)).shown(), "erased": {}, "erased_checked": False}
-    async with _reached(*into) as (api, tombstones):
-        erased = Counter[str]()
-        if tombstones is not None and not restore_erased:
-            found, erased = await _without_erased(found, tombstones)
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("importing", total=sum(not isinstance(one, SkippedRecord) for one in found))
-            report = await bring(found, _posting(api), lambda number: progress.advance(bar, number))
-    return {"dry_run": False, **report.shown(), "erased": dict(erased), "erased_checked": tombstones is not None}
-
-
-async def _without_erased(
-    found: Sequence[ImportResult], tombstones: Tombstones
-) -> tuple[list[ImportResult], Counter[str]]:
-    """What is left of `found`, and how many records of each erased user were taken out."""
-    users = {user for one in found if (user := _user_of(one)) is not None}
-    gone = {user for user in users if await tombstones.find(user) is not None}
-    erased = Counter(user for one in found if (user := _user_of(one)) in gone and user is not None)
-    return [one for one in found if _user_of(one) not in gone], erased
-
-
-def _user_of(one: ImportResult) -> str | None:
-    if isinstance(one, SkippedRecord):
-        return None
-    user: str | None = (one.session or one.body).get("user_id")
-    return user
-
-
-def _read(file: Path) -> Any:
-    try:
-        result = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ImportRefused(f"{file} is no JSON.") from error
-    if not isinstance(result, dict | list):
-        raise ImportRefused(f"{file} holds neither an object nor a list.")
-    return result
-
-
-async def _nowhere(_: str, __: Json) -> str | None:
-    return None
-
-
-def _posting(api: Api) -> Post:
-    async def post(path: str, body: Json) -> str | None:
-        answer = await api("POST", path, body)
-        if answer.status in (401, 403, 503):  # nothing of the rest would fare better
-            checked(answer)
-        try:
-            checked(answer)
-        except ToolError as error:
-            return error.detail
-        return None
-
-    return post
-
-
-@asynccontextmanager
-async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api, Tombstones | None]]:
-    """The service at `url`, or the local store, whose files whoever starts this can read, and with it its tombstones.
-    Raises ImportRefused."""
-    try:
-        if url is not None:
-            async with get_caller(url, key) as api:
-                yield api, None
-            return
-        app = create_app(Settings())
-        async with app.router.lifespan_context(app) as state:
-            assert state is not None
-            resources, principal = state["resources"], unauthenticated("import")
-            yield InProcess(app, resources, principal), Tombstones.of(resources, principal.scope.tenant)
-    except ToolError as error:
-        raise ImportRefused(str(error)) from error
+from app.errors import invalid
 
 
 class System(StrEnum):
@@ -186,8 +68,8 @@ def _foreign(
     restore_erased: bool,
     as_json_: bool,
 ) -> None:
-    bringing: Any = importlib.import_module("app.cli.import_")  # the service: a second that no other command waits for
-    report = asyncio.run(bringing.bring_in(file, system, whose, into, restore_erased=restore_erased))
+    runner: Any = importlib.import_module("app.cli.import_runner")  # it imports the service, which takes a second
+    report = asyncio.run(runner.bring_in(file, system, whose, into, restore_erased=restore_erased))
     if as_json_:
         as_json({"from": system, **report})
     else:
