@@ -22,7 +22,7 @@ def has_trim() -> bool:
 
 THREADS = """
 import ctypes, threading
-from app.heap import use_one_arena
+from app.core.process import use_one_arena
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 assert use_one_arena()

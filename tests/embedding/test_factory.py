@@ -60,12 +60,12 @@ def test_the_service_does_not_start_and_says_why(tmp_path: Path) -> None:
 
 
 def in_a_new_process(code: str) -> str:
-    code = f"import sys, app.cli.program, app.main; {code}"
+    code = f"import sys, app.cli.main, app.main; {code}"
     return subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout
 
 
-def test_nothing_of_an_extra_is_imported_unasked() -> None:
-    heavy = {"openai", "torch", "transformers", "sentence_transformers"}
+def test_no_extra_and_no_mcp_sdk_is_imported_unasked() -> None:
+    heavy = {"mcp", "openai", "torch", "transformers", "sentence_transformers"}
     assert not heavy & set(in_a_new_process("print(*sys.modules)").split())
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.embedding.onnx import OnnxModel
+from app.facts import graph
 from app.facts.graph import Graph
 from app.facts.repository import FactRepository, View
 from app.settings import Settings
@@ -66,7 +67,7 @@ async def reached(api: httpx.AsyncClient, name: str, **params: Any) -> dict[str,
     return {node["name"]: node["depth"] for node in (await around(api, name, **params))["nodes"]}
 
 
-async def test_edges_are_walked_both_ways_hop_by_hop(api: httpx.AsyncClient) -> None:
+async def test_edges_are_walker_both_ways_hop_by_hop(api: httpx.AsyncClient) -> None:
     one = {"Acme": 1, "AC/DC": 1}
     two = {**one, "Ben": 2, "Oslo": 2}
     assert await reached(api, "Ada") == one
@@ -151,11 +152,11 @@ async def test_a_bound_that_is_met_is_said(shared: Service, monkeypatch: pytest.
     assert (len(cut["nodes"]), cut["truncated"]) == (3, "nodes")
     assert (await around(shared.client, "Ada", depth=3, max_nodes=6))["truncated"] is None
     facts = FactRepository(shared.resources.store, Scope("default"))
-    graph = Graph(facts, [Partition("a", "u")], View(rfc3339(shared.clock.now())))
-    late = await graph.walk(["ada"], 3, max_nodes=100, seconds=0)
+    walker = Graph(facts, [Partition("a", "u")], View(rfc3339(shared.clock.now())))
+    late = await walker.walk(["ada"], 3, max_nodes=100, seconds=0)
     assert (late.truncated, late.nodes) == ("time", {})
     monkeypatch.setattr(graph, "MAX_EDGES", 2)
-    few = await graph.walk(["ada"], 3, max_nodes=100)
+    few = await walker.walk(["ada"], 3, max_nodes=100)
     assert (few.truncated, len(few.edges)) == ("edges", 2)
 
 
