@@ -5,9 +5,9 @@
     .venv/bin/python scripts/fit_ranking.py --time
 
 Columns, query analysis and features are the service's own code; only the fitting is here. `--fit` takes the sets to
-fit on, `--judge` sets that are only judged; scripts/evaluation/sets.py describes the files. Each set of conversations
-is fitted in three forms: as it is, with a part of its turns as plain memories, and as plain memories altogether. A
-conversation of a fitted set is judged by weights that were fitted without the fold that it is in.
+fit on, `--judge` sets that are only judged; benchmarks/evaluation/sets.py describes the files. Each set of
+conversations is fitted in three forms: as it is, with a part of its turns as plain memories, and as plain memories
+altogether. A conversation of a fitted set is judged by weights that were fitted without the fold that it is in.
 
 Ranking: conditional logit (McFadden 1974) by L-BFGS-B; the evidence of a question shares its weight. Documents
 that no part of the ranking finds near stand for all others like them. Calibration: logistic regression of "the first
@@ -40,9 +40,9 @@ from app.retrieval.query_analysis import QueryText
 from app.retrieval.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
 from app.retrieval.time_expressions import when
 from app.storage.search import Columns, Floats
-from scripts.evaluation.measures import METRICS, auc, calibration_error, retrieval
-from scripts.evaluation.sets import World, load
-from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
+from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval
+from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
+from benchmarks.evaluation.sets import World, load
 
 Array = NDArray[np.float64]
 

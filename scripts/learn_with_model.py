@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
-from scripts.evaluation.server import server
+from benchmarks.harness import folder, recalld
 
 Json = dict[str, Any]
 
@@ -45,7 +45,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     os.environ["RECALLD_LLM_BASE_URL"] = options.base_url
-    with server() as url, httpx.Client(base_url=url, timeout=600) as api:
+    with folder() as data, recalld(data) as server, httpx.Client(base_url=server.url, timeout=600) as api:
         _post(api, "/v1/agents", {"agent_id": "films", "name": "Films"})
         if options.seconds:
             _film(api, options.seconds)
