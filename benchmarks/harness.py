@@ -178,9 +178,16 @@ class Connection:
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
         """The body of the answer. Raises RuntimeError for a status other than 200, 201 and 204."""
         sent = None if body is None else json.dumps(body).encode()
-        self._connection.request(method, path, sent, self._headers)
-        answer = self._connection.getresponse()
+        try:
+            answer = self._send(method, path, sent)
+        except (http.client.RemoteDisconnected, BrokenPipeError):  # idle for longer than the server keeps it open
+            self._connection.close()
+            answer = self._send(method, path, sent)
         read = answer.read()
         if answer.status not in (200, 201, 204):
             raise RuntimeError(f"{method} {path}: {answer.status} {read[:500].decode(errors='replace')}")
         return read
+
+    def _send(self, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
+        self._connection.request(method, path, body, self._headers)
+        return self._connection.getresponse()

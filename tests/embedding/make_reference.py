@@ -1,6 +1,6 @@
 """Make tests/embedding/data/reference.npz: what sentence-transformers itself says of 200 sentences, in float32.
 
-python scripts/reference_vectors.py FOLDER [--check]
+python tests/embedding/make_reference.py FOLDER [--check]
 
 FOLDER holds the official all-MiniLM-L6-v2 as sentence-transformers saves it. Needs sentence-transformers and torch and
 nothing of this project, so that the vectors owe nothing to what they are to judge; `scripts/test_sentence_transformers`
@@ -17,7 +17,7 @@ import numpy as np
 import sentence_transformers
 import torch
 
-DATA = Path(__file__).resolve().parent.parent / "tests" / "embedding" / "data"
+DATA = Path(__file__).resolve().parent / "data"
 SENTENCES, VECTORS = DATA / "sentences.json", DATA / "reference.npz"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 

@@ -1,7 +1,7 @@
 """Random stories about facts, told to the service and to an independent model of the rules, which must agree.
 
-    python scripts/facts_oracle.py [--stories 500] [--steps 50] [--seed N] [--store mongodb://...]
-    python scripts/facts_oracle.py --rules      # the rules alone, without a store; a failing story is made small
+    .venv/bin/python -m tests.facts.long_stories [--stories 500] [--steps 50] [--seed N] [--store mongodb://...]
+    .venv/bin/python -m tests.facts.long_stories --rules  # the rules alone; a failing story is made small
 
 Exit code 0: no divergence. A story is a list of assertions, retractions and settled disputes about one subject and
 predicate. After it every row that was ever stored is compared with the model (tests/facts/oracle.py), at every moment
@@ -17,8 +17,6 @@ import time
 from collections import Counter
 from pathlib import Path
 from uuid import uuid4
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st

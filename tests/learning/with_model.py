@@ -1,7 +1,7 @@
 """Learning from end to end with a real language model: a film that is preferred today and known tomorrow, and what is
 extracted of a conversation, session by session.
 
-    .venv/bin/python scripts/learn_with_model.py --base-url http://127.0.0.1:8080/v1 [--data FILE] [--sessions N]
+    .venv/bin/python -m tests.learning.with_model --base-url http://127.0.0.1:8080/v1 [--data FILE] [--sessions N]
 
 FILE holds LoCoMo conversations; the first N sessions of the first one are read. A service is started with a data
 directory of its own; `RECALLD_LLM_…` says more of the model. It ends with 1 where anything is wrong that is not the
@@ -15,8 +15,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
