@@ -14,8 +14,8 @@ import inspect
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,16 +35,22 @@ QUIET_SECONDS = 1.5
 
 
 class Tracer:
-    """Notes the files whose functions are called while it is on. Threads are seen if they start after `install`."""
+    """Notes the files whose functions are called while it is on. It sees threads that start inside `installed`."""
 
     def __init__(self, folder: Path) -> None:
         self._prefix = f"{folder}/"
         self._on = False
         self._files: set[str] = set()
 
-    def install(self) -> None:
+    @contextmanager
+    def installed(self) -> Iterator[None]:
         threading.setprofile(self._note)
         sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
 
     def start(self) -> None:
         self._files, self._on = set(), True
@@ -99,10 +105,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 async def count() -> dict[str, list[str]]:
-    tracer = Tracer(ROOT / "app")
-    tracer.install()
-    found = {}
-    with tempfile.TemporaryDirectory(prefix="recalld-touched-") as folder:
+    tracer, found = Tracer(ROOT / "app"), {}
+    with tempfile.TemporaryDirectory(prefix="recalld-touched-") as folder, tracer.installed():
         async with client(Path(folder)) as api:
             await plant(api)
             for path, body in [*REQUESTS.values()] * WARM_UPS:

@@ -23,7 +23,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -144,18 +144,23 @@ def _conversation(group: str, raw: dict[str, Any]) -> World:
         for item in raw["items"]
     )
     names = [item["id"] for item in raw["items"]]
-    contents = [item.content for item in items]
-    questions = []
-    for asked in raw["questions"]:
-        after = asked.get("after", len(items))
-        known = dict(zip(names[:after], contents[:after], strict=True))
-        evidence = _evidence(asked["evidence"], known, f"{raw['id']}: {asked['query']!r}")
-        questions.append(Question(asked["query"], evidence, after, group, asked["kind"]))
-    return World(raw["id"], items, tuple(questions))
+    return World(raw["id"], items, tuple(_asked(raw["id"], group, asked, names, items) for asked in raw["questions"]))
+
+
+def _asked(
+    world: str, group: str, raw: dict[str, Any], names: Sequence[Any], items: Sequence[Item], kind: str | None = None
+) -> Question:
+    """`names`: what `evidence` calls the items. Raises ValueError for evidence that no known item has."""
+    after = raw.get("after", len(items))
+    known = {name: item.content for name, item in zip(names[:after], items[:after], strict=True)}
+    if missing := [name for name in raw["evidence"] if name not in known]:
+        asked = f"{world}: {raw['query']!r}"
+        raise ValueError(f"{asked} names evidence that is not known when it is asked: {missing}")
+    evidence = tuple(dict.fromkeys(known[name] for name in raw["evidence"]))
+    return Question(raw["query"], evidence, after, group, kind or raw["kind"])
 
 
 def _plain_facts(raw: Sequence[dict[str, Any]]) -> list[World]:
-    """A question's kind says whether it shares a term with a fact that answers it, as text search has terms."""
     own = [_person(person) for person in raw]
     if len(own) < 2:
         return own
@@ -167,53 +172,35 @@ def _plain_facts(raw: Sequence[dict[str, Any]]) -> list[World]:
 
 
 def _person(raw: dict[str, Any]) -> World:
-    facts = {fact["id"]: fact["text"] for fact in raw["facts"]}
+    """A question's kind says whether it shares a term with a fact that answers it, as text search has terms."""
+    names, items = [fact["id"] for fact in raw["facts"]], tuple(Item(fact["text"]) for fact in raw["facts"])
     questions = []
-    for asked in raw["questions"]:
-        evidence = _evidence(asked["expected"], facts, f"{raw['user']}: {asked['query']!r}")
-        shared = any(not set(terms(asked["query"])).isdisjoint(terms(text)) for text in evidence)
-        kind = "a term shared" if shared else "no term shared"
-        questions.append(Question(asked["query"], evidence, len(facts), PLAIN_FACTS, kind))
-    return World(raw["user"], tuple(Item(text) for text in facts.values()), tuple(questions))
+    for each in raw["questions"]:
+        asked = {"query": each["query"], "evidence": each["expected"], "kind": "no term shared"}
+        question = _asked(raw["user"], PLAIN_FACTS, asked, names, items)
+        if any(not set(terms(question.query)).isdisjoint(terms(text)) for text in question.evidence):
+            question = replace(question, kind="a term shared")
+        questions.append(question)
+    return World(raw["user"], items, tuple(questions))
 
 
 def _never_said(world: World, other: World) -> tuple[Question, ...]:
     return tuple(
-        Question(question.query, (), len(world.items), PLAIN_FACTS, "of another user") for question in other.questions
+        replace(question, evidence=(), after=len(world.items), kind="of another user") for question in other.questions
     )
 
 
 def _facts(group: str, raw: dict[str, Any]) -> World:
-    facts = dict(enumerate(raw["facts"]))
-    kind = raw["language"]
-    answered = (
-        Question(
-            asked["query"],
-            _evidence(asked["evidence"], facts, f"{raw['id']}: {asked['query']!r}"),
-            len(facts),
-            group,
-            kind,
-        )
-        for asked in raw["answerable"]
-    )
-    never = (Question(query, (), len(facts), group, kind) for query in raw["never_said"])
-    return World(raw["id"], tuple(Item(text) for text in facts.values()), (*answered, *never))
+    items, name = tuple(Item(text) for text in raw["facts"]), raw["id"]
+    asked = [*raw["answerable"], *({"query": query, "evidence": ()} for query in raw["never_said"])]
+    questions = (_asked(name, group, each, range(len(items)), items, raw["language"]) for each in asked)
+    return World(name, items, tuple(questions))
 
 
 def _timed(group: str, raw: dict[str, Any]) -> World:
     items = tuple(Item(each["content"], datetime.fromisoformat(each["event_at"])) for each in raw["memories"])
-    contents = {at: item.content for at, item in enumerate(items)}
-    questions = tuple(
-        Question(
-            asked["query"],
-            _evidence(asked["evidence"], contents, f"{raw['id']}: {asked['query']!r}"),
-            len(items),
-            group,
-            asked["kind"],
-        )
-        for asked in raw["queries"]
-    )
-    return World(raw["id"], items, questions, now=raw["now"])
+    questions = (_asked(raw["id"], group, asked, range(len(items)), items) for asked in raw["queries"])
+    return World(raw["id"], items, tuple(questions), now=raw["now"])
 
 
 def _echo(group: str, raw: dict[str, Any]) -> World:
@@ -235,13 +222,6 @@ def _echo(group: str, raw: dict[str, Any]) -> World:
         items.append(Item(turn["question"], time, f"asked-{at}", "user", user))
         items.append(Item(turn["reply"], time, f"asked-{at}", "assistant"))
     return World(raw["id"], tuple(items), tuple(questions))
-
-
-def _evidence(names: Sequence[Any], known: Mapping[Any, str], asked: str) -> tuple[str, ...]:
-    """Contents of the items named, each once."""
-    if missing := [name for name in names if name not in known]:
-        raise ValueError(f"{asked} names evidence that is not known when it is asked: {missing}")
-    return tuple(dict.fromkeys(known[name] for name in names))
 
 
 def _story(raw: dict[str, Any]) -> World:

@@ -1,18 +1,16 @@
 """Write app/api/data/openapi_examples.json: the answers of a running service in the conversation of tests/http.
 
-Run it, and scripts/export_openapi.py after it, when a test says that an example is missing or does not fit."""
+Run `.venv/bin/python -m tests.api.export_examples`, and scripts/export_openapi.py after it, when a test says that an
+example is missing or does not fit."""
 
 import asyncio
 import json
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import httpx
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from app.api.openapi import EXAMPLES
 from app.main import create_app
