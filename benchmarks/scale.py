@@ -53,10 +53,7 @@ class Bench:
 
     @contextmanager
     def _both(self) -> Iterator[tuple[Service, Service]]:
-        with (
-            served(self._client, self._stores["small"]) as small,
-            served(self._client, self._stores["large"]) as large,
-        ):
+        with served(self._client, self._stores["small"]) as small, served(self._client, self._stores["large"]) as large:
             yield small, large
 
     def reopen(self) -> list[Row]:

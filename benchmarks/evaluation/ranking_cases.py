@@ -183,13 +183,7 @@ def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int
 
 
 def _case(  # noqa: PLR0913 (a case's parts)
-    group: str,
-    fold: int,
-    scope: Scope,
-    question: Question,
-    speakers: tuple[str, ...],
-    embed: Embedder,
-    now: str | None,
+    group: str, fold: int, scope: Scope, question: Question, speakers: tuple[str, ...], embed: Embedder, now: str | None
 ) -> Case:
     known_items = scope.items[: question.after]
     blank, query = _known(scope.blank, len(known_items)), read_by(embed.model, analyse(question.query, speakers))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main, summaries
+from benchmarks.harness import ROOT
 
 NAMES = sorted(summaries())
 
@@ -44,3 +45,15 @@ def test_a_run_prints_its_hardware_and_a_table_and_writes_its_figures(
     assert "| memories | hybrid µs | vector µs | text µs | recipe B µs |" in printed
     (row,) = json.loads(file.read_text())["ranking"]
     assert (row["memories"], row["hybrid µs"] > 0) == (50, True)
+
+
+def test_no_benchmark_or_tool_imports_tests() -> None:
+    files = [file for folder in ("benchmarks", "tools") for file in (ROOT / folder).rglob("*.py")]
+    imports = [
+        (file.name, line)
+        for file in files
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.startswith(("from tests", "import tests"))
+    ]
+    assert len(files) > 20
+    assert not imports
