@@ -2,12 +2,11 @@
 
     .venv/bin/python scripts/fit_ranking.py --fit FILE... [--judge FILE...] [--vectors CACHE.npz] [--folds 5]
         [--model minilm-int8]
-    .venv/bin/python scripts/fit_ranking.py --time
 
 Columns, query analysis and features are the service's own code; only the fitting is here. `--fit` takes the sets to
-fit on, `--judge` sets that are only judged; scripts/evaluation/sets.py describes the files. Each set of conversations
-is fitted in three forms: as it is, with a part of its turns as plain memories, and as plain memories altogether. A
-conversation of a fitted set is judged by weights that were fitted without the fold that it is in.
+fit on, `--judge` sets that are only judged; benchmarks/evaluation/sets.py describes the files. Each set of
+conversations is fitted in three forms: as it is, with a part of its turns as plain memories, and as plain memories
+altogether. A conversation of a fitted set is judged by weights that were fitted without the fold that it is in.
 
 Ranking: conditional logit (McFadden 1974) by L-BFGS-B; the evidence of a question shares its weight. Documents
 that no part of the ranking finds near stand for all others like them. Calibration: logistic regression of "the first
@@ -17,7 +16,6 @@ hit is evidence", with questions that nothing answers.
 import argparse
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -34,15 +32,14 @@ from scipy.special import expit
 
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
-from app.retrieval.features import ASKED, base_score, bm25, scaled_text
+from app.retrieval.features import ASKED, bm25
 from app.retrieval.kinds import assistants, plain_memories
-from app.retrieval.query_analysis import QueryText
-from app.retrieval.ranking import FITTED, Blend, Foreign, Mode, Weights, log_odds, rank, top
+from app.retrieval.ranking import FITTED, Blend, Foreign, Weights, log_odds
 from app.retrieval.time_expressions import when
-from app.storage.search import Columns, Floats
-from scripts.evaluation.measures import METRICS, auc, calibration_error, retrieval
-from scripts.evaluation.sets import World, load
-from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, links, mixed, small
+from app.storage.search import Floats
+from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval
+from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
+from benchmarks.evaluation.sets import World, load
 
 Array = NDArray[np.float64]
 
@@ -326,94 +323,15 @@ def _judged(path: Path) -> tuple[str, Sequence[World]]:
     return worlds[0].questions[0].group, worlds
 
 
-# --- Cost -------------------------------------------------------------------------------------------------------------
-
-
-def time_ranking() -> None:
-    """Cost of a ranking, single thread: the best of many, for the machine may have other work."""
-    print("| memories | hybrid µs | recipe B µs | vector µs | text µs |\n|--:|--:|--:|--:|--:|")
-    query = QueryText("", np.arange(8, dtype=np.uint32), 1)
-    for n in (100, 600, 1_000, 10_000):
-        print(f"| {n:,} | " + " | ".join(f"{cost:.0f}" for cost in _costs(_synthetic(n), query)) + " |")
-
-
-def _costs(columns: Columns, query: QueryText) -> list[float]:
-    now = int(columns.time.max()) + 86_400_000
-
-    def ranked(mode: Mode) -> Callable[[], object]:
-        return lambda: top(rank(columns, query, mode, now), columns, 10)
-
-    def recipe_b() -> object:
-        return np.argsort(-_recipe_b(columns, query))[:10]
-
-    return [_best_time(work) for work in (ranked("hybrid"), recipe_b, ranked("vector"), ranked("text"))]
-
-
-def _best_time(work: Callable[[], object]) -> float:
-    def once() -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    return min(once() for _ in range(300)) * 1e6
-
-
-def _recipe_b(columns: Columns, query: QueryText) -> Floats:
-    text, near = bm25(columns), columns.cosine
-    near = (near - near.min()) / max(float(near.max() - near.min()), 1e-6)
-    score = base_score(near, scaled_text(text, float(text.max())), columns)
-    score += np.float32(0.1) * (columns.speaker == query.speaker)
-    return score
-
-
-def _synthetic(n: int) -> Columns:
-    """Sessions of 20 turns between two speakers; each of 8 query terms is in one document of twenty."""
-    random, at, everyone = np.random.default_rng(0), np.arange(n), np.ones(n, np.bool_)
-    hits = (random.random((8, n)) < 0.05).astype(np.float32)
-    length = random.integers(5, 40, n).astype(np.float32)
-    previous, following = links(at // 20)
-    time_ms = 1_700_000_000_000 + 60_000 * at
-    return Columns(
-        rows=at,
-        matched=everyone,
-        cosine=random.random(n, dtype=np.float32),
-        has_vector=everyone,
-        hits=hits,
-        df=hits.sum(axis=1),
-        length=length,
-        count=n,
-        mean_length=float(length.mean()),
-        previous=previous,
-        following=following,
-        session=at // 20,
-        speaker=1 + at % 2,
-        time=time_ms,
-        flags=random.integers(0, 4, n),
-        base_importance=np.full(n, 0.3, np.float32),
-        anchor=time_ms,
-        pinned=~everyone,
-        agent=np.zeros(n, np.int64),
-        content=random.integers(0, 1 << 62, n),
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fit", type=Path, nargs="+", help="sets to fit on")
+    parser.add_argument("--fit", type=Path, nargs="+", required=True, help="sets to fit on")
     parser.add_argument("--judge", type=Path, nargs="*", default=[], help="sets that are only judged")
     parser.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
-    parser.add_argument(
-        "--model", default=DEFAULT_MODEL, help="the embedding model, as RECALLD_EMBEDDING_MODEL names it"
-    )
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="as RECALLD_EMBEDDING_MODEL names it")
     parser.add_argument("--folds", type=int, default=5, help="a conversation's fold is left out when it is judged")
-    parser.add_argument("--time", action="store_true", help="only measure what a ranking costs")
     options = parser.parse_args()
-    if options.time:
-        time_ranking()
-    elif options.fit:
-        evaluate(options.fit, options.judge, options.vectors, options.folds, options.model)
-    else:
-        parser.error("--fit or --time is needed")
+    evaluate(options.fit, options.judge, options.vectors, options.folds, options.model)
 
 
 if __name__ == "__main__":

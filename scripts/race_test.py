@@ -45,7 +45,7 @@ from app.storage.filters import Eq
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.scope import SYSTEM
-from scripts.bench_servers import recalld
+from benchmarks.harness import recalld
 
 PAIR = {"agent_id": "racer", "user_id": "u"}
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
@@ -310,7 +310,7 @@ def races(directory: Path, uri: str, servers: int, size: str) -> dict[str, dict[
     with own_database(uri), ExitStack() as stack, ThreadPoolExecutor(servers) as pool:
         # all at once: they race for making the store, too
         started = [recalld(directory / "http") for _ in range(servers)]
-        ports = list(pool.map(stack.enter_context, started))
+        ports = [server.port for server in pool.map(stack.enter_context, started)]
         report = asyncio.run(http(ports, writers, appends, at_once))
     with own_database(uri):
         report["jobs"] = asyncio.run(jobs(directory / "jobs", ticks))

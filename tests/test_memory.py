@@ -10,7 +10,7 @@ from tests.server import Server, serving
 
 MOST = 220 << 20
 """It takes 204 MiB with the locked packages; it took 261 when the model's file and the vocabulary were kept twice.
-`scripts/bench_memory.py` measures a whole load."""
+`scripts/benchmark memory` measures a whole load."""
 OWNER = {"agent_id": "guide", "user_id": "ada"}
 
 

@@ -9,8 +9,8 @@ from app.embedding.factory import MODELS, MULTILINGUAL_FOLDER, load_model
 from app.embedding.model import encode_checked
 from app.embedding.onnx import MAX_TOKENS, OnnxModel
 from app.memories.near_duplicates import SIMILAR
-from scripts.evaluation import sets
-from scripts.ranking_cases import Embedder, build_cases
+from benchmarks.evaluation import sets
+from benchmarks.evaluation.ranking_cases import Embedder, build_cases
 
 pytestmark = pytest.mark.skipif(
     not (MODELS / MULTILINGUAL_FOLDER).is_dir(), reason="needs the model: run scripts/extra multilingual"

@@ -1,4 +1,4 @@
-"""The default model against what sentence-transformers says of the same sentences (scripts/reference_vectors.py)."""
+"""The default model against what sentence-transformers says of the same sentences (make_reference.py)."""
 
 import hashlib
 import json

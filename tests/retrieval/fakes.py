@@ -37,7 +37,7 @@ class ScriptedReranker:
 
 
 def model_folder(folder: Path, graph: str) -> Path:
-    """A folder as RECALLD_RERANKER names one, with a graph of scripts/make_test_rerankers.py."""
+    """A folder as RECALLD_RERANKER names one, with a graph of make_rerankers.py."""
     folder.mkdir(parents=True)
     shutil.copy(DATA / f"{graph}.onnx", folder / "model.onnx")
     shutil.copy(onnx.DATA / "tokenizer.json", folder / "tokenizer.json")

@@ -18,7 +18,8 @@ from app.retrieval.query_analysis import QueryText
 from app.retrieval.ranking import Blend, Foreign, Weights, rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
-from scripts.evaluation.sets import Item, Question, World
+from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
+from benchmarks.evaluation.sets import Item, Question, World
 from scripts.fit_ranking import (
     FEATURES_OF,
     LEAST_VECTOR,
@@ -37,7 +38,6 @@ from scripts.fit_ranking import (
     score_of,
     weights_of,
 )
-from scripts.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
 from tests.memories.columns import columns_of
 
 Drawn: TypeAlias = tuple[Case, Floats]

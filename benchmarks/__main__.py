@@ -1,0 +1,64 @@
+"""Runs one benchmark: `python -m benchmarks NAME [options]`. `NAME --help` says what it measures.
+
+Every benchmark prints Markdown tables and takes `--json FILE`. The exit code is 1 when a figure misses its target.
+"""
+
+import argparse
+import ast
+import importlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Section, table
+
+FOLDER = Path(__file__).parent
+
+
+def summaries() -> dict[str, str]:
+    """First docstring lines of the modules that are benchmarks, by name. Nothing is imported."""
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.py"))}
+    return {
+        name: (ast.get_docstring(tree) or "").splitlines()[0]
+        for name, tree in trees.items()
+        if any(isinstance(node, ast.FunctionDef) and node.name == "add_options" for node in tree.body)
+    }
+
+
+def hardware() -> str:
+    cores, busy = os.cpu_count(), os.getloadavg()[0]
+    return f"{platform.machine()}, {cores} cores, load {busy:.1f}, Python {platform.python_version()}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    names = summaries()
+    listed = "\n".join(f"  {name:14} {line}" for name, line in names.items())
+    if not arguments or arguments[0] not in names:
+        print(f"{__doc__}\n{listed}")
+        return 0 if arguments in ([], ["-h"], ["--help"]) else 2
+    module: Any = importlib.import_module(f"benchmarks.{arguments[0]}")
+    parser = argparse.ArgumentParser(
+        prog=f"benchmarks {arguments[0]}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_options(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
+    options = parser.parse_args(arguments[1:])
+    print(hardware(), flush=True)
+    sections: list[Section] = []
+    for section in module.run(options):
+        sections.append(section)
+        print(f"\n### {section.title}\n\n{table(section.rows)}", flush=True)
+    if options.json:
+        found = {"hardware": hardware(), **{section.title: section.rows for section in sections}}
+        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0 if all(section.met for section in sections) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

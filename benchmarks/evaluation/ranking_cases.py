@@ -1,0 +1,262 @@
+"""Questions of the sets as the ranking sees them, without a service: columns and features are the service's own."""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.embedding.factory import DEFAULT_MODEL, load_model
+from app.retrieval.features import base_score, bm25, features, scaled_text
+from app.retrieval.query_analysis import QueryText, analyse, read_by
+from app.retrieval.time_expressions import read_interval
+from app.storage.search import Columns, Floats
+from app.storage.text import (
+    HAS_EVENT_TIME,
+    SAID_BY_ASSISTANT,
+    SAID_BY_USER,
+    IndexedText,
+    content_hash,
+    index_text,
+    name_id,
+)
+from benchmarks.evaluation.sets import Item, Question, World
+
+_OF_ROLE = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question asked of one scope."""
+
+    group: str
+    fold: int
+    question: Question
+    query: QueryText
+    columns: Columns
+    known: Floats
+    """(FEATURES, n)"""
+    base: Floats
+    """Half of the scaled cosine and half of the scaled BM25, with neighbours: picks the likely documents."""
+    evidence: NDArray[np.bool_]
+    interval: tuple[int, int] | None
+
+
+class Embedder:
+    """Vectors of texts by one model, kept in a file between runs if one is named: one file for each model."""
+
+    def __init__(self, cache: Path | None, model: str = DEFAULT_MODEL) -> None:
+        self._cache, self._known, self._model = cache, dict[str, Floats](), load_model(model)
+        if cache and cache.exists():
+            with np.load(cache, allow_pickle=True) as stored:
+                self._known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
+
+    @property
+    def model(self) -> str:
+        return self._model.name
+
+    def windows(self, text: str) -> list[str]:
+        return self._model.split(text)
+
+    def passages(self, texts: Sequence[str]) -> Floats:
+        """(n, dim)"""
+        return self._encoded([self._model.prompts.passage + text for text in texts])
+
+    def queries(self, texts: Sequence[str]) -> Floats:
+        """(n, dim)"""
+        return self._encoded([self._model.prompts.query + text for text in texts])
+
+    def _encoded(self, texts: Sequence[str]) -> Floats:
+        missing = sorted({text for text in texts if text not in self._known}, key=len)
+        for start in range(0, len(missing), 8):
+            batch = missing[start : start + 8]
+            self._known.update(zip(batch, self._model.encode(batch), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+    def save(self) -> None:
+        if self._cache:
+            texts = np.array(list(self._known), dtype=object)
+            np.savez(self._cache, texts=texts, vectors=np.stack(list(self._known.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The memories of one user as the documents of a scope."""
+
+    items: Sequence[Item]
+    blank: Columns
+    """Columns without a query."""
+    postings: dict[int, list[tuple[int, int]]]
+    """Term → (document, how often)."""
+    vectors: Floats
+    """Of all windows, document by document."""
+    first: NDArray[np.int64]
+    """Where each document's windows begin."""
+
+
+def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
+    n = len(items)
+    indexed = [index_text(item.content, None, item.time) for item in items]
+    codes: dict[str, int] = {}
+    session = np.array([-1 if i.session is None else codes.setdefault(i.session, len(codes)) for i in items])
+    previous, following = links(session)
+    spoken = [(item.name or item.role) if item.session is not None else "" for item in items]
+    said = np.array([0 if item.time is None else int(item.time.timestamp() * 1000) for item in items])
+    flags = [
+        text.flags
+        | (_OF_ROLE.get(item.role, 0) if item.session is not None else 0)
+        | HAS_EVENT_TIME * (item.time is not None)
+        for item, text in zip(items, indexed, strict=True)
+    ]
+    blank = replace(
+        blank_columns(indexed, [item.content for item in items]),
+        previous=previous,
+        following=following,
+        session=session,
+        speaker=np.array([name_id(name) for name in spoken]),
+        time=said,
+        anchor=said,
+        flags=np.array(flags),
+        base_importance=np.full(n, 0.3, np.float32),
+    )
+    postings: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for at, text in enumerate(indexed):
+        for term, count in zip(text.ids.tolist(), text.counts.tolist(), strict=True):
+            postings[term].append((at, count))
+    windows = [embed.windows(item.content) for item in items]
+    first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
+    return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
+
+
+def blank_columns(indexed: Sequence[IndexedText], contents: Sequence[str]) -> Columns:
+    """Documents of a scope without a query: plain facts, of no session, speaker or time, and of importance 0.5."""
+    n, length = len(indexed), np.array([text.length for text in indexed], np.float32)
+    none, zero, alone = np.zeros(n, np.bool_), np.zeros(n, np.int64), np.full(n, -1)
+    return Columns(
+        rows=np.arange(n),
+        matched=~none,
+        cosine=np.zeros(n, np.float32),
+        has_vector=~none,
+        hits=np.zeros((0, n), np.float32),
+        df=np.zeros(0, np.float32),
+        length=length,
+        count=n,
+        mean_length=float(length.mean()),
+        previous=alone,
+        following=alone,
+        session=alone,
+        speaker=zero,
+        time=zero,
+        flags=np.array([text.flags for text in indexed]),
+        base_importance=np.full(n, 0.5, np.float32),
+        anchor=zero,
+        pinned=none,
+        agent=zero,
+        content=np.array([content_hash(content) for content in contents]),
+    )
+
+
+def links(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Index of the document before, and of the one after, in the same session; -1 where there is none."""
+    previous, following = np.full(len(session), -1), np.full(len(session), -1)
+    last: dict[int, int] = {}
+    for at, code in enumerate(session.tolist()):
+        if code >= 0:
+            if (before := last.get(code, -1)) >= 0:
+                previous[at], following[before] = before, at
+            last[code] = at
+    return previous, following
+
+
+def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int) -> Iterator[Case]:
+    """One case for each question; a world's fold is its number modulo `folds`."""
+    for number, world in enumerate(worlds):
+        scope = build_scope(world.items, embed)
+        speakers = tuple({item.name or item.role for item in world.items if item.session is not None})
+        embed.queries([analyse(question.query, speakers).stripped for question in world.questions])
+        for question in world.questions:
+            yield _case(group, number % folds, scope, question, speakers, embed, world.now)
+
+
+def _case(  # noqa: PLR0913 (a case's parts)
+    group: str, fold: int, scope: Scope, question: Question, speakers: tuple[str, ...], embed: Embedder, now: str | None
+) -> Case:
+    known_items = scope.items[: question.after]
+    blank, query = _known(scope.blank, len(known_items)), read_by(embed.model, analyse(question.query, speakers))
+    n = len(known_items)
+    nearest = np.maximum.reduceat(scope.vectors @ embed.queries([query.stripped])[0], scope.first)[:n]
+    hits = np.zeros((len(query.terms), n), np.float32)
+    for row, term in enumerate(query.terms.tolist()):
+        for at, count in scope.postings.get(term, ()):
+            if at < n:
+                hits[row, at] = count
+    df = np.count_nonzero(hits, axis=1).astype(np.float32)
+    columns = replace(blank, cosine=nearest.astype(np.float32), hits=hits, df=df)
+    text = bm25(columns)
+    known = features(columns, query, text, int(columns.time.max(initial=0)))
+    base = base_score(known[0], scaled_text(text, float(text.max(initial=0))), columns)
+    evidence = np.array([item.content in question.evidence for item in known_items], np.bool_)
+    last = max((item.time for item in known_items if item.time), default=datetime.now(UTC))
+    asked = datetime.fromisoformat(now) if now else last + timedelta(seconds=1)
+    interval = read_interval(question.query, asked, asked.tzinfo or UTC)
+    span = None if interval is None else (interval.start, interval.end)
+    return Case(group, fold, question, query, columns, known, base, evidence, span)
+
+
+def _known(columns: Columns, n: int) -> Columns:
+    """The first n documents, as a scope of its own."""
+    if n == len(columns.rows):
+        return columns
+    names = (
+        "rows matched has_vector length session speaker time flags base_importance anchor pinned agent content"
+    ).split()
+    cut = {name: getattr(columns, name)[:n] for name in names}
+    following = np.where(columns.following[:n] < n, columns.following[:n], -1)
+    mean = float(columns.length[:n].mean()) if n else 0.0
+    return replace(columns, **cut, previous=columns.previous[:n], following=following, count=n, mean_length=mean)
+
+
+# --- Variants of a world, so that each kind of memory is fitted on several sets ---------------------------------------
+
+
+def as_plain(world: World) -> World:
+    """Without sessions: what the user says there as plain memories, in a talk of two named people what both say."""
+    kept = [replace(item, session=None) for item in world.items if item.role == "user" or item.name is not None]
+    return _with(world, kept, every=2)
+
+
+def mixed(world: World, share: float = 0.15) -> World:
+    """This share of the user's turns, picked by their texts, are plain memories."""
+
+    def loose(item: Item) -> bool:
+        return item.role == "user" and zlib.crc32(item.content.encode()) % 100 < 100 * share
+
+    return _with(world, [replace(item, session=None) if loose(item) else item for item in world.items], every=2)
+
+
+def small(world: World) -> Iterator[World]:
+    """Scopes of one to six of the memories, for every third question; in half of them with an answer."""
+    pick = np.random.default_rng(zlib.crc32(world.name.encode()))
+    for question in world.questions[::3]:
+        others = [item for item in world.items if item.content not in question.evidence]
+        answers = [item for item in world.items if item.content in question.evidence][:1]
+        chosen = [others[at] for at in pick.permutation(len(others))[: pick.integers(1, 7)]]
+        items = [*answers, *chosen[1:]] if answers and pick.random() < 0.6 else chosen
+        evidence = tuple(item.content for item in items if item.content in question.evidence)
+        yield replace(
+            world, items=tuple(items), questions=(replace(question, evidence=evidence, after=len(items)),), setup=()
+        )
+
+
+def _with(world: World, items: Sequence[Item], every: int) -> World:
+    contents = {item.content for item in items}
+    questions = tuple(
+        replace(question, after=len(items), evidence=tuple(text for text in question.evidence if text in contents))
+        for question in world.questions[::every]
+        if not question.evidence or not contents.isdisjoint(question.evidence)
+    )
+    return replace(world, items=tuple(items), questions=questions)
