@@ -1,4 +1,4 @@
-"""Write docs/settings.md and .env.example from app/settings.py. A test fails while they differ."""
+"""Write docs/reference/settings.md and .env.example from app/settings.py. A test fails while they differ."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ sys.path.insert(0, str(ROOT))
 
 from app.settings import describe  # noqa: E402
 
-DOC = ROOT / "docs" / "settings.md"
+DOC = ROOT / "docs" / "reference" / "settings.md"
 ENV = ROOT / ".env.example"
 
 INTRODUCTION = """# Settings
