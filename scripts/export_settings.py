@@ -13,9 +13,9 @@ ENV = ROOT / ".env.example"
 
 INTRODUCTION = """# Settings
 
-Read from the environment, or from a file `.env` in the working directory; the environment wins. `recalld serve --help`
-says the same. `--host` and `--port` of `recalld serve` win over both. A value that is wrong is a sentence at the start,
-never a default. This page is made from `app/settings.py` by `scripts/export_settings.py`.
+The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins over the
+file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence that names it.
+`recalld serve --help` shows the same list. `scripts/export_settings.py` makes this page from `app/settings.py`.
 
 | Variable | Default | What it does |
 |---|---|---|
