@@ -13,9 +13,10 @@ ENV = ROOT / ".env.example"
 
 INTRODUCTION = """# Settings
 
-The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins over the
-file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence that names it.
-`recalld serve --help` shows the same list. `scripts/export_settings.py` makes this page from `app/settings.py`.
+The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins
+over the file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence
+that names it. `recalld serve --help` shows the same list. `scripts/export_settings.py` makes this page from
+`app/settings.py`.
 
 | Variable | Default | What it does |
 |---|---|---|
