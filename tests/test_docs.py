@@ -26,16 +26,18 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 CODE_PATH = re.compile(
-    r"`((?:app|benchmarks|clients|deploy|docs|examples|openapi|requirements|scripts|tests|tools)/[^`\s]*)`"
+    r"(?<![\w/.~$-])((?:app|benchmarks|clients|deploy|docs|examples|openapi|requirements|scripts|tests|tools)/"
+    r"[\w./*-]*[\w*/])"
 )
-"""A path in code quotes that begins with a folder of the project. Shell commands and pages' own paths do not match."""
+"""A path that begins with a folder of the project, in prose or in a command."""
+CODE_FOLDERS = ("app", "benchmarks", "examples", "scripts", "tests", "tools")
 DOC_PATH = re.compile(r"docs/[\w/-]+\.md")
 
 
 def _paths(pages: Sequence[Path]) -> Iterator[tuple[str, str]]:
     for page in pages:
         for path in CODE_PATH.findall(page.read_text(encoding="utf-8")):
-            yield str(page.relative_to(ROOT)), path.partition("#")[0]
+            yield str(page.relative_to(ROOT)), path
 
 
 def test_the_readme_leads_to_every_page_and_links_lead_somewhere() -> None:
@@ -63,7 +65,7 @@ def test_each_path_that_a_page_names_exists() -> None:
 
 def test_each_page_that_the_code_names_exists() -> None:
     files = [
-        *(path for folder in ("app", "scripts", "tests", "examples") for path in (ROOT / folder).rglob("*.py")),
+        *(path for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py")),
         *(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
         *(ROOT / name for name in ("docker-compose.yml", "openapi/openapi.json", ".env.example")),
     ]
