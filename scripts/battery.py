@@ -2,7 +2,7 @@
 
 Each part is bounded. Each checker first has to see a bug that is planted for it; one that does not has failed. Exit
 code 0: every figure is as it must be. `--quick` is for a look at whether it works; the figures that count are those of
-a full run (docs/reliability.md).
+a full run (docs/operations/reliability.md).
 """
 
 import argparse

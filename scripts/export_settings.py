@@ -1,4 +1,4 @@
-"""Write docs/settings.md and .env.example from app/settings.py. A test fails while they differ."""
+"""Write docs/reference/settings.md and .env.example from app/settings.py. A test fails while they differ."""
 
 import sys
 from pathlib import Path
@@ -8,14 +8,15 @@ sys.path.insert(0, str(ROOT))
 
 from app.settings import describe  # noqa: E402
 
-DOC = ROOT / "docs" / "settings.md"
+DOC = ROOT / "docs" / "reference" / "settings.md"
 ENV = ROOT / ".env.example"
 
 INTRODUCTION = """# Settings
 
-Read from the environment, or from a file `.env` in the working directory; the environment wins. `recalld serve --help`
-says the same. `--host` and `--port` of `recalld serve` win over both. A value that is wrong is a sentence at the start,
-never a default. This page is made from `app/settings.py` by `scripts/export_settings.py`.
+The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins
+over the file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence
+that names it. `recalld serve --help` shows the same list. `scripts/export_settings.py` makes this page from
+`app/settings.py`.
 
 | Variable | Default | What it does |
 |---|---|---|

@@ -1,9 +1,14 @@
-"""The docs say what the code says: every error, every metric, every route of health."""
+"""The docs say what the code says: every error, metric, route of health and name, and every path and link exists."""
 
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -14,22 +19,177 @@ from app.errors import RecalldError
 from app.retrieval.calibration import DEFAULT_CALIBRATION, Terms
 from app.retrieval.features import FEATURES
 from app.retrieval.ranking import DEFAULT_WEIGHTS, Blend
+from app.storage.protocol import Reembedding, Store
+from app.storage.transfer import MovableStore
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+CODE_PATH = re.compile(
+    r"(?<![\w/.~$-])((?:app|benchmarks|clients|deploy|docs|examples|openapi|requirements|scripts|tests|tools)/"
+    r"[\w./*-]*[\w*/])"
+)
+"""A path that begins with a folder of the project, in prose or in a command."""
+CODE_FOLDERS = ("app", "benchmarks", "examples", "scripts", "tests", "tools")
+DOC_PATH = re.compile(r"docs/[\w/-]+\.md")
+
+
+def _paths(pages: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    for page in pages:
+        for path in CODE_PATH.findall(page.read_text(encoding="utf-8")):
+            yield str(page.relative_to(ROOT)), path
 
 
 def test_the_readme_leads_to_every_page_and_links_lead_somewhere() -> None:
-    root = DOCS.parent
     pages = [
-        root / "README.md",
-        *DOCS.rglob("*.md"),
-        *(root / "examples").glob("*.md"),
-        *(root / "clients").rglob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *PAGES,
+        *(ROOT / "examples").glob("*.md"),
+        *(ROOT / "clients").rglob("*.md"),
     ]
     links = {page: re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")) for page in pages}
     dead = [(page.name, link) for page, found in links.items() for link in found if not (page.parent / link).exists()]
     assert dead == []
-    assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= set(links[root / "README.md"])
+    topics = {str(page.relative_to(ROOT)) for page in PAGES if page.parent != DOCS / "decisions"}
+    assert topics <= set(links[ROOT / "README.md"])
+
+
+def test_each_path_that_a_page_names_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+    named = list(_paths(pages))
+    assert len(named) > 100
+    assert [(page, path) for page, path in named if "*" not in path and not (ROOT / path).exists()] == []
+    assert [(page, path) for page, path in named if "*" in path and not any(ROOT.glob(path))] == []
+
+
+def test_each_page_that_the_code_names_exists() -> None:
+    files = [
+        *(path for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py")),
+        *(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
+        *(ROOT / name for name in ("docker-compose.yml", "openapi/openapi.json", ".env.example")),
+    ]
+    named = {
+        (str(path.relative_to(ROOT)), page) for path in files for page in DOC_PATH.findall(path.read_text("utf-8"))
+    }
+    assert named
+    assert [(path, page) for path, page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+def test_each_term_of_the_glossary_is_defined_where_the_page_says() -> None:
+    page = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    places = re.findall(r"`(app/[\w/]+\.py)`: ((?:`\w+`(?:, )?)+)", page)
+    assert len(places) > 60
+    missing = [
+        (path, name)
+        for path, names in places
+        for name in re.findall(r"`(\w+)`", names)
+        if not re.search(rf"^(?:class |def |async def )?{name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_the_names_that_contributors_are_given_exist() -> None:
+    """Classes, private functions and constants in code quotes; what is written in capitals may be a setting."""
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for folder in ("app", "tests") for path in (ROOT / folder).rglob("*.py")
+    )
+    known = set(re.findall(r"\w+", code))
+    for page in (ROOT / "CONTRIBUTING.md", DOCS / "contributing" / "architecture.md"):
+        quoted = re.findall(r"`(\w+(?:\.\w+)*)(?:\(…\))?`", page.read_text(encoding="utf-8"))
+        names = {part for name in quoted if name != "CHANGELOG.md" for part in name.split(".")}
+        named = {name for name in names if re.match(r"_?[A-Z]|_[a-z]", name) and not name.startswith("RECALLD_")}
+        assert len(named) > 15
+        assert sorted(named - known) == []
+
+
+def test_the_layers_of_the_architecture_page_are_those_of_the_linter() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["containers"] == ["app"])
+    declared = [[part.strip() for part in layer.split("|") if "(" not in part] for layer in layers]
+    page = (DOCS / "contributing" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
+    assert [re.findall(r"`(\w+)`", packages) for _, packages in rows] == declared
+    assert [int(number) for number, _ in rows] == list(range(len(declared), 0, -1))
+
+
+def test_the_decision_on_the_storage_protocol_names_each_method() -> None:
+    page = (DOCS / "decisions" / "0004-storage-protocol.md").read_text(encoding="utf-8")
+    rows = page.split("| Group | Methods |")[1].split("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", rows))
+    protocols = (Store, Reembedding, MovableStore)
+    methods = {name for protocol in protocols for name in vars(protocol) if not name.startswith("_")}
+    assert methods <= named
+
+
+# --- The site ---------------------------------------------------------------------------------------------------------
+
+
+def _nav(entries: Any) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for below in entry.values():
+                yield from _nav([below] if isinstance(below, str) else below)
+
+
+def _build(project: Path) -> subprocess.CompletedProcess[str]:
+    """`zensical build --strict` of a project, in a process of its own that can reach no host through a proxy."""
+    nowhere = "http://127.0.0.1:9"
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"), nowhere)
+    return subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(project / "zensical.toml")],
+        cwd=project,
+        env={"PATH": "/usr/bin:/bin", "NO_COLOR": "1", **proxies},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """What the site is built from, where a build leaves nothing in the checkout."""
+    for name in ("zensical.toml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(DOCS, tmp_path / "docs")
+    return tmp_path
+
+
+def test_the_site_has_every_page_in_its_order_of_reading() -> None:
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    read = list(_nav(settings["nav"]))
+    assert sorted(read) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+    assert [next(iter(section)) for section in settings["nav"]] == [
+        "Start",
+        "Concepts",
+        "Guides",
+        "Reference",
+        "Operations",
+        "Contributing",
+    ]
+
+
+def test_the_site_builds_strictly_with_its_diagrams(project: Path) -> None:
+    built = _build(project)
+    assert built.returncode == 0, built.stdout + built.stderr
+    made = {page: (project / "site" / page.relative_to(DOCS).with_suffix(".html")).read_text("utf-8") for page in PAGES}
+    for page, html in made.items():
+        assert html.count('class="mermaid"') == len(re.findall(r"^```mermaid$", page.read_text("utf-8"), re.MULTILINE))
+    for name in ("writes", "retrieval", "context", "learning"):
+        assert 'class="mermaid"' in made[DOCS / "concepts" / f"{name}.md"], name
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(project: Path) -> None:
+    page = project / "docs" / "glossary.md"
+    page.write_text(page.read_text(encoding="utf-8") + "\n[gone](reference/gone.md)\n", encoding="utf-8")
+    assert _build(project).returncode != 0
+
+
+# --- What the pages list ----------------------------------------------------------------------------------------------
 
 
 def tree(kind: type[RecalldError]) -> Iterator[type[RecalldError]]:
@@ -44,7 +204,7 @@ def told() -> set[tuple[str, str]]:
 
 
 def test_the_error_page_lists_every_code() -> None:
-    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| (\d{3}) \| `(\w+)` \|", page, re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(listed) == told()
@@ -82,19 +242,20 @@ def test_the_page_of_retrieval_has_the_numbers_that_the_code_has(name: str) -> N
         "weights": table({**kinds, "foreign": weights.foreign}, [field.name for field in fields(Blend)]),
         "calibration": table(places, [field.name for field in fields(Terms)], turned=True),
     }
-    page = (DOCS / "retrieval.md").read_text(encoding="utf-8")
+    page = (DOCS / "concepts" / "retrieval.md").read_text(encoding="utf-8")
     found = page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->")[0]
     assert found == expected[name], f"the table to paste:\n{expected[name]}"
 
 
 def test_the_page_of_retrieval_names_every_feature() -> None:
-    page = (DOCS / "retrieval.md").read_text(encoding="utf-8").split("## Features")[1].split("## Kinds of memory")[0]
-    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    page = (DOCS / "concepts" / "retrieval.md").read_text(encoding="utf-8")
+    features = page.split("## Features")[1].split("## Kinds of memory")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", features, re.MULTILINE)
     assert listed == [*FEATURES, "when", "latest", "echo", "filler"]
 
 
 def test_the_operating_page_names_every_metric_and_route_of_health() -> None:
-    page = (DOCS / "operating.md").read_text(encoding="utf-8")
+    page = (DOCS / "operations" / "operating.md").read_text(encoding="utf-8")
     metrics = {metric.name for metric in REGISTRY.collect() if metric.name.startswith("recalld_")}
     metrics = {name for name in metrics if not name.endswith("_created")}
     named = set(re.findall(r"`(recalld_\w+?)(?:_total)?`", page))

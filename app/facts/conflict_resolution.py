@@ -1,4 +1,4 @@
-"""How facts of one scope, subject and predicate meet: pure. docs/facts.md says the same in words.
+"""How facts of one scope, subject and predicate meet: pure. docs/concepts/facts.md says the same in words.
 
 A statement holds for a span of valid time, closed-open. Nothing that is stored is changed: a statement that has to
 give way is *cut* (it leaves, and what remains of its span is stated again), and what is new is *inserted*.

@@ -126,7 +126,7 @@ class Solution(Schema):
 
 
 class Decay(Schema):
-    """How what this agent remembers fades (docs/retrieval.md)."""
+    """How what this agent remembers fades (docs/concepts/retrieval.md)."""
 
     factor: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.95
     grace_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 30.0

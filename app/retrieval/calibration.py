@@ -3,7 +3,7 @@
 The ranking tells how the documents compare, not whether any of them answers. Calibration adds what the query as a whole
 shows: how near the nearest document is, how much of the query's words the best one holds, and how far the best stands
 out. Every number is the same for all documents of a query, so that the order stays. Fitted by scripts/fit_ranking.py on
-questions that have an answer and on questions that have none; formula and figures: docs/retrieval.md.
+questions that have an answer and on questions that have none; formula and figures: docs/concepts/retrieval.md.
 """
 
 import math

@@ -1,5 +1,6 @@
-"""What the ranking knows of each document: pure functions of columns, query and time. Formulas: docs/retrieval.md.
+"""What the ranking knows of each document: pure functions of columns, query and time.
 
+Formulas: docs/concepts/retrieval.md.
 Nothing is a matrix product: BLAS rounds by position, and equal documents must get equal numbers wherever they stand.
 """
 

@@ -5,7 +5,7 @@ of its question), by the best turn of its session and by being spoken by whom th
 memory, each with weights of its own: what a person says, what the assistant says, and plain memories, which belong to
 no conversation. The weights are fitted so that, given a query, the sum of a document's weighted features is the log of
 its odds to be the answer (conditional logit, McFadden 1974), whatever the kind. `calibration.py` makes a probability of
-it. Formulas, evaluation and what was dropped: docs/retrieval.md.
+it. Formulas, evaluation and what was dropped: docs/concepts/retrieval.md.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The commands of docs/facts.md, run: what the page shows is what comes."""
+"""The commands of docs/concepts/facts.md, run: what the page shows is what comes."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.conftest import Service
 
 pytestmark = pytest.mark.anyio
 
-PAGE = Path(__file__).parents[2] / "docs" / "facts.md"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "facts.md"
 STEP = re.compile(r"^### (\d{4}-\d\d-\d\d)$|```sh\n(.*?)```\n\n```json\n(.*?)```", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"fact_\d")
 

@@ -1,4 +1,4 @@
-"""The walk-through of docs/procedures.md, step by step: what it says is answered is answered."""
+"""The walk-through of docs/concepts/procedures.md, step by step: what it says is answered is answered."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.anyio
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "procedures.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "procedures.md"
 BLOCK = re.compile(r"```(sh|json|text)\n(.*?)```", re.DOTALL)
 CURL = re.compile(
     r"curl -s( -X (?P<method>\w+))? http://127\.0\.0\.1:8000(?P<path>\S+?)(\s.*?-d '(?P<body>.*?)')?$", re.DOTALL

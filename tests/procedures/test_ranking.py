@@ -92,7 +92,7 @@ def test_one_outcome_more_moves_what_many_have_shown_little() -> None:
 
 
 def test_what_begins_to_fail_ranks_down_at_once_and_under_the_untried_in_the_end() -> None:
-    """The numbers of docs/procedures.md."""
+    """The numbers of docs/concepts/procedures.md."""
     seen = [of([True] * 7 + [False] * failed).works for failed in range(6)]
     assert seen == sorted(seen, reverse=True)
     assert [round(works, 2) for works in seen] == [0.86, 0.74, 0.64, 0.56, 0.5, 0.46]

@@ -1,4 +1,4 @@
-"""The example of docs/tasks.md is what the service answers."""
+"""The example of docs/concepts/tasks.md is what the service answers."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "tasks.md"
 
 pytestmark = pytest.mark.anyio
 

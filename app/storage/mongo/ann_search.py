@@ -82,7 +82,7 @@ class SegmentLoader:
 
 
 CANDIDATES = 200
-"""From each of the two indexes: the ranking's recall is 0.94 of the evidence at 100 (docs/retrieval.md)."""
+"""From each of the two indexes: the ranking's recall is 0.94 of the evidence at 100 (docs/concepts/retrieval.md)."""
 NUM_CANDIDATES = min(10_000, 20 * CANDIDATES)
 OVERLAY_MS = 60_000
 """What changed since is read beside the indexes, which may lag behind."""

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract e8bcba87f5b9d59fd7e5499cc62a3db3."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 24035d5acc7f8350eaf54f853c8194f4."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -264,7 +264,7 @@ class CreatedKey(TypedDict):
 
 
 class Decay(TypedDict):
-    """How what this agent remembers fades (docs/retrieval.md)."""
+    """How what this agent remembers fades (docs/concepts/retrieval.md)."""
 
     factor: NotRequired[float]
     grace_days: NotRequired[float]
