@@ -26,7 +26,7 @@ from pymongo.errors import PyMongoError
 
 DATABASE_PREFIX = "recalld_test_"
 META = "recalld_meta"
-START_SECONDS = 30
+START_SECONDS = 90
 STOP_SECONDS = 10
 # SecantusDB 0.7.0b3 deadlocks where mongod does not: an updateMany holds its collection while it waits for a
 # transaction that wrote one of the documents; a statement that waits for the collection holds its own transaction; and

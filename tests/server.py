@@ -34,7 +34,7 @@ def recalld(data_dir: Path, *arguments: str, **settings: str) -> subprocess.Comp
         cwd=data_dir.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -53,19 +53,19 @@ class Server:
                 stdout=out,
                 stderr=log,
             )
-        self.client = httpx.Client(base_url=self._wait(), timeout=30)
+        self.client = httpx.Client(base_url=self._wait(), timeout=90)
         self.seconds_to_ready = time.perf_counter() - self._started
         self.cpu_to_ready = self._cpu()
 
     def _wait(self) -> str:
-        while time.perf_counter() < self._started + 30:
+        while time.perf_counter() < self._started + 90:
             if self.process.poll() is not None:
                 raise AssertionError(self._log.read_text())
             found = _ADDRESS.search(self.printed())
             if found and self._ready(found[0]):
                 return found[0]
             time.sleep(0.01)
-        raise AssertionError("not ready within 30 s: " + self._log.read_text())
+        raise AssertionError("not ready within 90 s: " + self._log.read_text())
 
     @staticmethod
     def _ready(address: str) -> bool:
@@ -100,7 +100,7 @@ class Server:
         if self.process.poll() is None:
             self.terminate()
         self.client.close()
-        return self.process.wait(40)
+        return self.process.wait(90)
 
 
 @contextmanager

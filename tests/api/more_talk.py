@@ -159,7 +159,7 @@ async def background(talk: Talk) -> None:
     await talk("forget_memories", 200, body={**OWNER, "policy": policy})
     begun = await talk("forget_memories", 202, body={**OWNER, "policy": policy, "dry_run": False})
     named: dict[str, Any] = {"operation_id": begun["operation_id"]}
-    for _ in range(100):
+    for _ in range(900):
         if (await talk("get_operation", **named))["status"] == "succeeded":
             break
         await asyncio.sleep(0.1)

@@ -33,7 +33,7 @@ class FakeModel:
     def encode(self, texts: Sequence[str]) -> Vectors:
         self.batches.append(list(texts))
         self.entered.set()
-        assert self.open.wait(5)
+        assert self.open.wait(60)
         if any("poison" in text for text in texts):
             raise ValueError("poison")
         rows = np.array([self.vector(text) for text in texts], np.float32)

@@ -2,7 +2,7 @@
 
     python -m tests.faults.serve [hasty | blind]
 
-hasty: acknowledges, and commits a moment later. blind: takes a commit whose answer is lost, as half of them are, for
+hasty: acknowledges, and commits a second later. blind: takes a commit whose answer is lost, as half of them are, for
 one that was refused, and does it again.
 """
 
@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from app import lifespan
+from app import main
 from app.cli.serve import serve
+from app.lifespan import RealParts
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, CommitConflict, Committed
 from app.writes import executor
 from tests.stores import Wrapped
 
 LEASE = timedelta(seconds=4)
-HASTE_SECONDS = 0.2
+HASTE_SECONDS = 1.0
 LOST_ANSWERS = 0.5
 
 
@@ -48,13 +49,13 @@ class Blind(Wrapped):
 PLANTED: dict[str, type[Wrapped]] = {"hasty": Hasty, "blind": Blind}
 
 
-class PlantedParts(lifespan.RealParts):
+class PlantedParts(RealParts):
     async def store(self, settings: Settings, dim: int) -> Any:
         return PLANTED[sys.argv[1]](await super().store(settings, dim))
 
 
 if __name__ == "__main__":
-    executor.LEASE = LEASE
+    executor.write.__defaults__ = (None, LEASE)
     if len(sys.argv) > 1:
-        lifespan.RealParts = PlantedParts  # type: ignore[misc]
+        main.RealParts = PlantedParts  # type: ignore[misc]
     serve()

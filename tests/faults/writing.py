@@ -2,9 +2,7 @@
 
 import asyncio
 import random
-import time
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 from uuid import uuid4
 
@@ -24,13 +22,7 @@ class Book:
 
     ledger: Ledger
     report: Report = field(default_factory=Report)
-    slowest: float = 0.0
-    refusals: list[float] = field(default_factory=list)
-    """Seconds until each."""
-
-    @property
-    def refused(self) -> int:
-        return len(self.refusals)
+    refused: int = 0
 
     @property
     def acknowledged(self) -> int:
@@ -41,8 +33,6 @@ class Book:
             **self.report.counts,
             **self.report.faults,
             "refused": self.refused,
-            "refused after s": round(median(self.refusals), 2) if self.refusals else None,
-            "slowest s": round(self.slowest, 2),
         }
 
 
@@ -105,21 +95,18 @@ class Load:
         memory.patches_acked = int(answer is not None and answer.is_success)
 
     async def _asked(self, request: Any) -> httpx.Response | None:
-        started = time.perf_counter()
         try:
             answer: httpx.Response = await request
         except httpx.TransportError as fault:
             self.book.report.fault("error answer", f"none: {type(fault).__name__}")
             return None
-        took = time.perf_counter() - started
-        self.book.slowest = max(self.book.slowest, took)
         if not answer.is_success:
-            self._refused(answer, took)
+            self._refused(answer)
         return answer
 
-    def _refused(self, answer: httpx.Response, took: float) -> None:
+    def _refused(self, answer: httpx.Response) -> None:
         """Nothing but: come again later. A key whose request was cut off stays claimed for a while."""
-        self.book.refusals.append(took)
+        self.book.refused += 1
         code = answer.json().get("code")
         expected = (503, "store_unavailable"), (409, IN_PROGRESS)
         if (answer.status_code, code) not in expected or "retry-after" not in answer.headers:

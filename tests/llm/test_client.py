@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -233,11 +232,10 @@ async def test_a_stop_ends_a_call_that_waits(server: ScriptedServer, chat: OpenA
     task = asyncio.create_task(ask(chat))
     while not server.seen:  # noqa: ASYNC110 (it is another thread's)
         await asyncio.sleep(0.01)
-    started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 5
+    assert len(server.seen) == 1, "it was not waited and asked again"
 
 
 async def test_without_a_server_there_is_no_model() -> None:

@@ -88,7 +88,7 @@ def problem(response: httpx.Response, status: int, code: str | None = None, poin
     return body
 
 
-async def eventually(check: Any, seconds: float = 20.0) -> Any:
+async def eventually(check: Any, seconds: float = 90.0) -> Any:
     """What `check()` gives as soon as it gives something."""
     for _ in range(int(seconds / 0.05)):
         if value := await check():

@@ -56,7 +56,7 @@ class Hashed:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         self.entered.set()
-        assert self.open.wait(20)
+        assert self.open.wait(60)
         self.texts += texts
         if any("poison" in text for text in texts):
             raise ValueError("poison")

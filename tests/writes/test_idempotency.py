@@ -166,7 +166,7 @@ async def test_work_that_takes_longer_than_its_lease_keeps_its_claim(service: Se
     """As asking a language model does: nobody else takes the claim meanwhile, and the answer is stored."""
     request, lease, store, clock = (
         KeyedRequest("default", "anonymous", "k", "f"),
-        0.15,
+        1.0,
         service.resources.store,
         SystemClock(),
     )

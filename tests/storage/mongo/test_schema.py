@@ -58,7 +58,7 @@ async def _clean(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
 async def until_ready(indexes: SearchIndexes) -> None:
     await indexes.find_out()
     assert indexes._watching is not None
-    await asyncio.wait_for(indexes._watching, 10)
+    await asyncio.wait_for(indexes._watching, 60)
     assert indexes.ready(ENTRIES)
     await indexes.close()
 

@@ -113,7 +113,7 @@ async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store
     for pair in others:
         await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
     searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6
 
 
