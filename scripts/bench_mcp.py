@@ -27,7 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.server import environment, serving  # noqa: E402
+from tests.support.server import environment, serving  # noqa: E402
 
 PAIR = {"agent_id": "a", "user_id": "u"}
 WHOM = "?agent_id=a&user_id=u"

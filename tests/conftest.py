@@ -31,12 +31,12 @@ from app.resources import Resources
 from app.retrieval.reranking import Reranker
 from app.settings import ContextSettings, MongodbSettings, Settings
 from app.storage.protocol import Store
-from tests.command import data as data  # fixtures, for every folder
-from tests.command import run as run
-from tests.mongodb import Deployment, Emptied, emptied
-from tests.mongodb import mongodb as mongodb
-from tests.mongodb import mongodb_database as mongodb_database
-from tests.stores import Open, Watched, closed_in_the_end, opener_of
+from tests.support.command import data as data  # fixtures, for every folder
+from tests.support.command import run as run
+from tests.support.mongodb import Deployment, Emptied, emptied
+from tests.support.mongodb import mongodb as mongodb
+from tests.support.mongodb import mongodb_database as mongodb_database
+from tests.support.stores import Open, Watched, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
 W = TypeVar("W")
@@ -176,11 +176,13 @@ ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
 LONGEST = (
     "faults/test_mongodb_faults.py",
     "test_operating.py",
-    "scripts/test_race_test.py",
-    "scripts/test_crash_test.py",
+    "stress/test_schemathesis.py",
+    "stress/test_races.py",
+    "stress/test_kills.py",
+    "stress/test_requests.py",
     "scripts/test_bootstrap.py",
     "contract/test_second_store.py",
-    "http/test_bad_input.py",
+    "api/test_bad_input.py",
     "contract/test_fade.py",
     "cli/test_migrate.py",
     "test_isolation.py",

@@ -23,10 +23,10 @@ from app.cli.serve import DrainingServer
 from app.embedding.embedder import Embedder
 from app.main import create_app
 from app.settings import Settings
-from tests.api.contract import Contract
-from tests.command import Run
 from tests.conftest import Service, TestParts, body_of
-from tests.server import Server, recalld, serving
+from tests.support.command import Run
+from tests.support.contract import Contract
+from tests.support.server import Server, recalld, serving
 
 CANARY = "zanzibar-canary-7391"
 OWNER = {"agent_id": "a", "user_id": "u"}

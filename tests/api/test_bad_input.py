@@ -12,10 +12,10 @@ from app.api.fast_path import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
 from app.memories.models import INDEXING
-from tests.api import bad_input
-from tests.api.bad_input import Case
-from tests.api.contract import ANY_ROUTE, Contract, Operation
 from tests.conftest import Service
+from tests.support import bad_input
+from tests.support.bad_input import Case
+from tests.support.contract import ANY_ROUTE, Contract, Operation
 
 pytestmark = pytest.mark.anyio
 HANGS_SECONDS = 30

@@ -25,8 +25,8 @@ from app.storage.protocol import Store
 from app.storage.text import content_hash, index_text
 from tests.cli.conftest import Run
 from tests.conftest import TestParts, TurnedClock, running
-from tests.embedding.scripted import DIM, Reply, ScriptedServer, scripted_server
-from tests.server import environment
+from tests.support.scripted import DIM, Reply, ScriptedServer, scripted_server
+from tests.support.server import environment
 
 T = TypeVar("T")
 

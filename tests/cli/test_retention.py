@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Run
-from tests.server import ROOT, environment, serving
+from tests.support.server import ROOT, environment, serving
 
 BODY = {"agent_id": "a", "user_id": "u", "content": "tea", "importance": 0.85}
 

@@ -17,10 +17,10 @@ from app.errors import StoreUnavailable, Unavailable
 from app.settings import ContextSettings, JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
-from tests.context.helpers import ask, faults, headings, items, names, problem_free, texts, warned
-from tests.memories.helpers import PAIR, Faulty, Json, problem, remember
-from tests.sessions.helpers import append, said
-from tests.tasks.helpers import begin
+from tests.support.context import ask, faults, headings, items, names, problem_free, texts, warned
+from tests.support.memories import PAIR, Faulty, Json, problem, remember
+from tests.support.sessions import append, said
+from tests.support.tasks import begin
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.scope import ANY_AGENT, Partition
 from tests.contract.conftest import Open
-from tests.contract.declared import (
+from tests.support.declared import (
     AU,
     ENTRIES,
     OTHER,
@@ -31,8 +31,8 @@ from tests.contract.declared import (
     thing,
     unit,
 )
-from tests.contract.views import View, view
-from tests.properties import on_a_store
+from tests.support.properties import on_a_store
+from tests.support.views import View, view
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.onnx import OnnxModel
 from app.errors import EmbeddingUnavailable
-from tests.embedding.fakes import FakeModel
+from tests.support.fake_model import FakeModel
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from app.embedding.factory import load_any, open_embedder
 from app.embedding.model import ExtraOptions, Server
 from app.embedding.openai import OpenAIModel
 from app.errors import EmbeddingUnavailable
-from tests.embedding.scripted import DIM, Reply, ScriptedServer, free_port, scripted_server, vector
+from tests.support.scripted import DIM, Reply, ScriptedServer, free_port, scripted_server, vector
 
 KEY = "sk-very-secret-0123456789"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from tests.embedding.scripted import Reply, scripted_server
-from tests.server import serving
+from tests.support.scripted import Reply, scripted_server
+from tests.support.server import serving
 
 KEY = "sk-very-secret-0123456789"
 SCOPE = {"agent_id": "a", "user_id": "u"}

@@ -18,10 +18,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.faults.proxy import Blinking, Mode, Proxy, proxying
-from tests.faults.writing import Book, Load, check, settle
-from tests.mongodb import SecantusDB, start_mongodb
-from tests.server import Server, recalld, serving
+from tests.support.load import Book, Load, check, settle
+from tests.support.mongodb import SecantusDB, start_mongodb
+from tests.support.proxy import Blinking, Mode, Proxy, proxying
+from tests.support.server import Server, recalld, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
@@ -30,7 +30,7 @@ DEADLINE = 2.0
 HANGS_SECONDS = 60
 ANSWERS = 30
 """So many answers of any kind, and so many health checks, does a fault last at least."""
-SERVE = ("-m", "tests.faults.serve")
+SERVE = ("-m", "tests.support.serve")
 
 
 @dataclass

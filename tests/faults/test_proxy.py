@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from tests.faults.proxy import Mode, Proxy, proxying
+from tests.support.proxy import Mode, Proxy, proxying
 
 SHORT = 0.3
 

@@ -13,8 +13,8 @@ from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUna
 from app.llm.base import Budget, configured, open_llm
 from app.llm.client import ANSWER_BYTES, OpenAIChat
 from app.settings import LLMSettings
-from tests.embedding.scripted import Reply, ScriptedServer, free_port, scripted_server
-from tests.llm.chat import completion, says, silent
+from tests.support.chat import completion, says, silent
+from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
 
 pytestmark = pytest.mark.anyio
 

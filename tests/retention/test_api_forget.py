@@ -6,13 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.lifespan import COLLECTIONS
 from app.retention import service as forgetting
 from app.retention.service import Forgetting
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import PAIR, Json, batch, found, history, listed, problem, remember
-from tests.operations.test_api_operations import forget, operation, rows, undo, work
+from tests.support.memories import PAIR, Json, batch, found, history, listed, problem, remember
+from tests.support.operations import forget, operation, rows, rows_of, run, undo, work
 
 pytestmark = pytest.mark.anyio
 
@@ -28,15 +27,6 @@ async def plan(api: httpx.AsyncClient, headers: dict[str, str] | None = None, **
     assert answer.status_code == 200, answer.text
     shown: Json = answer.json()
     return shown
-
-
-async def run(service: Service, name: str) -> Json:
-    asked = (await service.client.post(f"/v1/jobs/{name}/run", json={})).json()
-    await work(service)
-    done = await operation(service.client, asked["operation_id"])
-    assert done["status"] == "succeeded", done
-    result: Json = done["result"]
-    return result
 
 
 async def test_the_dry_run_is_the_default_says_why_and_changes_nothing(
@@ -99,11 +89,6 @@ async def test_archives_are_purged_after_the_grace_time_and_not_before(
     assert (await run(service, "expiry"))["archived"] == 1
     problem(await api.get(path), 404)
     assert await rows_of(service, "agent_memories") == await rows_of(service, "memory_history") == []
-
-
-async def rows_of(service: Service, name: str) -> list[Json]:
-    (collection,) = (one for one in COLLECTIONS if one.name == name)
-    return await service.resources.store.find(collection, None, order="asc", limit=10_000)
 
 
 async def test_what_was_brought_back_by_hand_is_never_purged(

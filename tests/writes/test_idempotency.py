@@ -14,7 +14,7 @@ from app.storage.changes import Delete, Insert
 from app.storage.scope import SYSTEM
 from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, write
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import PAIR, listed, problem, remember
+from tests.support.memories import PAIR, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 

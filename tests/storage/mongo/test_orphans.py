@@ -9,9 +9,9 @@ import pytest
 from app.errors import StoreUnavailable
 from app.storage.changes import Allocate
 from app.storage.mongo.store import MongoOptions, MongoStore
-from tests.contract.declared import DIM, NUMBERED, THINGS, T, thing
-from tests.faults.proxy import Mode, Proxy, proxying
-from tests.mongodb import Deployment, SecantusDB
+from tests.support.declared import DIM, NUMBERED, THINGS, T, thing
+from tests.support.mongodb import Deployment, SecantusDB
+from tests.support.proxy import Mode, Proxy, proxying
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from app.storage.mongo import schema
 from app.storage.mongo.schema import SearchIndexes, models
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Collection
-from tests.contract.declared import DIM, ENTRIES
-from tests.mongodb import Deployment
 from tests.storage.mongo.conftest import COLLECTIONS
+from tests.support.declared import DIM, ENTRIES
+from tests.support.mongodb import Deployment
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from app.errors import StoreUnavailable
 from app.storage.changes import Allocate, Update
 from app.storage.mongo.store import MongoStore
 from app.storage.mongo.transactions import KeyedLocks, TransactionRunner
-from tests.contract.declared import NUMBERED, THINGS, T, numbered, thing
 from tests.storage.mongo.conftest import Open
+from tests.support.declared import NUMBERED, THINGS, T, numbered, thing
 
 pytestmark = pytest.mark.anyio
 

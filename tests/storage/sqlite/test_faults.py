@@ -12,8 +12,8 @@ import pytest
 from app.errors import StoreUnavailable
 from app.storage.changes import Allocate, Committed, Update
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from tests.contract.declared import ENTRIES, THINGS, T, ask, entry, thing
 from tests.storage.sqlite.conftest import Open
+from tests.support.declared import ENTRIES, THINGS, T, ask, entry, thing
 
 pytestmark = pytest.mark.anyio
 Raw = Callable[..., list[Any]]

@@ -14,8 +14,8 @@ from app.storage.schema import Unique
 from app.storage.sqlite import sql
 from app.storage.sqlite.schema import LAYOUT
 from app.storage.sqlite.store import EmbeddedStore
-from tests.contract.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
+from tests.support.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 
 pytestmark = pytest.mark.anyio
 Raw = Callable[..., list[Any]]

@@ -11,7 +11,7 @@ from app.storage.changes import Change, CommitConflict, Committed
 from app.storage.sqlite import changes
 from app.storage.sqlite.schema import connect, migrate
 from app.storage.sqlite.writer import MAX_GROUP, WriterThread
-from tests.contract.declared import THINGS, thing
+from tests.support.declared import THINGS, thing
 
 pytestmark = pytest.mark.anyio
 
