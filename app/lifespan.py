@@ -148,8 +148,8 @@ class RealParts:
     async def reranker(self, settings: Settings) -> Reranker | None:
         try:
             return await open_reranker(settings)
-        except RerankerInvalid as fault:
-            raise StartRefused(str(fault)) from fault
+        except RerankerInvalid as error:
+            raise StartRefused(str(error)) from error
 
     def llm(self, settings: Settings) -> LLM | None:
         return open_llm(settings.llm, _observe_llm)
@@ -212,8 +212,8 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
     async with AsyncExitStack() as stack:
         try:
             resources = await _build(stack, settings, openers)
-        except RecalldError as fault:
-            log.critical(fault.detail)
+        except RecalldError as error:
+            log.critical(error.detail)
             raise
         warming = asyncio.create_task(_warm())
         yield {"resources": resources}

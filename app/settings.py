@@ -230,12 +230,12 @@ def _shown(default: object) -> str:
     return default.get_secret_value() if isinstance(default, SecretStr) else str(default)
 
 
-def explain(fault: ValidationError | SettingsError) -> list[str]:
+def explain(error: ValidationError | SettingsError) -> list[str]:
     """What is wrong with the settings, one sentence for each, by the names that they are set by."""
-    if isinstance(fault, SettingsError):
-        return [str(fault)]
-    names = ["_".join(["RECALLD", *map(str, error["loc"])]).upper() for error in fault.errors()]
+    if isinstance(error, SettingsError):
+        return [str(error)]
+    names = ["_".join(["RECALLD", *map(str, problem["loc"])]).upper() for problem in error.errors()]
     return [
-        f"{name} is {'a secret' if name.endswith('_KEY') else repr(error['input'])}: {error['msg']}."
-        for name, error in zip(names, fault.errors(), strict=True)
+        f"{name} is {'a secret' if name.endswith('_KEY') else repr(problem['input'])}: {problem['msg']}."
+        for name, problem in zip(names, error.errors(), strict=True)
     ]

@@ -11,7 +11,7 @@ from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
@@ -23,10 +23,12 @@ from app.writes.executor import etag
 
 
 async def action_service(request: Request) -> ActionService:
-    held, caller = calling(request)
-    actions = Repository(held.store, caller.scope, ACTIONS)
-    lookup = Retriever(held.store, caller.scope, held.embedder, ACTIONS, held.second_stage)
-    return ActionService(actions, Embeddings(held.embedder), lookup, held.clock, learns=held.llm is not None)
+    resources, principal = get_caller(request)
+    actions = Repository(resources.store, principal.scope, ACTIONS)
+    lookup = Retriever(resources.store, principal.scope, resources.embedder, ACTIONS, resources.second_stage)
+    return ActionService(
+        actions, Embeddings(resources.embedder), lookup, resources.clock, learns=resources.llm is not None
+    )
 
 
 Actions = Annotated[ActionService, Depends(action_service)]
@@ -38,7 +40,7 @@ ActionId = Annotated[Identifier, Path(examples=["act_01a2003d395076f9a13acea58fa
 WordParameter = Annotated[str | None, Query(min_length=1, max_length=128)]
 
 
-async def asked(  # noqa: PLR0913 (query parameters)
+async def list_filters(  # noqa: PLR0913 (query parameters)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
@@ -57,8 +59,8 @@ async def asked(  # noqa: PLR0913 (query parameters)
 async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
     try:
         return zone_named(tz)
-    except ValueError as fault:
-        raise invalid("/query/tz", str(fault)) from None
+    except ValueError as error:
+        raise invalid("/query/tz", str(error)) from None
 
 
 @router.post("", status_code=201, response_model=schemas.Action, responses=problems(409, 412, *BODY))
@@ -83,7 +85,7 @@ async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Respon
 
 @router.get("", response_model=Page[schemas.Action], responses=problems())
 async def list_actions(
-    actions: Actions, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing
+    actions: Actions, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
     """Actions by the time they happened, newest first."""
     return answer(await actions.page(where, listing))

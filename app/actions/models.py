@@ -32,7 +32,7 @@ ACTIONS = Collection(
         ("session_id",),
         ("task_id",),
     ),
-    everywhere=("timestamp",),
+    global_indexes=("timestamp",),
     opaque=("action", "context", "metadata"),
     searched=SearchSchema(
         facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),

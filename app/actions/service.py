@@ -77,8 +77,8 @@ class ActionService:
                 changes += queued
         return changes
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
-        docs, cursor = await self._actions.page(_listed(asked), listing, mark=repr(sorted(asked.items())))
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        docs, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Doc:
@@ -96,14 +96,14 @@ class ActionService:
         """Similar past actions by meaning and words; of those of one text, outcome and entities the best placed."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
-        looked = await self._lookup.find(RetrievalQuery(body.query, pairs, _searched(body), to_ms(now), body.top_k))
-        items = [{"action": render(hit.doc), "score": hit.score} for hit in looked.hits]
-        return {"items": items, **looked.how()}
+        retrieved = await self._lookup.find(RetrievalQuery(body.query, pairs, _searched(body), to_ms(now), body.top_k))
+        items = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
+        return {"items": items, **retrieved.how()}
 
-    async def stats(self, asked: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
+    async def stats(self, filters: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
         """Figures over the actions of the last days, read in batches."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
-        where = both(_listed(asked), Range("timestamp", ge=since))
+        where = both(_listed(filters), Range("timestamp", ge=since))
         group = grouping(group_by, zone) if group_by else None
         total, groups = Tally(), defaultdict[str, Tally](Tally)
         async for docs in pages(partial(self._actions.find, where), ACTIONS, BATCH):
@@ -150,22 +150,24 @@ def _one_line(body: ActionCreate) -> str:
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
 
 
-def _listed(asked: Mapping[str, Any]) -> Filter:
+def _listed(filters: Mapping[str, Any]) -> Filter:
     """The filter of a list: each named field as it is, nothing widened."""
     plain = ("agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome")
-    since, until = asked.get("since"), asked.get("until")
+    since, until = filters.get("since"), filters.get("until")
     return both(
-        *(Eq(field, asked[field]) for field in plain if asked.get(field) is not None),
-        None if asked.get("entity") is None else Has("entities", asked["entity"]),
-        None if asked.get("tag") is None else Has("tags", asked["tag"]),
+        *(Eq(field, filters[field]) for field in plain if filters.get(field) is not None),
+        None if filters.get("entity") is None else Has("entities", filters["entity"]),
+        None if filters.get("tag") is None else Has("tags", filters["tag"]),
         None if since is None and until is None else Range("timestamp", ge=since, lt=until),
     )
 
 
 def _searched(body: ActionSearch) -> Filter:
-    asked = body.model_dump(include={"session_id", "task_id", "event_type", "action_type", "outcome", "entity", "tag"})
+    filters = body.model_dump(
+        include={"session_id", "task_id", "event_type", "action_type", "outcome", "entity", "tag"}
+    )
     return both(
-        _listed({**asked, "since": body.since, "until": body.until}),
+        _listed({**filters, "since": body.since, "until": body.until}),
         Eq("outcome", "success") if body.only_successful else None,
     )
 

@@ -10,7 +10,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import InResources, calling
+from app.auth.dependencies import InResources, get_caller
 from app.auth.keys import Keys
 from app.core.schemas import Identifier, Page, Timestamp
 from app.writes.dependencies import InPrecondition, Writer
@@ -18,13 +18,13 @@ from app.writes.executor import etag
 
 
 async def key_service(request: Request) -> KeyService:
-    held, caller = calling(request)
-    return KeyService(held.store, Keys(held.store, held.clock), caller)
+    resources, principal = get_caller(request)
+    return KeyService(resources.store, Keys(resources.store, resources.clock), principal)
 
 
 async def audit_service(request: Request) -> AuditService:
-    held, caller = calling(request)
-    return AuditService(held.store, caller.scope, Tombstones.of(held, caller.scope.tenant))
+    resources, principal = get_caller(request)
+    return AuditService(resources.store, principal.scope, Tombstones.of(resources, principal.scope.tenant))
 
 
 InKeys = Annotated[KeyService, Depends(key_service)]
@@ -42,12 +42,12 @@ audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRo
 @keys_router.post(
     "", status_code=201, response_model=schemas.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
 )
-async def create_key(body: schemas.KeyCreate, held: InResources, keys: InKeys, write: Writer) -> Response:
+async def create_key(body: schemas.KeyCreate, resources: InResources, keys: InKeys, write: Writer) -> Response:
     """Make a key for this tenant, with verbs that the calling key has itself. It is shown this once; the answer that is
     stored under an Idempotency-Key has null in its place."""
-    made = await write(lambda: keys.create(body))
-    await held.keyless.end()
-    return made
+    result = await write(lambda: keys.create(body))
+    await resources.keyless.end()
+    return result
 
 
 @keys_router.get("", response_model=Page[schemas.ApiKey], responses=problems(), openapi_extra=ADMIN)
@@ -83,7 +83,7 @@ async def revoke_key(key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: I
     return await write(lambda: keys.revoke(key_id, if_match))
 
 
-async def asked(
+async def audit_filters(
     key_id: Annotated[Identifier | None, Query()] = None,
     action: Annotated[Identifier | None, Query(description="An operation's id, such as `create_memory`.")] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
@@ -95,6 +95,8 @@ async def asked(
 
 
 @audit_router.get("", response_model=Page[schemas.AuditEntry], responses=problems(), openapi_extra=ADMIN)
-async def list_audit(audit: InAudit, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing) -> Response:
+async def list_audit(
+    audit: InAudit, where: Annotated[dict[str, Any], Depends(audit_filters)], listing: InListing
+) -> Response:
     """Who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     return answer(await audit.page(where, listing))

@@ -21,11 +21,11 @@ from app.writes.executor import IfMatch, WriteResult, etag
 class KeyService:
     """Raises Forbidden for a caller who is bound: other keys lie outside of what it sees."""
 
-    def __init__(self, store: Store, keys: Keys, caller: Principal) -> None:
-        if caller.scope.agents is not None or caller.scope.users is not None:
+    def __init__(self, store: Store, keys: Keys, principal: Principal) -> None:
+        if principal.scope.agents is not None or principal.scope.users is not None:
             raise Forbidden("A key that is bound to agents or users does not administer keys.")
-        self._store, self._keys, self._caller = store, keys, caller
-        self._tenant = caller.scope.tenant
+        self._store, self._keys, self._caller = store, keys, principal
+        self._tenant = principal.scope.tenant
 
     async def page(self, listing: Listing) -> Doc:
         """Keys are few: all are read, and one page is shown."""
@@ -68,9 +68,9 @@ class KeyService:
             raise Forbidden("While authentication is off keys are made, rotated and revoked by `recalld keys` only.")
 
 
-def _once(made: Made) -> WriteResult:
-    body = {**made.record, "key": made.key}
-    return WriteResult(body, made.changes, 201, {"ETag": etag(body)}, shown_once="key")
+def _once(result: Made) -> WriteResult:
+    body = {**result.record, "key": result.key}
+    return WriteResult(body, result.changes, 201, {"ETag": etag(body)}, shown_once="key")
 
 
 class AuditService:
@@ -81,17 +81,19 @@ class AuditService:
             raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
         self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """A user's or a record's id finds what is kept of it under its hash, too."""
-        parts: list[Filter] = [Eq(name, asked[name]) for name in ("key_id", "action") if asked.get(name) is not None]
-        if (user := asked.get("user_id")) is not None:
+        parts: list[Filter] = [
+            Eq(name, filters[name]) for name in ("key_id", "action") if filters.get(name) is not None
+        ]
+        if (user := filters.get("user_id")) is not None:
             parts.append(await self._of_user(user))
-        if (record := asked.get("record_id")) is not None:
+        if (record := filters.get("record_id")) is not None:
             names = [record, await self._tombstones.known(record)]
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
-        if asked.get("since") is not None or asked.get("until") is not None:
-            parts.append(Range("created_at", ge=asked.get("since"), lt=asked.get("until")))
-        docs, cursor = await self._entries.page(both(*parts), listing, mark=repr(sorted(asked.items())))
+        if filters.get("since") is not None or filters.get("until") is not None:
+            parts.append(Range("created_at", ge=filters.get("since"), lt=filters.get("until")))
+        docs, cursor = await self._entries.page(both(*parts), listing, mark=repr(sorted(filters.items())))
         return {"items": [_shown(doc) for doc in docs], "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:

@@ -18,20 +18,20 @@ from app.errors import FieldError, RecalldError
 MEDIA_TYPE = "application/problem+json"
 
 
-def problem_response(fault: RecalldError, request_id: str) -> Response:
+def problem_response(error: RecalldError, request_id: str) -> Response:
     body = {
         "type": "about:blank",
-        "title": fault.title,
-        "status": fault.status,
-        "detail": fault.detail,
-        "code": fault.code,
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "code": error.code,
         "request_id": request_id,
-        "errors": [{"pointer": error.pointer, "detail": error.detail} for error in fault.errors],
+        "errors": [{"pointer": field.pointer, "detail": field.detail} for field in error.errors],
     }
-    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-    if fault.status == HTTPStatus.UNAUTHORIZED:
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    return Response(orjson.dumps(body), fault.status, headers, MEDIA_TYPE)
+    return Response(orjson.dumps(body), error.status, headers, MEDIA_TYPE)
 
 
 Responses = dict[int | str, dict[str, Any]]
@@ -98,32 +98,32 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _framework)
 
 
-def _respond(request: Request, fault: RecalldError) -> Response:
-    return problem_response(fault, getattr(request.state, "request_id", "unknown"))
+def _respond(request: Request, error: RecalldError) -> Response:
+    return problem_response(error, getattr(request.state, "request_id", "unknown"))
 
 
-async def _ours(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, RecalldError)
-    return _respond(request, fault)
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RecalldError)
+    return _respond(request, error)
 
 
-async def _validation(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, RequestValidationError)
-    found = [FieldError(_pointer(error["loc"], fault.body), _sentence(error)) for error in fault.errors()[:20]]
+async def _validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [FieldError(_pointer(detail["loc"], error.body), _sentence(detail)) for detail in error.errors()[:20]]
     detail = f"{found[0].pointer or 'The body'}: {found[0].detail}" if found else ""
     return _respond(request, errors.Invalid(detail, errors=found))
 
 
-async def _framework(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, HTTPException)
-    cause = fault.__cause__
+async def _framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    cause = error.__cause__
     if isinstance(cause, RecalldError):  # raised while the framework read the body
         return _respond(request, cause)
-    kind = _BY_STATUS.get(fault.status_code, errors.BadRequest if fault.status_code < 500 else RecalldError)
-    unknown_route = fault.status_code == HTTPStatus.NOT_FOUND
+    kind = _BY_STATUS.get(error.status_code, errors.BadRequest if error.status_code < 500 else RecalldError)
+    unknown_route = error.status_code == HTTPStatus.NOT_FOUND
     response = _respond(request, kind("There is no such route." if unknown_route else ""))
-    response.headers.update(fault.headers or {})
-    if fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+    response.headers.update(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         response.headers["Allow"] = ", ".join(_allowed(request))
     return response
 
@@ -163,11 +163,11 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 
 class SaysWhy:
-    """Wraps the app. `fault` is what its lifespan raised."""
+    """Wraps the app. `error` is what its lifespan raised."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self.fault: RecalldError | None = None
+        self.error: RecalldError | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -183,8 +183,8 @@ class SaysWhy:
 
         try:
             await self._app(scope, receive, keep)
-        except RecalldError as fault:
-            self.fault = fault
+        except RecalldError as error:
+            self.error = error
             failed = [{**message, "message": ""} for message in failed]
             raise
         finally:

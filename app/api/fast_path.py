@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import strict
 from app.api.strict import parse
-from app.auth.dependencies import authenticate, header, held_of
+from app.auth.dependencies import authenticate, header, resources_of
 from app.embedding.queue import work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 
@@ -59,7 +59,7 @@ class StrictRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        return parse(await self.body(), held_of(self).settings.limits)
+        return parse(await self.body(), resources_of(self).settings.limits)
 
 
 class StrictRoute(APIRoute):

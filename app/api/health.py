@@ -33,20 +33,20 @@ async def livez() -> Response:
 
 
 @router.get("/readyz", summary="Readiness", response_model=Ready, responses=only(503))
-async def readyz(held: InResources) -> Response:
+async def readyz(resources: InResources) -> Response:
     """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
-    if held.lifecycle.draining:
+    if resources.lifecycle.draining:
         raise Draining()
-    findings = await held.store.check()
+    findings = await resources.store.check()
     for finding in findings:
         if not finding.ok:
             raise StoreUnavailable(f"{finding.name}: {finding.detail}")
-    if not held.embedder.ready:
+    if not resources.embedder.ready:
         raise EmbeddingUnavailable()
     checks = {finding.name: finding.detail for finding in findings}
-    if held.second_stage is not None:  # never a reason not to be ready: the first order stands without it
-        checks["reranker"] = held.second_stage.state
-    body = {"status": "ready", "store": held.store.name, "model": held.embedder.name, "checks": checks}
+    if resources.second_stage is not None:  # never a reason not to be ready: the first order stands without it
+        checks["reranker"] = resources.second_stage.state
+    body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
     return Response(orjson.dumps(body), media_type="application/json")
 
 

@@ -39,8 +39,8 @@ class RequestLayer:
         try:
             request.check_declared_size()
             await self.inner(request.scope, request.receive, request.send)
-        except RecalldError as fault:
-            await self._refuse(request, fault)
+        except RecalldError as error:
+            await self._refuse(request, error)
         except Exception:
             log.exception("unhandled error", extra={"request_id": request.id})
             await self._refuse(request, RecalldError())
@@ -48,10 +48,10 @@ class RequestLayer:
             self._in_progress -= 1
             request.record()
 
-    async def _refuse(self, request: "_Request", fault: RecalldError) -> None:
+    async def _refuse(self, request: "_Request", error: RecalldError) -> None:
         if request.status:  # the answer has begun: nothing better can be said
             return
-        response = problem_response(fault, request.id)
+        response = problem_response(error, request.id)
         await response(request.scope, request.receive, request.send)
 
 

@@ -48,8 +48,10 @@ def document(app: FastAPI) -> Json:
         for route in app.routes:
             if isinstance(route, APIRoute):
                 route.operation_id = route.name
-        made = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS)
-        components = made["components"]
+        result = get_openapi(
+            title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS
+        )
+        components = result["components"]
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = {**components["schemas"], **problem.pop("$defs", {}), "Problem": problem}
         unused = ("HTTPValidationError", "ValidationError")
@@ -61,13 +63,13 @@ def document(app: FastAPI) -> Json:
             "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "rk_<id>_<secret>"},
             "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         }
-        made["security"] = [{"bearer": []}, {"apiKey": []}, {}]
+        result["security"] = [{"bearer": []}, {"apiKey": []}, {}]
         components["responses"] = {}
-        for item in made["paths"].values():
+        for item in result["paths"].values():
             for method, operation in item.items():
                 _parameters(operation, method)
                 _responses(operation, components, orjson.loads(EXAMPLES.read_bytes()))
-        app.openapi_schema = made
+        app.openapi_schema = result
     return app.openapi_schema
 
 

@@ -22,14 +22,14 @@ def parse(body: bytes, limits: LimitSettings) -> Any:
     """Raises BadRequest or Invalid."""
     try:
         value = json.loads(body.decode())
-    except UnicodeDecodeError as fault:
-        raise BadRequest(f"The body is not valid UTF-8 at byte {fault.start}.") from fault
-    except json.JSONDecodeError as fault:
-        raise BadRequest(f"The body is not valid JSON: {fault.msg} at character {fault.pos}.") from fault
-    except RecursionError as fault:
-        raise _too_deep(limits) from fault
-    except ValueError as fault:  # Python refuses to read integers of thousands of digits
-        raise Invalid("The body holds an integer outside int64.") from fault
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"The body is not valid UTF-8 at byte {error.start}.") from error
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"The body is not valid JSON: {error.msg} at character {error.pos}.") from error
+    except RecursionError as error:
+        raise _too_deep(limits) from error
+    except ValueError as error:  # Python refuses to read integers of thousands of digits
+        raise Invalid("The body holds an integer outside int64.") from error
     if _simple(value, limits):
         return value
     errors = list(islice(_faults(value, limits), MAX_ERRORS))
@@ -64,18 +64,18 @@ def _simple(value: Any, limits: LimitSettings) -> bool:
 def _faults(root: Any, limits: LimitSettings) -> Iterator[FieldError]:
     """Level by level. A place is (the place around it, its name there); it becomes a pointer for a fault only, since a
     body may hold two million numbers."""
-    if fault := _fault(root, limits, 1):
-        yield FieldError("", fault)
+    if error := _fault(root, limits, 1):
+        yield FieldError("", error)
         return
     containers: list[tuple[Place, Any, int]] = [((), root, 1)] if isinstance(root, list | dict) else []
     for place, container, depth in containers:  # grows on the way
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
-            if isinstance(name, str) and (fault := _text_fault(name, limits)):
-                yield FieldError(_pointer(place), f"has a key that {fault}")
+            if isinstance(name, str) and (error := _text_fault(name, limits)):
+                yield FieldError(_pointer(place), f"has a key that {error}")
             elif item.__class__ is int and -INT64 <= item < INT64:
                 continue
-            elif fault := _fault(item, limits, depth + 1):
-                yield FieldError(_pointer((place, name)), fault)
+            elif error := _fault(item, limits, depth + 1):
+                yield FieldError(_pointer((place, name)), error)
             elif item.__class__ is list or item.__class__ is dict:
                 containers.append(((place, name), item, depth + 1))
 
@@ -125,8 +125,8 @@ def check(query: bytes, known: frozenset[str]) -> None:
         return
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
-    except UnicodeDecodeError as fault:
-        raise BadRequest("The query string is not percent-encoded UTF-8.") from fault
+    except UnicodeDecodeError as error:
+        raise BadRequest("The query string is not percent-encoded UTF-8.") from error
     times = Counter(name for name, _ in pairs)
     errors = [FieldError(_query_pointer(name), "this parameter is not known") for name in times if name not in known]
     errors += [

@@ -53,8 +53,8 @@ class ErasureKey:
             text = self.file.read_bytes().strip()  # the same text may be moved into the setting
         except FileNotFoundError:
             return None
-        except OSError as fault:
-            raise ErasureKeyUnavailable(f"{self.file} cannot be read: {fault.strerror}.") from fault
+        except OSError as error:
+            raise ErasureKeyUnavailable(f"{self.file} cannot be read: {error.strerror}.") from error
         if len(text) < LEAST_CHARACTERS:
             raise ErasureKeyUnavailable(f"{self.file} holds no key: it is shorter than {LEAST_CHARACTERS} characters.")
         return text
@@ -66,8 +66,8 @@ class ErasureKey:
         if found is None:
             try:
                 self._make()
-            except OSError as fault:
-                raise ErasureKeyUnavailable(f"{self.file} cannot be made: {fault.strerror}.") from fault
+            except OSError as error:
+                raise ErasureKeyUnavailable(f"{self.file} cannot be made: {error.strerror}.") from error
             found = self.read()
         if found is None:
             raise ErasureKeyUnavailable(f"{self.file} was removed while it was read.")
@@ -127,8 +127,8 @@ class Tombstones:
         self._store, self._tenant, self._erasure_key = store, tenant, key
 
     @classmethod
-    def of(cls, held: Resources, tenant: str) -> "Tombstones":
-        return cls(held.store, tenant, ErasureKey.of(held.settings))
+    def of(cls, resources: Resources, tenant: str) -> "Tombstones":
+        return cls(resources.store, tenant, ErasureKey.of(resources.settings))
 
     async def hashed(self, text: str) -> str:
         """HMAC-SHA256 under the tenant's own key, which is made where there is none."""

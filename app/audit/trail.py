@@ -20,7 +20,7 @@ AUDIT = Collection(
         "created_at": "time",
     },
     indexes=(("user_id",),),
-    everywhere=("created_at",),
+    global_indexes=("created_at",),
     opaque=("changes",),
     audited=False,
 )

@@ -42,17 +42,17 @@ class RateLimiter:
             raise RateLimited(f"At most {rate:g} requests a second.", retry_after=ceil((1 - tokens) / rate))
 
 
-def held_of(request: Request) -> Resources:
+def resources_of(request: Request) -> Resources:
     """Not by `request.state`, which raises and catches an AttributeError for each name that it is asked for."""
     found: Resources = request.scope["state"]["resources"]
     return found
 
 
 async def resources(request: Request) -> Resources:
-    return held_of(request)
+    return resources_of(request)
 
 
-def calling(request: Request) -> tuple[Resources, Principal]:
+def get_caller(request: Request) -> tuple[Resources, Principal]:
     """What the route class has settled; one look instead of a dependency for each part."""
     state = request.scope["state"]
     return state["resources"], state["principal"]
@@ -68,23 +68,23 @@ async def authenticate(request: Request) -> Principal:
     admitted: Principal | None = request.scope["state"].get("admitted")
     if admitted is not None:  # a tool's call from inside: whoever called the tool was let in and counted
         return admitted
-    held = held_of(request)
-    caller = await _identify(request, held)
-    held.limiter.check(caller.key_id, caller.requests_per_second)
-    return caller
+    resources = resources_of(request)
+    principal = await _identify(request, resources)
+    resources.limiter.check(principal.key_id, principal.requests_per_second)
+    return principal
 
 
-async def _identify(request: Request, held: Resources) -> Principal:
-    if held.settings.auth == "off":
+async def _identify(request: Request, resources: Resources) -> Principal:
+    if resources.settings.auth == "off":
         check_origin(request)
         return unauthenticated(UNAUTHENTICATED)
     given = _given_key(request)
     if given is not None:
-        caller = await Keys(held.store, held.clock).principal(given)
-        if not held.keyless.ended:
-            await held.keyless.end()
-        return caller
-    if not await held.keyless.allowed():
+        principal = await Keys(resources.store, resources.clock).principal(given)
+        if not resources.keyless.ended:
+            await resources.keyless.end()
+        return principal
+    if not await resources.keyless.allowed():
         raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
     if not _from_this_machine(request):
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")

@@ -46,11 +46,11 @@ class KeysMade:
             return
         try:
             self._write(json.dumps({"stores": sorted({*stores, self._store})}))
-        except OSError as fault:
+        except OSError as error:
             log.warning(
                 "the file that says that API keys were made cannot be written: if the store is lost, "
                 "a new one will serve this machine without a key",
-                extra={"file": str(self.file), "error": fault.strerror},
+                extra={"file": str(self.file), "error": error.strerror},
             )
 
     def way_out(self) -> str:
@@ -76,10 +76,10 @@ class KeysMade:
         part = self.file.with_name(f"{FILE_NAME}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
         try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
-                made.write(text)
-                made.flush()
-                os.fsync(made.fileno())
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as result:
+                result.write(text)
+                result.flush()
+                os.fsync(result.fileno())
             part.replace(self.file)
         finally:
             with suppress(OSError):

@@ -26,7 +26,7 @@ API_KEYS = Collection(
     id_field="key_id",
     fields={},
     internal=frozenset({"secret_sha256", "lineage"}),
-    asked_always=True,
+    cached=True,
 )
 """`tenant` is whose data the key opens; `lineage` the id of the first key of its chain of rotations."""
 
@@ -104,9 +104,9 @@ class Keys:
 
     async def create(self, new: NewKey) -> tuple[str, Doc]:
         """The whole key, shown this once, and its record."""
-        made = self.plan_create(new)
-        await self._commit(made.changes, new.tenant, "create_key")
-        return made.key, made.record
+        result = self.plan_create(new)
+        await self._commit(result.changes, new.tenant, "create_key")
+        return result.key, result.record
 
     async def _commit(self, changes: Sequence[Change], tenant: str, action: str) -> None:
         actor = Actor(tenant, COMMAND_LINE, action)
@@ -135,11 +135,11 @@ class Keys:
             lifetime = parse_rfc3339(doc["expires_at"]) - parse_rfc3339(doc["created_at"])
         rights = {name: doc[name] for name in ("tenant", "name", "verbs", "agents", "users")}
         new = NewKey(**rights, lifetime=lifetime, requests_per_second=doc.get("requests_per_second"))
-        made = self.plan_create(new, doc)
+        result = self.plan_create(new, doc)
         now = self._clock.now()
         ends = min(filter(None, (doc["expires_at"], _after(now, overlap))))
-        fields = {"replaced_by": made.record["id"], "expires_at": ends, "updated_at": rfc3339(now)}
-        return Made(made.key, made.record, [*made.changes, *self._changed(doc, fields)[1]])
+        fields = {"replaced_by": result.record["id"], "expires_at": ends, "updated_at": rfc3339(now)}
+        return Made(result.key, result.record, [*result.changes, *self._changed(doc, fields)[1]])
 
     def _changed(self, doc: Doc, fields: Doc) -> tuple[Doc, list[Change]]:
         expect = {"version": doc["version"]}
@@ -158,9 +158,9 @@ class Keys:
     async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, Doc]:
         """The whole new key and its record. Raises NotFound or Conflict."""
         doc = await self.find(key_id)
-        made = self.plan_rotate(doc, overlap, lifetime)
-        await self._commit(made.changes, doc["tenant"], "rotate_key")
-        return made.key, made.record
+        result = self.plan_rotate(doc, overlap, lifetime)
+        await self._commit(result.changes, doc["tenant"], "rotate_key")
+        return result.key, result.record
 
     async def any_made(self) -> bool:
         return bool(await self._store.find(API_KEYS, SYSTEM, limit=1))

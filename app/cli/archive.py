@@ -129,8 +129,8 @@ async def write(store: MovableStore, file: Path, tenant: str) -> Sum:
                     out.write(_line({"counter": one.name, "value": one.value}))
             out.write(_line({"end": True, "records": found.records, "hash": found.hash()}))
         part.rename(file)
-    except OSError as fault:
-        raise ArchiveRefused(f"{file} cannot be written: {fault.strerror}.") from fault
+    except OSError as error:
+        raise ArchiveRefused(f"{file} cannot be written: {error.strerror}.") from error
     finally:
         part.unlink(missing_ok=True)
     return found

@@ -101,8 +101,8 @@ async def read(
             for line in lines:
                 await taking.take(line, archived)
                 progress.advance(bar, len(line))
-    except OSError as fault:
-        raise ArchiveRefused(f"{file} cannot be read: {fault.strerror}.") from fault
+    except OSError as error:
+        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
     return await taking.end()
 
 
@@ -131,8 +131,8 @@ class _Import:
             return
         try:
             await self._take(orjson.loads(line))
-        except (BadLine, ValueError) as fault:
-            self._bad(self._report.lines, str(fault))
+        except (BadLine, ValueError) as error:
+            self._bad(self._report.lines, str(error))
 
     def _begin(self, line: bytes) -> None:
         try:
@@ -219,8 +219,8 @@ class _Import:
             raise
         except CommitConflict as conflict:
             self._bad(number, f"another record has its {conflict.reason}")
-        except Exception as fault:  # noqa: BLE001 (told by its line)
-            self._bad(number, f"cannot be stored: {type(fault).__name__}")
+        except Exception as error:  # noqa: BLE001 (told by its line)
+            self._bad(number, f"cannot be stored: {type(error).__name__}")
 
     def _bad(self, number: int, detail: str) -> None:
         self._report.bad.append((number, detail))

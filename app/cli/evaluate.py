@@ -93,16 +93,16 @@ def read(path: Path) -> Iterator[Question]:
     """Raises Invalid, naming each bad line by its number."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise Invalid(f"{path} cannot be read: {fault}") from fault
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}") from error
     questions: list[Question] = []
     errors: list[FieldError] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 questions.append(Question.model_validate_json(line))
-            except ValidationError as fault:
-                first = fault.errors()[0]
+            except ValidationError as error:
+                first = error.errors()[0]
                 where = ".".join(map(str, first["loc"]))
                 errors.append(FieldError(f"/line {number}", f"{where}: {first['msg']}" if where else first["msg"]))
     if errors:
@@ -121,11 +121,11 @@ def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
     try:
         with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
-    except urllib.error.HTTPError as fault:
-        said = fault.read().decode(errors="replace")
-        raise Unavailable(f"{question.query!r} was answered {fault.code}: {_detail(said)}") from fault
-    except (OSError, ValueError) as fault:
-        raise Unavailable(f"{url} does not answer: {fault}") from fault
+    except urllib.error.HTTPError as error:
+        said = error.read().decode(errors="replace")
+        raise Unavailable(f"{question.query!r} was answered {error.code}: {_detail(said)}") from error
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{url} does not answer: {error}") from error
     taken = (time.perf_counter() - started) * 1000
     return Answered(question, [item["memory"]["memory_id"] for item in answer["items"]], taken)
 

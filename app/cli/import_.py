@@ -26,7 +26,7 @@ from app.importers import agent_memory_server, letta, mem0, zep
 from app.importers.loader import Post, bring
 from app.importers.models import DefaultOwner, ImportResult, Reader, SkippedRecord
 from app.main import create_app
-from app.mcp.transport import Api, InProcess, ToolError, calling, checked
+from app.mcp.transport import Api, InProcess, ToolError, checked, get_caller
 from app.settings import Settings
 
 
@@ -86,14 +86,14 @@ def _user_of(one: ImportResult) -> str | None:
 
 def _read(file: Path) -> Any:
     try:
-        made = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise ImportRefused(f"{file} cannot be read: {fault.strerror}.") from fault
-    except (ValueError, RecursionError) as fault:
-        raise ImportRefused(f"{file} is no JSON.") from fault
-    if not isinstance(made, dict | list):
+        result = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ImportRefused(f"{file} is no JSON.") from error
+    if not isinstance(result, dict | list):
         raise ImportRefused(f"{file} holds neither an object nor a list.")
-    return made
+    return result
 
 
 async def _nowhere(_: str, __: Json) -> str | None:
@@ -107,8 +107,8 @@ def _posting(api: Api) -> Post:
             checked(answer)
         try:
             checked(answer)
-        except ToolError as fault:
-            return fault.detail
+        except ToolError as error:
+            return error.detail
         return None
 
     return post
@@ -120,16 +120,16 @@ async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api,
     Raises ImportRefused."""
     try:
         if url is not None:
-            async with calling(url, key) as api:
+            async with get_caller(url, key) as api:
                 yield api, None
             return
         app = create_app(Settings())
         async with app.router.lifespan_context(app) as state:
             assert state is not None
-            held, caller = state["resources"], unauthenticated("import")
-            yield InProcess(app, held, caller), Tombstones.of(held, caller.scope.tenant)
-    except ToolError as fault:
-        raise ImportRefused(str(fault)) from fault
+            resources, principal = state["resources"], unauthenticated("import")
+            yield InProcess(app, resources, principal), Tombstones.of(resources, principal.scope.tenant)
+    except ToolError as error:
+        raise ImportRefused(str(error)) from error
 
 
 class System(StrEnum):

@@ -34,13 +34,13 @@ def create(  # noqa: PLR0913 (options)
     """Make a key. It is shown this once."""
     named = [verb.strip() for verb in verbs.split(",") if verb.strip()]
     new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires), rate)
-    made = on_store(lambda store: Keys(store, SystemClock()).create(new))
+    result = on_store(lambda store: Keys(store, SystemClock()).create(new))
     keys_made(Settings()).note()
-    _show(made, as_json_=as_json_)
+    _show(result, as_json_=as_json_)
 
 
-def _show(made: tuple[str, Doc], *, as_json_: bool) -> None:
-    key, record = made
+def _show(result: tuple[str, Doc], *, as_json_: bool) -> None:
+    key, record = result
     if as_json_:
         as_json({"key": key, **record})
     else:
@@ -82,9 +82,9 @@ def rotate(
     """Make a key of the same rights in place of this one, which goes on for a while. It is shown this once."""
     going_on = _lifetime(overlap)
     assert going_on is not None
-    made = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, _lifetime(expires)))
+    result = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, _lifetime(expires)))
     keys_made(Settings()).note()
-    _show(made, as_json_=as_json_)
+    _show(result, as_json_=as_json_)
 
 
 def _lifetime(text: str | None) -> timedelta | None:

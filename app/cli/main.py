@@ -33,10 +33,10 @@ app.add_typer(keys.app, name="keys")
 def main() -> None:
     try:
         app(prog_name="recalld")
-    except RecalldError as fault:
-        _end([f"{error.pointer.lstrip('/')}: {error.detail}" for error in fault.errors] or [fault.detail])
-    except (ValidationError, SettingsError) as fault:
-        _end(explain(fault))
+    except RecalldError as error:
+        _end([f"{field.pointer.lstrip('/')}: {field.detail}" for field in error.errors] or [error.detail])
+    except (ValidationError, SettingsError) as error:
+        _end(explain(error))
 
 
 def _end(sentences: list[str]) -> None:

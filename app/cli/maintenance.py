@@ -75,16 +75,16 @@ async def _reranker(settings: Settings) -> list[Finding]:
     """None where none is set."""
     try:
         reranker = await open_reranker(settings)
-    except RerankerInvalid as fault:
-        return [Finding("reranker", ok=False, detail=str(fault))]
+    except RerankerInvalid as error:
+        return [Finding("reranker", ok=False, detail=str(error))]
     if reranker is None:
         return []
     stage = SecondStage(reranker, seconds=PROBE_SECONDS, hits=2)
     started = time.perf_counter()
     try:
         await stage.scores("word", ["word", "another word"])
-    except RerankingFailed as fault:
-        return [Finding("reranker", ok=False, detail=f"{stage.name}: {fault}")]
+    except RerankingFailed as error:
+        return [Finding("reranker", ok=False, detail=f"{stage.name}: {error}")]
     finally:
         await stage.close()
     took, waits = (time.perf_counter() - started) * 1000, settings.rerank.seconds * 1000

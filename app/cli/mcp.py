@@ -16,7 +16,7 @@ from app.errors import RecalldError
 from app.main import create_app
 from app.mcp.server import server
 from app.mcp.toolbox import Toolbox, Whom, connected
-from app.mcp.transport import InProcess, ToolError, calling, checked
+from app.mcp.transport import InProcess, ToolError, checked, get_caller
 from app.resources import Resources
 from app.settings import Settings
 
@@ -29,38 +29,38 @@ class NoService(RecalldError):
     """There is no Recalld at that address, or it does not let us in."""
 
 
-async def local(settings: Settings, key: str | None, asked: DefaultOwnerIds, default: DefaultOwnerIds) -> None:
+async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, default: DefaultOwnerIds) -> None:
     """Whoever can start this can read the store's files: it asks for no key. With one, it does what that key may."""
     app = create_app(settings)
     async with app.router.lifespan_context(app) as state:
         assert state is not None
-        held: Resources = state["resources"]
+        resources: Resources = state["resources"]
         if key is None:
-            caller = unauthenticated("stdio")
-            asked = (asked[0] or default[0], asked[1] or default[1])
+            principal = unauthenticated("stdio")
+            given = (given[0] or default[0], given[1] or default[1])
         else:
-            caller = await Keys(held.store, held.clock).principal(key)
-        caller, whom = connected(caller, Whom(*asked), "/{}")
-        await _serve(Toolbox(InProcess(app, held, caller), whom))
+            principal = await Keys(resources.store, resources.clock).principal(key)
+        principal, whom = connected(principal, Whom(*given), "/{}")
+        await _serve(Toolbox(InProcess(app, resources, principal), whom))
 
 
-async def remote(url: str, key: str | None, asked: DefaultOwnerIds) -> None:
+async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
     """Says at once where there is no service or the key is none, rather than at the first call."""
-    async with calling(url, key) as api:
-        _, whom = connected(unauthenticated("remote"), Whom(*asked), "/{}")
+    async with get_caller(url, key) as api:
+        _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
             answer = await api("GET", "/v1/memories?limit=1")
             if answer.status != FORBIDDEN:  # a key that may only write
                 checked(answer)
-        except ToolError as fault:
-            raise NoService(str(fault)) from fault
+        except ToolError as error:
+            raise NoService(str(error)) from error
         await _serve(Toolbox(api, whom))
 
 
 async def _serve(tools: Toolbox) -> None:
-    made = server(tools)
+    result = server(tools)
     async with stdio_server() as (incoming, outgoing):
-        await made.run(incoming, outgoing, made.create_initialization_options())
+        await result.run(incoming, outgoing, result.create_initialization_options())
 
 
 AGENT, USER = "assistant", "me"
@@ -88,5 +88,5 @@ def mcp(
         chosen = settings.embedding
         begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
     stdio: Any = importlib.import_module("app.cli.mcp")  # the SDK: a second that no other command waits for
-    asked = (agent, user)
-    asyncio.run(stdio.local(settings, key, asked, (AGENT, USER)) if url is None else stdio.remote(url, key, asked))
+    given = (agent, user)
+    asyncio.run(stdio.local(settings, key, given, (AGENT, USER)) if url is None else stdio.remote(url, key, given))

@@ -60,16 +60,16 @@ async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Doc:
 def _show(result: Doc) -> None:
     print(f"{result['memories']} memories; importance as it was written down last, and as it is now:\n")
     before, after = result["before"], result["after"]
-    most = max([*before, *after, 1])
+    limit = max([*before, *after, 1])
     rows = [
-        (name, str(old), _bar(old, most), str(new), _bar(new, most))
+        (name, str(old), _bar(old, limit), str(new), _bar(new, limit))
         for name, old, new in zip(histogram(after), before, after, strict=True)
     ]
     table(("importance", "before", "", "after", ""), rows)
 
 
-def _bar(number: int, most: int) -> str:
-    return "█" * round(BAR_WIDTH * number / most) or ("▏" if number else "")
+def _bar(number: int, limit: int) -> str:
+    return "█" * round(BAR_WIDTH * number / limit) or ("▏" if number else "")
 
 
 def forget(  # noqa: PLR0913 (options)
@@ -89,10 +89,10 @@ def forget(  # noqa: PLR0913 (options)
         )
     try:
         policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
-        asked = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
-    except ValidationError as fault:
-        raise typer.BadParameter("; ".join(_said(error) for error in fault.errors())) from fault
-    plan = on_store(lambda store: _plan(store, tenant, asked))
+        request = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
+    except ValidationError as error:
+        raise typer.BadParameter("; ".join(_said(problem) for problem in error.errors())) from error
+    plan = on_store(lambda store: _plan(store, tenant, request))
     if as_json_:
         as_json(plan)
         return
@@ -112,7 +112,7 @@ def _said(error: ErrorDetails) -> str:
     return f"--{name}: {error['msg']}" if name else "name --agent, --user or both"
 
 
-async def _plan(store: Store, tenant: str, asked: ForgetRequest) -> Doc:
+async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
         counts = [0] * BARS
@@ -121,7 +121,7 @@ async def _plan(store: Store, tenant: str, asked: ForgetRequest) -> Doc:
             counts[bar_of(item["importance"])] += 1
             progress.advance(bar)
 
-        plan = await _forgetting(store, tenant).plan(asked, step)
+        plan = await _forgetting(store, tenant).plan(request, step)
         return plan | {"importance": counts}
 
 

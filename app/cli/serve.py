@@ -89,8 +89,8 @@ class DrainingServer(uvicorn.Server):
 
     def _why(self) -> RecalldError:
         app = self.config.loaded_app
-        if isinstance(app, SaysWhy) and app.fault is not None:
-            return app.fault
+        if isinstance(app, SaysWhy) and app.error is not None:
+            return app.error
         if self.lifespan.should_exit:
             return StartRefused("The service could not start; the log says why.")
         return StartRefused(

@@ -29,8 +29,8 @@ def is_user_export(file: Path) -> bool:
     try:
         with file.open("rb") as lines:
             return begins_user_export(lines.readline())
-    except OSError as fault:
-        raise ArchiveRefused(f"{file} cannot be read: {fault.strerror}.") from fault
+    except OSError as error:
+        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
 
 
 def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json_: bool) -> None:
@@ -72,8 +72,8 @@ async def read_user(
             for line in lines:
                 await taking.take(line)
                 progress.advance(bar, len(line))
-    except OSError as fault:
-        raise ArchiveRefused(f"{file} cannot be read: {fault.strerror}.") from fault
+    except OSError as error:
+        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
     return await taking.end(Actor(tenant, COMMAND_LINE, "import_user"))
 
 

@@ -57,7 +57,7 @@ class SourceRequest:
 
     body: ContextRequest
     scope: Scope
-    held: Resources
+    resources: Resources
     now: datetime
     limit: int
     interval: TimeInterval | None = None
@@ -84,14 +84,14 @@ class ContextSource:
     """One section of a prompt, and the source of its items, the best item first.
 
     `share`: of a section that is always there, the part of the budget that it takes at most. None: its items compete
-    by their worth. `most`: items at most. With `newest_first` the newest item comes first, and the text turns them.
-    With `turns` they are turns of the conversation: messages of their own where the format has some.
+    by their worth. `default_limit`: items at most. With `newest_first` the newest item comes first, and the text turns
+    them. With `turns` they are turns of the conversation: messages of their own where the format has some.
     """
 
     section: SectionName
     title: str
     gather: Callable[[SourceRequest], Awaitable[list[Candidate]]]
-    most: int
+    default_limit: int
     share: float | None = None
     newest_first: bool = False
     turns: bool = False

@@ -5,14 +5,14 @@ from fastapi import APIRouter, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.service import ContextService
 
 
 def context_of(request: Request) -> ContextService:
-    held, caller = calling(request)
-    return ContextService(held, caller.scope)
+    resources, principal = get_caller(request)
+    return ContextService(resources, principal.scope)
 
 
 router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRoute)

@@ -1,6 +1,6 @@
 """Which items a prompt holds: pure functions of items, prices and a budget.
 
-1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own part (`most`); the
+1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own `max_tokens`; the
    parts shrink alike where together they want more than there is. Within its part a section takes its items in order.
 2. All other items compete for what the parts leave, whatever their section: by worth, which is the score for each
    token. The packer takes them in that order and ends at the first that does not fit, so that an item that a smaller
@@ -30,7 +30,7 @@ TokenBound = int | Fraction
 class Section:
     """Items of one section, best first, and what each costs.
 
-    `most`: tokens that it never exceeds, None: no bound of its own. `limit`: items at most. `always`: its place in the
+    `max_tokens`: tokens that it never exceeds, None: no bound. `limit`: items at most. `always`: its place in the
     prompt does not depend on the query. `framed`: it stands inside the frame, which costs its tokens once.
     """
 
@@ -40,7 +40,7 @@ class Section:
     heading_price: Price
     title_tokens: int
     limit: int
-    most: TokenBound | None = None
+    max_tokens: TokenBound | None = None
     always: bool = False
     framed: bool = True
     boost: float = 1.0
@@ -111,14 +111,14 @@ class Packer:
         """Tokens that a section would take if there were no other."""
         section, alone = state.section, _State(state.section)
         for item in section.items[: section.limit]:
-            if section.most is not None and alone.tokens >= section.most:
+            if section.max_tokens is not None and alone.tokens >= section.max_tokens:
                 break
             alone.add(item)
-        return alone.tokens if section.most is None else min(alone.tokens, section.most)
+        return alone.tokens if section.max_tokens is None else min(alone.tokens, section.max_tokens)
 
-    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
-        """The reason why not, or None. `most`: tokens that the section may have with this item; None: its own bound."""
-        reason = self._reason(state, item, most)
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+        """The reason why not, or None. `max_tokens`: of the section with this item; None: its own bound."""
+        reason = self._reason(state, item, max_tokens)
         if reason is not None:
             state.reasons.setdefault(item.id, reason)
             return reason
@@ -132,7 +132,7 @@ class Packer:
     def _frame(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
-    def _reason(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
+    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
         if item.id in self._ids or self._said & item.same:
             return "duplicate"
         if len(state.taken) >= state.section.limit:
@@ -140,7 +140,7 @@ class Packer:
         cost = state.cost(item)
         if cost + self._frame(state) > self._left:
             return "budget"
-        bound = state.section.most if most is None else most
+        bound = state.section.max_tokens if max_tokens is None else max_tokens
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _dropped(self) -> Iterator[tuple[Candidate, str]]:

@@ -18,52 +18,52 @@ _ENDS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
 CharRange = tuple[int, int]
 
 
-def passage(text: str, weights: Mapping[int, float], most: int = LONGEST) -> str:
-    """`text`, or the run of its sentences that holds most of the query within `most` tokens, marked as cut.
+def passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> str:
+    """`text`, or the run of its sentences that holds most of the query within `limit` tokens, marked as cut.
 
     `weights`: of the query's terms, by id. Without a term of the query it is the beginning.
     """
-    if len(text.encode()) <= most or tokens.count(text) <= most:  # no token is shorter than a byte
+    if len(text.encode()) <= limit or tokens.count(text) <= limit:  # no token is shorter than a byte
         return text
-    spans = list(_spans(text, min(PIECE_TOKENS, max(1, (most - MARKS) // 2)))) or [(0, len(text))]
+    spans = list(_spans(text, min(PIECE_TOKENS, max(1, (limit - MARKS) // 2)))) or [(0, len(text))]
     found = [_found(text[start:end], weights) for start, end in spans]
     sizes = [tokens.count(text[start:end]) + 1 for start, end in spans]
-    first, last = _best_run(found, sizes, most - MARKS, weights)
-    return _marked(text, (spans[first][0], spans[last - 1][1]), most)
+    first, last = _best_run(found, sizes, limit - MARKS, weights)
+    return _marked(text, (spans[first][0], spans[last - 1][1]), limit)
 
 
-def _marked(text: str, span: CharRange, most: int) -> str:
-    """What stands there, with a mark at each end where the text goes on, in `most` tokens."""
+def _marked(text: str, span: CharRange, limit: int) -> str:
+    """What stands there, with a mark at each end where the text goes on, in `limit` tokens."""
     start, end = span
     before = f"{CUT} " if text[:start].strip() else ""
-    for room in range(most, 0, -1):  # the first nearly always fits: tokens of parts add up but for one at a seam
+    for room in range(limit, 0, -1):  # the first nearly always fits: tokens of parts add up but for one at a seam
         shown = tokens.truncate(text[start:end].strip(), room)
         after = f" {CUT}" if text[end:].strip() or len(shown) < len(text[start:end].strip()) else ""
-        if tokens.count(marked := f"{before}{shown.strip()}{after}") <= most:
+        if tokens.count(marked := f"{before}{shown.strip()}{after}") <= limit:
             return marked
     return ""
 
 
-def _spans(text: str, most: int) -> Iterator[CharRange]:
+def _spans(text: str, limit: int) -> Iterator[CharRange]:
     """(start, end) of sentences and lines that say something; longer ones in halves."""
     start = 0
     for match in (*_ENDS.finditer(text), None):
         end = len(text) if match is None else match.start()
         if text[start:end].strip():
-            yield from _halves(text, (start, end), most)
+            yield from _halves(text, (start, end), limit)
         start = end if match is None else match.end()
 
 
-def _halves(text: str, span: CharRange, most: int) -> Iterator[CharRange]:
+def _halves(text: str, span: CharRange, limit: int) -> Iterator[CharRange]:
     start, end = span
-    if end - start < 2 or tokens.count(text[start:end]) <= most:
+    if end - start < 2 or tokens.count(text[start:end]) <= limit:
         yield span
         return
     middle = (start + end) // 2
     space = text.rfind(" ", start + 1, middle)
     at = space if space > start + (end - start) // 4 else middle
-    yield from _halves(text, (start, at), most)
-    yield from _halves(text, (at, end), most)
+    yield from _halves(text, (start, at), limit)
+    yield from _halves(text, (at, end), limit)
 
 
 def _found(piece: str, weights: Mapping[int, float]) -> frozenset[int]:
@@ -71,26 +71,26 @@ def _found(piece: str, weights: Mapping[int, float]) -> frozenset[int]:
 
 
 def _best_run(
-    found: Sequence[frozenset[int]], sizes: Sequence[int], most: int, weights: Mapping[int, float]
+    found: Sequence[frozenset[int]], sizes: Sequence[int], limit: int, weights: Mapping[int, float]
 ) -> tuple[int, int]:
-    """(start, end) of the run within `most` tokens whose distinct terms weigh most; of equal ones the shortest, then
+    """(start, end) of the run within `limit` tokens whose distinct terms weigh most; of equal ones the shortest, then
     the first. It goes on while there is room: to what follows, then to what comes before."""
     best, least, run = -1.0, 0, (0, 1)
     for start in range(len(sizes)):
-        size, held, end = 0, set[int](), start
-        while end < len(sizes) and size + sizes[end] <= most:
+        size, covered, end = 0, set[int](), start
+        while end < len(sizes) and size + sizes[end] <= limit:
             size += sizes[end]
-            held |= found[end]
+            covered |= found[end]
             end += 1
-            weight = sum(weights[term] for term in held)
+            weight = sum(weights[term] for term in covered)
             if weight > best + 1e-9 or (weight > best - 1e-9 and size < least):
                 best, least, run = weight, size, (start, end)
     start, end = run
     size = sum(sizes[start:end])
-    while end < len(sizes) and size + sizes[end] <= most:
+    while end < len(sizes) and size + sizes[end] <= limit:
         size += sizes[end]
         end += 1
-    while start > 0 and size + sizes[start - 1] <= most:
+    while start > 0 and size + sizes[start - 1] <= limit:
         start -= 1
         size += sizes[start]
     return start, end

@@ -13,7 +13,7 @@ from app.context import rendering
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.intent import boosts, infer
 from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
-from app.context.registry import ARMS
+from app.context.registry import SOURCES
 from app.context.schemas import ContextRequest, Intent
 from app.core import tokens
 from app.core.clock import parse_rfc3339
@@ -39,36 +39,36 @@ log = logging.getLogger(__name__)
 class Gathered:
     """The answer of one source."""
 
-    arm: ContextSource
-    asked: SourceRequest
+    source: ContextSource
+    request: SourceRequest
     items: list[Candidate] = field(default_factory=list)
     seconds: float = 0.0
     failed: bool = False
 
     @property
     def faults(self) -> list[RecalldError]:
-        return self.asked.faults
+        return self.request.faults
 
 
 class ContextService:
-    def __init__(self, held: Resources, scope: Scope, arms: Sequence[ContextSource] = ARMS) -> None:
-        self._held, self._scope, self._arms = held, scope, arms
+    def __init__(self, resources: Resources, scope: Scope, sources: Sequence[ContextSource] = SOURCES) -> None:
+        self._held, self._scope, self._arms = resources, scope, sources
 
     async def assemble(self, body: ContextRequest) -> Doc:
         """Raises NotFound for a task that is not there, and Unavailable when nothing could be read."""
         started = time.perf_counter()
         budget = body.token_budget or await self._budget(body.agent_id)
-        arms = [arm for arm in self._arms if arm.section not in body.exclude and self._limit(arm, body)]
+        sources = [source for source in self._arms if source.section not in body.exclude and self._limit(source, body)]
         now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
         interval = await interval_of(body.query, now, body.timezone)
-        gathered = await asyncio.gather(*(self._gather(arm, body, now, interval) for arm in arms))
+        gathered = await asyncio.gather(*(self._gather(source, body, now, interval) for source in sources))
         for one in gathered:
             if one.failed and isinstance(one.faults[0], NotFound):
                 raise one.faults[0]
         if gathered and all(one.failed for one in gathered):
             raise _why(gathered)
         best: dict[str, float] = {
-            one.arm.section: max((item.score or 0.0 for item in one.items), default=0.0) for one in gathered
+            one.source.section: max((item.score or 0.0 for item in one.items), default=0.0) for one in gathered
         }
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         characters = sum(len(item.text) for one in gathered for item in one.items)
@@ -76,23 +76,23 @@ class ContextService:
         packed = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
         if body.now is None:
             self._note_accesses(packed)
-        took = {one.arm.section: one.seconds for one in gathered} | {"total": time.perf_counter() - started}
+        took = {one.source.section: one.seconds for one in gathered} | {"total": time.perf_counter() - started}
         return {
             "intent": intent,
             **self._answer(body, packed, gathered, unsure=unsure),
             "budget": budget,
             "errors": [
-                {"section": one.arm.section, "code": fault.code, "detail": fault.detail}
+                {"section": one.source.section, "code": error.code, "detail": error.detail}
                 for one in gathered
-                for fault in one.faults
+                for error in one.faults
             ],
             "warnings": _warnings(gathered, packed),
             "took_ms": {name: round(seconds * 1000, 3) for name, seconds in took.items()},
         }
 
-    def _limit(self, arm: ContextSource, body: ContextRequest) -> int:
-        bounds = body.sections.get(arm.section)
-        return arm.most if bounds is None or bounds.limit is None else bounds.limit
+    def _limit(self, source: ContextSource, body: ContextRequest) -> int:
+        bounds = body.sections.get(source.section)
+        return source.default_limit if bounds is None or bounds.limit is None else bounds.limit
 
     async def _budget(self, agent_id: str) -> int:
         agent = await self._held.store.get(AGENTS, self._scope.tenant, agent_id)
@@ -101,33 +101,35 @@ class ContextService:
         return max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
 
     async def _gather(
-        self, arm: ContextSource, body: ContextRequest, now: datetime, interval: TimeInterval | None
+        self, source: ContextSource, body: ContextRequest, now: datetime, interval: TimeInterval | None
     ) -> Gathered:
         started = time.perf_counter()
-        result = Gathered(arm, SourceRequest(body, self._scope, self._held, now, self._limit(arm, body), interval))
-        fault: RecalldError | None = None
+        result = Gathered(
+            source, SourceRequest(body, self._scope, self._held, now, self._limit(source, body), interval)
+        )
+        error: RecalldError | None = None
         try:
             async with asyncio.timeout(self._held.settings.context.arm_seconds):
-                result.items = await arm.gather(result.asked)
+                result.items = await source.gather(result.request)
         except TimeoutError:
-            fault = Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s.")
+            error = Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s.")
         except RecalldError as raised:
-            fault = raised
+            error = raised
         except Exception:
-            log.exception("arm failed", extra={"section": arm.section})
-            fault = RecalldError()
-        if fault is not None:
+            log.exception("arm failed", extra={"section": source.section})
+            error = RecalldError()
+        if error is not None:
             result.failed = True
-            result.faults.insert(0, fault)
+            result.faults.insert(0, error)
         result.seconds = time.perf_counter() - started
         return result
 
     def _unsure(self, gathered: Sequence[Gathered], best: dict[str, float]) -> bool:
         """All that was searched was read, and nothing in it surely answers."""
-        searched = [one for one in gathered if one.arm.share is None]
+        searched = [one for one in gathered if one.source.share is None]
         if any(one.failed for one in searched):
             return False
-        scores = [best[one.arm.section] for one in searched]
+        scores = [best[one.source.section] for one in searched]
         return max(scores, default=1.0) < self._held.settings.context.unsure_below
 
     # --- Packing ------------------------------------------------------------------------------------------------------
@@ -145,22 +147,22 @@ class ContextService:
         return Packer(sections, budget, frame, floor).pack(_about)
 
     def _section(self, body: ContextRequest, one: Gathered, budget: int, boost: dict[str, float]) -> Section:
-        arm, bounds = one.arm, body.sections.get(one.arm.section)
-        most: TokenBound | None = None if arm.share is None else Fraction(arm.share) * budget
+        source, bounds = one.source, body.sections.get(one.source.section)
+        limit: TokenBound | None = None if source.share is None else Fraction(source.share) * budget
         if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
-            most = Fraction(bounds.share) * budget if bounds.share is not None else bounds.tokens
-        turns = arm.turns and body.format == "messages"
+            limit = Fraction(bounds.share) * budget if bounds.share is not None else bounds.tokens
+        turns = source.turns and body.format == "messages"
         return Section(
-            arm.section,
+            source.section,
             one.items,
-            price(body, arm),
+            price(body, source),
             lambda item: 0 if item.heading is None else rendering.heading_tokens(item.heading),
-            0 if turns else tokens.count(rendering.title(arm.title)),
-            self._limit(arm, body),
-            most,
-            always=arm.share is not None,
+            0 if turns else tokens.count(rendering.title(source.title)),
+            self._limit(source, body),
+            limit,
+            always=source.share is not None,
             framed=not turns,
-            boost=boost.get(arm.section, 1.0),
+            boost=boost.get(source.section, 1.0),
         )
 
     def _note_accesses(self, packed: PackedPrompt) -> None:
@@ -172,9 +174,9 @@ class ContextService:
 
     def _answer(self, body: ContextRequest, packed: PackedPrompt, gathered: Sequence[Gathered], *, unsure: bool) -> Doc:
         as_messages = body.format == "messages"
-        arms: dict[str, ContextSource] = {one.arm.section: one.arm for one in gathered}
+        sources: dict[str, ContextSource] = {one.source.section: one.source for one in gathered}
         chosen = {
-            name: list(items)[::-1] if arms[name].newest_first else rendering.ordered(items)
+            name: list(items)[::-1] if sources[name].newest_first else rendering.ordered(items)
             for name, items in packed.chosen.items()
         }
         numbers: dict[str, str] = {}
@@ -182,9 +184,9 @@ class ContextService:
             for item in items:
                 numbers.setdefault(item.id, str(len(numbers) + 1))
         citation = _citation(body, numbers)
-        apart = {name for name in chosen if as_messages and arms[name].turns}
+        apart = {name for name in chosen if as_messages and sources[name].turns}
         parts = {
-            name: rendering.section(arms[name].title, items, citation)
+            name: rendering.section(sources[name].title, items, citation)
             for name, items in chosen.items()
             if name not in apart
         }
@@ -206,7 +208,7 @@ class ContextService:
                             "type": item.type,
                             "citation": citation(item),
                             "score": item.score,
-                            "tokens": price(body, arms[name])(item),
+                            "tokens": price(body, sources[name])(item),
                         }
                         for item in items
                     ],
@@ -241,9 +243,9 @@ def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citati
     return lambda item: numbers.get(item.id, "1")
 
 
-def price(body: ContextRequest, arm: ContextSource) -> Price:
+def price(body: ContextRequest, source: ContextSource) -> Price:
     """Tokens of an item's line, or of its message. Lines are short and often the same, so that counts are kept."""
-    if arm.turns and body.format == "messages":
+    if source.turns and body.format == "messages":
         return rendering.turn_tokens
     citation = _citation(body, {})
     return lambda item: tokens.count(rendering.line(item, citation(item)))
@@ -251,29 +253,29 @@ def price(body: ContextRequest, arm: ContextSource) -> Price:
 
 def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:
     """Each once, though two sections may have found it; hidden ones last."""
-    held = {item.id for items in packed.chosen.values() for item in items}
-    found = {item.id: reason for item, reason in packed.dropped if item.id not in held}
-    hidden = {each: "importance" for one in gathered for each in one.asked.hidden if each not in held}
+    resources = {item.id for items in packed.chosen.values() for item in items}
+    found = {item.id: reason for item, reason in packed.dropped if item.id not in resources}
+    hidden = {each: "importance" for one in gathered for each in one.request.hidden if each not in resources}
     return [{"id": each, "reason": reason} for each, reason in {**hidden, **found}.items()]
 
 
 def _warnings(gathered: Sequence[Gathered], packed: PackedPrompt) -> list[Doc]:
     """Of all sections; the same one once."""
-    found = [warning for one in gathered for warning in one.asked.warnings]
-    held = {item.id for items in packed.chosen.values() for item in items}
+    found = [warning for one in gathered for warning in one.request.warnings]
+    resources = {item.id for items in packed.chosen.values() for item in items}
     for one in gathered:
-        if one.arm.section == "instructions":
+        if one.source.section == "instructions":
             found += [
                 {"code": "instruction_left_out", "detail": f"{item.id} does not fit: give a larger token_budget."}
                 for item in one.items
-                if item.id not in held
+                if item.id not in resources
             ]
     return [warning for at, warning in enumerate(found) if warning not in found[:at]]
 
 
 def _why(gathered: Sequence[Gathered]) -> RecalldError:
     """Nothing could be read: the caller's fault where each of the sources says so, else ours."""
-    fault = gathered[0].faults[0]
-    if all(one.faults[0].status < Unavailable.status for one in gathered) and fault.status < RecalldError.status:
-        return fault
-    return Unavailable(f"No section could be read: {fault.detail}", retry_after=1)
+    error = gathered[0].faults[0]
+    if all(one.faults[0].status < Unavailable.status for one in gathered) and error.status < RecalldError.status:
+        return error
+    return Unavailable(f"No section could be read: {error.detail}", retry_after=1)

@@ -30,8 +30,8 @@ def passes(status: int) -> bool:
 
 def reason(error: openai.APIStatusError, key: str) -> str:
     """What may be told: of the server's words its code alone, since it may quote the key or somebody's text."""
-    told = [str(part) for part in (error.code, error.type) if part]
-    said = next((part for part in told if _CODE.fullmatch(part) and part != key), "")
+    report = [str(part) for part in (error.code, error.type) if part]
+    said = next((part for part in report if _CODE.fullmatch(part) and part != key), "")
     return (
         f"answered {error.status_code}"
         + (f" ({said})" if said else "")

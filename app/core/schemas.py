@@ -135,11 +135,11 @@ class Owned(Schema):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        made = handler(core)
+        result = handler(core)
         named = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("agent_id", "user_id"))
         # inside of allOf, since generators of clients take anyOf beside properties for a choice of shapes
-        handler.resolve_ref_schema(made)["allOf"] = [{"anyOf": list(named)}]
-        return made
+        handler.resolve_ref_schema(result)["allOf"] = [{"anyOf": list(named)}]
+        return result
 
 
 def same(one: Any, other: Any) -> bool:
@@ -147,11 +147,11 @@ def same(one: Any, other: Any) -> bool:
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
 
 
-def require_size(value: Any, most: int, name: str, pointer: str) -> None:
-    """Raises Invalid where the value has more than `most` bytes as JSON: patches add up, each within its own limits."""
+def require_size(value: Any, limit: int, name: str, pointer: str) -> None:
+    """Raises Invalid where the value has more than `limit` bytes as JSON. Patches add up, each within its limits."""
     size = len(orjson.dumps(value))
-    if size > most:
-        raise invalid(pointer, f"{name} would have {size} bytes as JSON: at most {most} are kept")
+    if size > limit:
+        raise invalid(pointer, f"{name} would have {size} bytes as JSON: at most {limit} are kept")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -146,12 +146,12 @@ def split(text: str, reach: Reach) -> list[str]:
     windows: list[str] = []
     start = 0
     while len(windows) < MAX_WINDOWS:
-        most = reach(start)
-        if most >= len(text):
+        limit = reach(start)
+        if limit >= len(text):
             windows.append(text[start:])
             break
-        slack = (most - start) // EIGHTH
-        end = _end(text, most - slack, most)
+        slack = (limit - start) // EIGHTH
+        end = _end(text, limit - slack, limit)
         windows.append(text[start:end])
         start = _start(text, end - slack, end)
     return [window for window in windows if window.strip()] or [text]  # servers refuse blank texts

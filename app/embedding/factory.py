@@ -33,8 +33,8 @@ def begin_loading(model: str, *, threads: int = 1, options: ExtraOptions | None 
     def load() -> None:
         try:
             loaded.set_result(load_any(model, threads=threads, options=options))
-        except Exception as fault:  # noqa: BLE001 (raised where the model is asked for)
-            loaded.set_exception(fault)
+        except Exception as error:  # noqa: BLE001 (raised where the model is asked for)
+            loaded.set_exception(error)
 
     Thread(target=load, name="recalld-model", daemon=True).start()
 

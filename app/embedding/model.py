@@ -91,8 +91,8 @@ def unit(vectors: Vectors) -> Vectors:
     """Rows of length 1. A row that has no direction, or is not finite, comes back as zeros: no vector to store."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     usable = np.isfinite(norms) & (norms > 0)
-    made: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=usable)
-    return made
+    result: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=usable)
+    return result
 
 
 def clipped(text: str, most_chars: int) -> str:

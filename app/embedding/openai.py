@@ -60,12 +60,12 @@ class Retrying:
         for tried in range(1, ATTEMPTS + 1):
             try:
                 result = attempt(deadline - time.monotonic())
-            except Fault as fault:
-                wait = _wait(tried, fault.after)
+            except Fault as error:
+                wait = _wait(tried, error.after)
                 if tried == ATTEMPTS or time.monotonic() + wait >= deadline:
-                    if fault.after is None and _succeeds(harmless, deadline):
-                        raise EmbeddingUnavailable(str(fault)) from None
-                    self._pause(fault, time.monotonic() - started - slept)
+                    if error.after is None and _succeeds(harmless, deadline):
+                        raise EmbeddingUnavailable(str(error)) from None
+                    self._pause(error, time.monotonic() - started - slept)
                     break
                 self._sleep(wait)
                 slept += wait
@@ -74,11 +74,11 @@ class Retrying:
                 return result
         raise self._unavailable()
 
-    def _pause(self, fault: Fault, kept_waiting: float) -> None:
-        self._reason = str(fault)
+    def _pause(self, error: Fault, kept_waiting: float) -> None:
+        self._reason = str(error)
         own = min(2.0**self._failed, LONGEST_PAUSE / 2) * _between(0.75, 1)
         self._failed = min(self._failed + 1, 10)
-        self._pause_ends = time.monotonic() + min(max(fault.after or 0, own, kept_waiting), LONGEST_PAUSE)
+        self._pause_ends = time.monotonic() + min(max(error.after or 0, own, kept_waiting), LONGEST_PAUSE)
 
     def _unavailable(self) -> EmbeddingUnavailable:
         left = self._pause_ends - time.monotonic()
@@ -140,9 +140,9 @@ class OpenAIModel:
         if self.dim == 0:
             try:
                 self.dim = int(self.encode([PROBE]).shape[1])
-            except EmbeddingUnavailable as fault:
+            except EmbeddingUnavailable as error:
                 self.close()
-                raise EmbeddingUnavailable(f"{self._server.base_url}: {fault.detail}") from None
+                raise EmbeddingUnavailable(f"{self._server.base_url}: {error.detail}") from None
         self.name = f"{model}:openai-{self.dim}"
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class OpenAIModel:
     def _post(self, texts: list[str], seconds: float) -> bytes:
         """Read in pieces: a read timeout bounds the wait for each, not for all of them."""
         ends = time.monotonic() + seconds
-        most = ANSWER_BYTES * len(texts)
+        limit = ANSWER_BYTES * len(texts)
         body = bytearray()
         with self._client.embeddings.with_streaming_response.create(
             input=texts,
@@ -197,8 +197,8 @@ class OpenAIModel:
                 body += piece
                 if time.monotonic() > ends:
                     raise Fault("the embedding server did not finish its answer in time")
-                if len(body) > most:
-                    raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {most} bytes")
+                if len(body) > limit:
+                    raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {limit} bytes")
         return bytes(body)
 
     def _vectors(self, answer: _Answer, count: int) -> Vectors:
@@ -220,10 +220,10 @@ class OpenAIModel:
         return vectors
 
     def _refusal(self, error: openai.APIStatusError) -> Exception:
-        told = f"the embedding server {reason(error, self._server.api_key)}"
+        report = f"the embedding server {reason(error, self._server.api_key)}"
         if passes(error.status_code):
-            return Fault(told, retry_after(error.response.headers.get("retry-after")))
-        return EmbeddingUnavailable(told)
+            return Fault(report, retry_after(error.response.headers.get("retry-after")))
+        return EmbeddingUnavailable(report)
 
 
 def _client(options: ExtraOptions) -> openai.OpenAI:

@@ -109,10 +109,10 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
 
     Either a single `Confirm` or `Dispute`; or cuts, and then one `NewSpan` or more, in the order of valid time.
     """
-    held = [one for one in live if not one.disputed]
-    same = [one for one in held if one.object == said.object]
+    undisputed = [one for one in live if not one.disputed]
+    same = [one for one in undisputed if one.object == said.object]
     claim = _claim(said, same, now)
-    rivals = [one for one in held if one.object != said.object and contend(one, claim)]
+    rivals = [one for one in undisputed if one.object != said.object and contend(one, claim)]
     ended = [one for one in same if _ends(claim, one)]
     joined = [one for one in same if one not in ended and _equal(one, claim) and one.span.touches(claim.span)]
     span = _union([claim, *joined])
@@ -160,10 +160,10 @@ def contend(one: Statement, other: Statement) -> bool:
 
 def contenders(live: Iterable[Statement], disputed: Statement) -> list[Statement]:
     """What a disputed statement contends with now."""
-    held = [one for one in live if not one.disputed and one.span.overlaps(disputed.span)]
+    undisputed = [one for one in live if not one.disputed and one.span.overlaps(disputed.span)]
     return [
         one
-        for one in held
+        for one in undisputed
         if (one.object != disputed.object and contend(one, disputed))
         or (one.object == disputed.object and _ends(replace(disputed, trust=one.trust), one))
     ]

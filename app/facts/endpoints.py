@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import schemas
 from app.facts.models import FACTS
@@ -25,9 +25,11 @@ async def fact_service(request: Request) -> FactService:
 
 def facts_of(request: Request) -> FactService:
     """Called by the endpoint that asserts: resolving a dependency takes as long as the rules do."""
-    held, caller = calling(request)
-    lookup = Retriever(held.store, caller.scope, held.embedder, FACTS, held.second_stage)
-    return FactService(FactRepository(held.store, caller.scope), Embeddings(held.embedder), lookup, held.clock)
+    resources, principal = get_caller(request)
+    lookup = Retriever(resources.store, principal.scope, resources.embedder, FACTS, resources.second_stage)
+    return FactService(
+        FactRepository(resources.store, principal.scope), Embeddings(resources.embedder), lookup, resources.clock
+    )
 
 
 FactServiceDep = Annotated[FactService, Depends(fact_service)]
@@ -39,7 +41,7 @@ FactId = Annotated[Identifier, Path(examples=["fact_01a2003d395076f9a13acea58faa
 Named = Annotated[str | None, Query(min_length=1, max_length=schemas.MAX_NAME)]
 
 
-async def asked(  # noqa: PLR0913 (query parameters)
+async def list_filters(  # noqa: PLR0913 (query parameters)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     subject: Named = None,
@@ -92,7 +94,7 @@ async def assert_facts(
 
 @router.get("", response_model=Page[schemas.Fact], responses=problems())
 async def list_facts(
-    facts: FactServiceDep, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing
+    facts: FactServiceDep, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
     """Facts that have exactly the owner fields named: what is true now as far as we know, or at other times."""
     return answer(await facts.page(where, listing))

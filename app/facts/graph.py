@@ -73,7 +73,9 @@ class Graph:
         self, facts: FactRepository, pairs: Sequence[Partition], view: View, more: Filter | None = None
     ) -> None:
         self._facts = facts
-        self._scopes = [both(of_pair, Eq("object_type", "entity"), view.held(), more) for of_pair in of_pairs(pairs)]
+        self._scopes = [
+            both(of_pair, Eq("object_type", "entity"), view.believed(), more) for of_pair in of_pairs(pairs)
+        ]
 
     async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
         """From the entities of these keys, along edges both ways, hop by hop. Where a bound is met, what was read by

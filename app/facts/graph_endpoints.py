@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.api.errors import problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import Cursor, Limit, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Timestamp
 from app.facts import graph_schemas
 from app.facts.graph import GraphService, Sight
@@ -16,8 +16,8 @@ from app.facts.schemas import MAX_NAME
 
 
 async def graph_service(request: Request) -> GraphService:
-    held, caller = calling(request)
-    return GraphService(FactRepository(held.store, caller.scope), held.clock)
+    resources, principal = get_caller(request)
+    return GraphService(FactRepository(resources.store, principal.scope), resources.clock)
 
 
 async def sight(

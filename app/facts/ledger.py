@@ -132,14 +132,14 @@ def _new(draft: Doc, change: NewSpan | Dispute, old: Mapping[str, Doc], before: 
     goes_on = [old[one] for one in change.continues] if isinstance(change, NewSpan) else []
     first = min(goes_on, key=lambda doc: doc["known_from"], default=None)
     lineage = first["lineage_id"] if first else before[0] if before else fact_id
-    held = isinstance(change, NewSpan)
+    holds = isinstance(change, NewSpan)
     fields = {
         "lineage_id": lineage,
         "confidence": max([draft["confidence"], *(doc["confidence"] for doc in goes_on)]),
         "trust": change.trust if isinstance(change, NewSpan) else draft["trust"],
         "cardinality": change.cardinality,
-        "standing": "held" if held else "disputed",
-        "status": "active" if held else "disputed",
+        "standing": "held" if holds else "disputed",
+        "status": "active" if holds else "disputed",
         "disputes": [] if isinstance(change, NewSpan) else list(change.against),
     }
     return _stated(draft | fields, fact_id, change.span, now)

@@ -23,7 +23,7 @@ class View:
     as_of: str | None
     known_at: str | None = None
 
-    def held(self) -> Filter:
+    def believed(self) -> Filter:
         """What was believed then, and true then."""
         return both(Eq("standing", "held"), self.known(), self.valid())
 
@@ -45,7 +45,7 @@ class View:
     def of_status(self, status: str) -> Filter:
         """`superseded` and `retracted`: what had gone by then; `any`: all that was ever written by then."""
         if status == "active":
-            return self.held()
+            return self.believed()
         if status == "disputed":
             return self.disputed()
         if status == "any":
@@ -61,16 +61,16 @@ def during(moment: str) -> Filter:
     )
 
 
-def about(asked: Mapping[str, Any]) -> Filter:
+def about(filters: Mapping[str, Any]) -> Filter:
     """Owners exactly as they are named, texts by what they are compared by."""
-    parts: list[Filter] = [Eq(name, asked[name]) for name in ("agent_id", "user_id") if asked.get(name) is not None]
+    parts: list[Filter] = [Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None]
     parts += [
-        Eq(f"{name}_key", key_of(asked[name]))
+        Eq(f"{name}_key", key_of(filters[name]))
         for name in ("subject", "predicate", "object")
-        if asked.get(name) is not None
+        if filters.get(name) is not None
     ]
-    if asked.get("object_type") is not None:
-        parts.append(Eq("object_type", asked["object_type"]))
+    if filters.get("object_type") is not None:
+        parts.append(Eq("object_type", filters["object_type"]))
     return both(*parts)
 
 

@@ -63,11 +63,11 @@ class FactService:
         now = rfc3339(self._clock.now())
         said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
         books = await self._books(drafts, said, now)
-        told = [books[draft["group_id"]].tell(draft, one) for draft, one in zip(drafts, said, strict=True)]
-        pairs = zip(drafts, told, strict=True)
+        report = [books[draft["group_id"]].tell(draft, one) for draft, one in zip(drafts, said, strict=True)]
+        pairs = zip(drafts, report, strict=True)
         items = [render(books[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
         changes = [change for book in books.values() for change in await self._changes(book)]
-        return WriteResult({"items": items}, changes, 201), any(new for _, new in told)
+        return WriteResult({"items": items}, changes, 201), any(new for _, new in report)
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """It leaves the books without a successor. What it once bounded or replaced does not come back."""
@@ -148,15 +148,15 @@ class FactService:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
-        docs, cursor = await self._facts.page(self._listed(asked), listing, mark=repr(sorted(asked.items())))
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        docs, cursor = await self._facts.page(self._listed(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
-    def _listed(self, asked: Mapping[str, Any]) -> Filter:
-        if asked["timeline"] and asked["as_of"] is not None:
+    def _listed(self, filters: Mapping[str, Any]) -> Filter:
+        if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")
-        as_of = None if asked["timeline"] else asked["as_of"] or rfc3339(self._clock.now())
-        return both(about(asked), View(as_of, asked["known_at"]).of_status(asked["status"]))
+        as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
+        return both(about(filters), View(as_of, filters["known_at"]).of_status(filters["status"]))
 
     async def get(self, fact_id: str) -> Doc:
         return render(await self._facts.get(fact_id))
@@ -177,9 +177,9 @@ class FactService:
             body.top_k,
             mode=body.mode,
         )
-        looked = await self._lookup.find(wanted)
-        items = [{"fact": render(hit.doc), "score": hit.score} for hit in looked.hits]
-        return {"items": items, **looked.how()}
+        retrieved = await self._lookup.find(wanted)
+        items = [{"fact": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
+        return {"items": items, **retrieved.how()}
 
 
 def search_filter(body: FactSearch, now: str) -> Filter:

@@ -96,8 +96,8 @@ def _passage(record: Json, where: str, owner: DefaultOwner) -> Iterator[ImportRe
     metadata = record.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
     agent = owner.agent_id or record.get("agent_id")
-    made = time(record.get("created_at"))
+    result = time(record.get("created_at"))
     tags = words(record.get("tags"))
     yield memory(
-        "letta", where, record, record.get("text"), **owner.of(agent), tags=tags, metadata=given, event_at=made
+        "letta", where, record, record.get("text"), **owner.of(agent), tags=tags, metadata=given, event_at=result
     )

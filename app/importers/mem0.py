@@ -39,8 +39,8 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         )
 
     def relation(record: Json, where: str) -> Iterator[ImportResult]:
-        told = {"subject": "source", "predicate": "relationship", "object": "target"}
-        named = {ours: record.get(theirs) for ours, theirs in told.items()}
+        report = {"subject": "source", "predicate": "relationship", "object": "target"}
+        named = {ours: record.get(theirs) for ours, theirs in report.items()}
         named["object"] = named["object"] or record.get("destination")
         if not all(isinstance(value, str) and value.strip() for value in named.values()):
             raise Unreadable("it lacks source, relationship or target")

@@ -85,8 +85,8 @@ def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResu
             continue
         try:
             yield from read(item, place)
-        except Unreadable as fault:
-            yield SkippedRecord(place, str(fault))
+        except Unreadable as error:
+            yield SkippedRecord(place, str(error))
 
 
 def time(value: Any) -> str | None:

@@ -31,10 +31,10 @@ def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterato
     subject, target = (
         record.get(f"{end}_node_name") or names.get(str(record.get(f"{end}_node_uuid"))) for end in ("source", "target")
     )
-    told = {"subject": subject, "predicate": record.get("name"), "object": target}
-    if all(isinstance(part, str) and part.strip() for part in told.values()):
+    report = {"subject": subject, "predicate": record.get("name"), "object": target}
+    if all(isinstance(part, str) and part.strip() for part in report.values()):
         yield ImportRecord(
-            "fact", where, {**owner.of(), **told, "object_type": "entity", **spans, "cardinality": "many"}
+            "fact", where, {**owner.of(), **report, "object_type": "entity", **spans, "cardinality": "many"}
         )
     else:
         yield memory("zep", where, record, record.get("fact"), **owner.of(), **spans)
@@ -45,8 +45,8 @@ def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResul
     if not record.get("summary"):
         raise Unreadable("it has no summary")
     text = f"{record.get('name', '')}: {record['summary']}"
-    made = time(record.get("created_at"))
-    yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=made)
+    result = time(record.get("created_at"))
+    yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=result)
 
 
 def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportResult]:

@@ -79,7 +79,7 @@ OPERATIONS = Collection(
         "updated_at": "time",
     },
     indexes=(("user_id",),),
-    everywhere=("updated_at",),
+    global_indexes=("updated_at",),
     opaque=("result", "undo"),
     internal=frozenset({"undo", "undoing"}),
 )

@@ -66,8 +66,8 @@ class Run:
         operation_id = self.lease.job.operation_id
         if operation_id is not None:
             fields = {"status": "running", "progress": {"done": done, "total": total}}
-            told = operations.report(self.tenant, operation_id, self.clock.now(), fields)
-            await _where_missing_without([told], self.commit)
+            report = operations.report(self.tenant, operation_id, self.clock.now(), fields)
+            await _where_missing_without([report], self.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ class Runner:
         try:
             with JOB_SECONDS.labels(kind).time():
                 outcome = await self._attempt(lease)
-        except LeaseLost as fault:
+        except LeaseLost as error:
             outcome = "lease_lost"
-            log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": fault.detail})
+            log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": error.detail})
         except (asyncio.CancelledError, StoreUnavailable):
             with suppress(RecalldError):
                 await asyncio.shield(lease.release())
@@ -211,15 +211,15 @@ class Runner:
         work_for(lease.job.tenant)
         try:
             handler = self._handler(lease)
-            if told := self._told(lease, {"status": "running"}):
-                await _where_missing_without(told, lease.commit)
+            if report := self._told(lease, {"status": "running"}):
+                await _where_missing_without(report, lease.commit)
             done = await handler(Run(self._store, self._clock, lease))
             outcome = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):
             raise
-        except Exception as fault:  # noqa: BLE001 (noted, and tried again)
-            return await self._failed(lease, fault)
+        except Exception as error:  # noqa: BLE001 (noted, and tried again)
+            return await self._failed(lease, error)
         return done.status
 
     def _handler(self, lease: Lease) -> JobHandler:
@@ -230,10 +230,10 @@ class Runner:
             raise RecalldError(f"nothing here runs jobs of the kind {lease.doc['kind']}")
         return handler
 
-    async def _failed(self, lease: Lease, fault: Exception) -> str:
-        reason = fault.detail if isinstance(fault, RecalldError) else type(fault).__name__
-        if not isinstance(fault, CommitConflict):
-            log.error("job failed", exc_info=fault, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
+    async def _failed(self, lease: Lease, error: Exception) -> str:
+        reason = error.detail if isinstance(error, RecalldError) else type(error).__name__
+        if not isinstance(error, CommitConflict):
+            log.error("job failed", exc_info=error, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
         if lease.last_attempt:
             noted = self._noted(lease, {"status": "failed", "error": reason}, "failed")
         else:
@@ -278,8 +278,8 @@ async def _safely(work: Awaitable[None]) -> bool:
     """False where it failed: the fault is logged."""
     try:
         await work
-    except StoreUnavailable as fault:
-        log.warning("jobs wait for the store", extra={"error": fault.detail})
+    except StoreUnavailable as error:
+        log.warning("jobs wait for the store", extra={"error": error.detail})
     except Exception:
         log.exception("jobs stumbled")
     else:

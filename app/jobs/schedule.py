@@ -129,8 +129,8 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
 
 def _shown(kind: str, period: timedelta, doc: Doc | None, now: datetime) -> Doc:
     """`next_run` lies ahead: one that has passed found nothing to do; one never noted comes within a period."""
-    told = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
+    report = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
     noted = parse_rfc3339(doc["next_run"]) if doc else None
     if noted is None or noted <= now:
-        told["next_run"] = rfc3339(_after(now, period, noted))
-    return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **told}
+        report["next_run"] = rfc3339(_after(now, period, noted))
+    return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **report}

@@ -33,8 +33,8 @@ async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> 
     if changes is None:
         return False
     fields = {"progress": {"done": number, "total": None}}
-    told = operations.report(run.tenant, str(run.lease.job.operation_id), run.clock.now(), fields)
+    report = operations.report(run.tenant, str(run.lease.job.operation_id), run.clock.now(), fields)
     with suppress(CommitConflict):
-        await run.commit([*changes, told])
+        await run.commit([*changes, report])
         return True
     return False

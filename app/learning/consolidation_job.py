@@ -50,24 +50,24 @@ class TidyingJobs:
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope = Scope.of_bindings(run.tenant, run.payload)
-        asked = both(_asked(run.payload), scope.writable())
+        request = both(_asked(run.payload), scope.writable())
         dry_run = bool(run.payload.get("dry_run"))
-        merged = await self._merge(run, scope, asked, dry_run=dry_run)
-        told, learned = Report(), {"episodes": 0, "waiting": 0}
+        merged = await self._merge(run, scope, request, dry_run=dry_run)
+        report, learned = Report(), {"episodes": 0, "waiting": 0}
         if dry_run or self._llm is None:
-            learned["waiting"] = await self._tools.store.count(ACTIONS, run.tenant, waiting(asked))
-            told.parts = skipped(learned["waiting"], "a dry run asks no model" if dry_run else NO_LLM)
+            learned["waiting"] = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
+            report.parts = skipped(learned["waiting"], "a dry run asks no model" if dry_run else NO_LLM)
         else:
-            learned |= await self._learn(run, scope, asked, self._llm, told)
-        if told.failed and not run.lease.last_attempt:
-            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
-        result = {"dry_run": dry_run, "memories": merged.told(), **learned, "parts": told.parts}
-        whole = merged.whole and not told.failed and (dry_run or not learned["waiting"])
+            learned |= await self._learn(run, scope, request, self._llm, report)
+        if report.failed and not run.lease.last_attempt:
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+        result = {"dry_run": dry_run, "memories": merged.report(), **learned, "parts": report.parts}
+        whole = merged.whole and not report.failed and (dry_run or not learned["waiting"])
         undo = None if dry_run else await undo_of(run, self._undo_days)
         return Done(result, undo, "succeeded" if whole else "partial")
 
-    async def _merge(self, run: Run, scope: Scope, asked: Filter, *, dry_run: bool) -> Merged:
-        merged, pairs = await self._merging.before(run), await self._with_memories(run.tenant, asked)
+    async def _merge(self, run: Run, scope: Scope, request: Filter, *, dry_run: bool) -> Merged:
+        merged, pairs = await self._merging.before(run), await self._with_memories(run.tenant, request)
         for number, pair in enumerate(pairs, start=1):
             groups = await self._merging.plan(scope, pair.agent, pair.user)
             if dry_run:
@@ -77,15 +77,15 @@ class TidyingJobs:
             await run.progress(number, len(pairs))
         return merged
 
-    async def _learn(self, run: Run, scope: Scope, asked: Filter, llm: LLM, told: Report) -> Doc:
+    async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> Doc:
         """One user after the other, as far as the run's budget goes."""
-        practising, budget, done = EpisodeLearning(self._tools, llm), llm.budget(), 0
-        for pair in await self._with_episodes(run.tenant, asked):
+        episode_learning, budget, done = EpisodeLearning(self._tools, llm), llm.budget(), 0
+        for pair in await self._with_episodes(run.tenant, request):
             assert pair.agent is not None
-            done += await practising.learn(run, scope, pair.agent, pair.user, budget, told)
-            if told.failed:
+            done += await episode_learning.learn(run, scope, pair.agent, pair.user, budget, report)
+            if report.failed:
                 break
-        left = await self._tools.store.count(ACTIONS, run.tenant, waiting(asked))
+        left = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
         return {"episodes": done, "waiting": left, "llm": budget.spent}
 
     # --- By the clock -------------------------------------------------------------------------------------------------

@@ -1,18 +1,15 @@
-"""What is learned from a stretch of a conversation: each part asks the model once and plans its changes by rules.
-
-A part reads again whenever it plans, so that a plan which met a conflict is made anew without asking the model again.
-"""
+"""Extractors for a stretch of a conversation: memories, the user's profile, facts, the agent's experience."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from app.core.clock import rfc3339, to_ms
 from app.learning import fact_assertion, output_validation, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.transcript import TranscriptLine, data
+from app.learning.extraction import Skipped
+from app.learning.transcript import TranscriptLine, data, digest
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
 from app.memories.decay_settings import Decays
@@ -49,6 +46,21 @@ class Conversation:
     def owner(self) -> dict[str, str | None]:
         return {"agent_id": self.agent_id, "user_id": self.user_id}
 
+    @property
+    def size(self) -> int:
+        return len(self.lines)
+
+    def derivation_id(self, extractor: str, prompt_id: str) -> str:
+        """The same for the same messages of the same session, asked the same way."""
+        assert self.session is not None
+        of = (extractor, prompt_id, self.session["session_id"], self.session["created_at"])
+        return f"der_{digest(self.lines, *of)}"
+
+    def described(self) -> Doc:
+        assert self.session is not None
+        seqs = {"from_seq": self.lines[0].seq, "to_seq": self.lines[-1].seq}
+        return {**self.owner, "session_id": self.session["session_id"], **seqs}
+
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
@@ -56,22 +68,6 @@ class Extraction:
 
     memories: Sequence[prompts.LearnedMemory]
     known: Sequence[str]
-
-
-class Skipped(Exception):
-    """There is nothing for this part to do here; the message says why."""
-
-
-class ConversationExtractor(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def prompt(self) -> str: ...
-
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model. Raises `Skipped`, or what the model's client raises."""
-        ...
 
 
 def source(talk: Conversation, prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
@@ -88,21 +84,21 @@ class MemoryExtractor:
     async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Extraction:
         known = await self._known(tools, talk)
         shown = [{name: doc[name] for name in ("memory_id", "content", "memory_type", "context")} for doc in known]
-        asked = data(talk.lines, profile=await _profile(tools, talk), known_memories=shown)
+        request = data(talk.lines, profile=await _profile(tools, talk), known_memories=shown)
         instructions = prompts.load(self.prompt).with_wishes(await _wishes(tools, talk))
-        reply = await llm.reply(instructions, asked, prompts.LearnedMemories, budget)
+        reply = await llm.reply(instructions, request, prompts.LearnedMemories, budget)
         return Extraction(reply.memories, [doc["memory_id"] for doc in known])
 
-    def plan(self, tools: Tools, talk: Conversation, llm: LLM, heard: Sequence[Extraction]) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, llm: LLM, extraction: Sequence[Extraction]) -> DerivationPlan:
         """One plan for all that was heard of a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
         origin = source(talk, prompts.load(self.prompt), llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            current = await repository.get_many([memory_id for each in heard for memory_id in each.known])
+            current = await repository.get_many([memory_id for each in extraction for memory_id in each.known])
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
             dropped: output_validation.DroppedCounts = Counter()
-            learned = [one for each in heard for one in each.memories]
+            learned = [one for each in extraction for one in each.memories]
             pairs = output_validation.memories(learned, active, talk.lines, talk.said, talk.owner, dropped)
             decays = Decays(tools.agents, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
@@ -132,8 +128,8 @@ class MemoryExtractor:
         kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # a summary is replaced by its like
         where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
         lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
-        looked = await lookup.find(RetrievalQuery(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
-        return [hit.doc for hit in looked.hits]
+        retrieved = await lookup.find(RetrievalQuery(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
+        return [hit.doc for hit in retrieved.hits]
 
 
 class ProfileExtractor:
@@ -167,8 +163,8 @@ class FactExtractor:
         spoke = next((line.name for line in talk.lines if line.role == "user" and line.name), None)
         user_name = profile["name"] or spoke or talk.user_id or "user"
         known = await self._known(tools, talk)
-        asked = data(talk.lines, user_name=user_name, known_facts=known)
-        reply = await llm.reply(prompt.text, asked, prompts.LearnedFacts, budget)
+        request = data(talk.lines, user_name=user_name, known_facts=known)
+        reply = await llm.reply(prompt.text, request, prompts.LearnedFacts, budget)
         origin = source(talk, prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:

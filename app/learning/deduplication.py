@@ -54,14 +54,14 @@ def candidates(now: str) -> Filter:
 def sameness(doc: Doc) -> bytes:
     """Equal for memories that tell the same; a digest, so that a whole pair can be looked through."""
     said_at = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"  # as `identity_hash`
-    told = None if said_at else doc["event_at"]
-    times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], told)
+    report = None if said_at else doc["event_at"]
+    times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], report)
     condition = claim(doc["context"]) if doc["context"] else None
     parts: tuple[Any, ...] = (doc["agent_id"], doc["user_id"], doc["memory_type"], claim(doc["content"]), condition)
     return blake2b(orjson.dumps([*parts, *times]), digest_size=16).digest()
 
 
-def groups(told: Iterable[Doc], importance: Mapping[str, float]) -> list[DuplicateGroup]:
+def groups(report: Iterable[Doc], importance: Mapping[str, float]) -> list[DuplicateGroup]:
     """Of memories that tell the same, which take the place of which. `importance`: at the moment, by id.
 
     Kept is what is pinned, else what has a name, else what is believed most, else what carries metadata, else what
@@ -69,7 +69,7 @@ def groups(told: Iterable[Doc], importance: Mapping[str, float]) -> list[Duplica
     one or carries other metadata, and what an undo brought back.
     """
     found: list[DuplicateGroup] = []
-    rest = sorted(told, key=lambda doc: _rank(doc, importance))
+    rest = sorted(report, key=lambda doc: _rank(doc, importance))
     while rest:
         kept, *others = rest
         tags, alike, rest = set(kept["tags"]), list[Doc](), list[Doc]()
@@ -85,15 +85,15 @@ def groups(told: Iterable[Doc], importance: Mapping[str, float]) -> list[Duplica
 
 
 def _rank(doc: Doc, importance: Mapping[str, float]) -> tuple[Any, ...]:
-    named, told = doc["key"] is not None, bool(doc["metadata"])
+    named, report = doc["key"] is not None, bool(doc["metadata"])
     strength = importance[doc["memory_id"]]
-    return (not doc["pinned"], not named, -doc["trust"], not told, -strength, doc["created_at"], doc["memory_id"])
+    return (not doc["pinned"], not named, -doc["trust"], not report, -strength, doc["created_at"], doc["memory_id"])
 
 
 def _gives_way(doc: Doc, kept: Doc) -> bool:
     protected = doc["pinned"] or doc["key"] is not None or doc.get("kept_apart", False)
-    told = not doc["metadata"] or same(doc["metadata"], kept["metadata"])
-    return not protected and told and bool(doc["trust"] <= kept["trust"])
+    report = not doc["metadata"] or same(doc["metadata"], kept["metadata"])
+    return not protected and report and bool(doc["trust"] <= kept["trust"])
 
 
 def _gains(kept: Doc, retired: Sequence[Doc], importance: Mapping[str, float]) -> Doc:
@@ -139,7 +139,7 @@ class Merged:
     def whole(self) -> bool:
         return not self.counts["left"] and not self.counts["unverified"]
 
-    def told(self) -> Doc:
+    def report(self) -> Doc:
         counts = {name: self.counts[name] for name in ("groups", "retired", "left", "unverified")}
         return {**counts, "items": self.groups}
 

@@ -38,7 +38,7 @@ DERIVATIONS = Collection(
         "created_at": "time",
     },
     indexes=(("session_id",), ("operation_id",), ("user_id",)),
-    everywhere=("created_at",),
+    global_indexes=("created_at",),
     opaque=("result", "undo"),
     audited=False,
 )

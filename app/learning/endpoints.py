@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
 from app.learning import schemas
@@ -18,9 +18,9 @@ from app.writes.executor import WriteHandler, WriteResult
 
 
 async def learning(request: Request) -> Learning:
-    held, caller = calling(request)
-    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
-    return Learning(tools, held.llm, caller.scope, Tombstones.of(held, caller.scope.tenant))
+    resources, principal = get_caller(request)
+    tools = Tools(resources.store, resources.embedder, resources.clock, resources.agents, resources.settings)
+    return Learning(tools, resources.llm, principal.scope, Tombstones.of(resources, principal.scope.tenant))
 
 
 InLearning = Annotated[Learning, Depends(learning)]
@@ -36,12 +36,12 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
 async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, write: Writer) -> Response:
     """Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
     Without a model: 409 `llm_not_configured`."""
-    heard: list[WriteHandler] = []
+    extraction: list[WriteHandler] = []
 
     async def plan() -> WriteResult:
-        if not heard:  # a plan that met a conflict is made again: the model is asked once
-            heard.append(await learning.extract(body))
-        return await heard[0]()
+        if not extraction:  # a plan that met a conflict is made again: the model is asked once
+            extraction.append(await learning.extract(body))
+        return await extraction[0]()
 
     return await write(plan)
 

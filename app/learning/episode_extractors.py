@@ -1,20 +1,19 @@
-"""What is learned from what was done: facts, and ways of doing things. Each part asks the model once."""
+"""Extractors for a batch of episodes: facts, and procedures."""
 
-import logging
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Protocol
 
 import orjson
 
 from app.actions.models import ACTIONS
 from app.core.clock import rfc3339, to_ms
-from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Run
 from app.learning import episodes, fact_assertion, output_validation, prompts
 from app.learning.dependencies import Report, Tools
-from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
+from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
+from app.learning.extraction import Extractor, LearningRun
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.repository import of_pair
@@ -34,26 +33,14 @@ KNOWN_PROCEDURES = 20
 QUERY_CHARS = 2_000
 
 
-class EpisodeExtractor(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def prompt(self) -> str: ...
-
-    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model. Raises what its client raises."""
-        ...
-
-
 class EpisodeFacts:
     name, prompt = "facts", "episode_facts"
 
     async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
         prompt = prompts.load(self.prompt)
         known = await fact_assertion.known(tools, batch.scope, _told(batch), _pair(batch))
-        asked = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
-        reply = await llm.reply(prompt.text, asked, prompts.FoundFacts, budget)
+        request = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
+        reply = await llm.reply(prompt.text, request, prompts.FoundFacts, budget)
         origin = _source(prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
@@ -76,9 +63,9 @@ class EpisodeProcedures:
         embeddings, origin = Embeddings(tools.embedder), _source(prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            merging = _Merging(tools, batch, embeddings, origin)
-            await merging.take(reply.procedures, ids)
-            return merging.result(), merging.changes
+            deduplicator = _Merging(tools, batch, embeddings, origin)
+            await deduplicator.take(reply.procedures, ids)
+            return deduplicator.result(), deduplicator.changes
 
         return plan
 
@@ -149,7 +136,7 @@ class _Merging:
         return {"procedure_ids": self._made, "refined_ids": self._refined, "dropped": dict(self._dropped)}
 
 
-PARTS: tuple[EpisodeExtractor, ...] = (EpisodeFacts(), EpisodeProcedures())
+EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures())
 
 
 def _source(prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
@@ -179,42 +166,29 @@ async def _user_name(tools: Tools, batch: Batch) -> str:
 PAGE = 50
 NEW = Absent("consolidated_at")
 
-log = logging.getLogger(__name__)
-
 
 class EpisodeLearning:
     def __init__(self, tools: Tools, llm: LLM) -> None:
         self._tools, self._llm = tools, llm
 
-    async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, told: Report) -> int:
+    async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, report: Report) -> int:
         """How many episodes were learned from. What is done stays done when a part fails; the episodes wait then."""
-        where, done = both(of_pair(agent, user), NEW, scope.visible()), 0
+
+        async def mark_learned(batch: Batch, _: int) -> None:
+            await self._mark_learned(run, batch)
+
+        batches = self._batches(scope, agent, user)
+        learning = LearningRun(self._tools, run, report)
+        return await learning.learn_from(batches, lambda _: EXTRACTORS, mark_learned, self._llm, budget)
+
+    async def _batches(self, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
+        """Batches of the episodes that are not marked as learned from, the oldest first."""
+        where = both(of_pair(agent, user), NEW, scope.visible())
         while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
-            batch = next(chunks(Batch(scope, agent, user, docs)))
-            for part in PARTS:
-                await self._learn(run, part, batch, budget, told)
-            if told.failed:
-                break
-            await self._settle(run, batch)
-            done += len(batch.docs)
-        return done
+            yield next(chunks(Batch(scope, agent, user, docs)))
 
-    async def _learn(self, run: Run, part: EpisodeExtractor, batch: Batch, budget: Budget, told: Report) -> None:
-        prompt_id = prompts.load(part.prompt).id
-        made_of = f"der_{batch.digest(part.name, prompt_id)}"
-        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            told.skip(part.name, "learned before")
-            return
-        try:
-            plan = await part.learn(self._tools, batch, self._llm, budget)
-            of = {**batch.owner, "action_ids": [doc["action_id"] for doc in batch.docs]}
-            told.add(part.name, await commit_noted(run, plan, made_of, of) or {})
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("episodes were not learned from", extra={"part": part.name, "code": fault.code})
-            told.fail(part.name, fault.detail)
-
-    async def _settle(self, run: Run, batch: Batch) -> None:
-        """They are learned from. One that has gone meanwhile keeps no other back."""
+    async def _mark_learned(self, run: Run, batch: Batch) -> None:
+        """An episode that was deleted meanwhile does not keep the others from being marked."""
         fields = {"consolidated_at": rfc3339(self._tools.clock.now())}
         changes: list[Change] = [Update(ACTIONS, run.tenant, doc["action_id"], set=fields) for doc in batch.docs]
         try:
@@ -231,4 +205,4 @@ def waiting(docs_of: Filter) -> Filter:
 
 
 def skipped(waiting: int, why: str) -> Doc:
-    return {part.name: {"status": "skipped", "reason": why} for part in PARTS} if waiting else {}
+    return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}

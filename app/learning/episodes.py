@@ -49,31 +49,39 @@ class Batch:
         """Those that are there, in their order."""
         return [self.docs[number - 1] for number in sorted({*numbers}) if 1 <= number <= len(self.docs)]
 
-    def digest(self, *more: str) -> str:
+    @property
+    def size(self) -> int:
+        return len(self.docs)
+
+    def derivation_id(self, extractor: str, prompt_id: str) -> str:
         """The same for the same episodes, asked about the same way."""
-        return blake2b(orjson.dumps([[doc["action_id"] for doc in self.docs], *more]), digest_size=16).hexdigest()
+        of = [[doc["action_id"] for doc in self.docs], extractor, prompt_id]
+        return f"der_{blake2b(orjson.dumps(of), digest_size=16).hexdigest()}"
+
+    def described(self) -> Doc:
+        return {**self.owner, "action_ids": [doc["action_id"] for doc in self.docs]}
 
 
 def _shown(number: int, doc: Doc) -> Doc:
-    told: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
+    report: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
     said = {name: value for name, value in doc["feedback"].items() if value is not None}
     return {
         "number": number,
         "at": doc["timestamp"],
-        **told,
+        **report,
         "tool": doc["action"].get("tool"),
         "content": strip_served(doc["content"]).strip()[:CONTENT_CHARS],
         **({"feedback": said} if said else {}),
     }
 
 
-def chunks(batch: Batch, limit: int = CHUNK_TOKENS, most: int = MOST) -> Iterator[Batch]:
-    """Runs of at most `limit` tokens and `most` episodes, a longer one being one by itself."""
+def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) -> Iterator[Batch]:
+    """Runs of at most `limit` tokens and `max_episodes` episodes, a longer one being one by itself."""
     part: list[Doc] = []
     size = 0
     for doc in batch.docs:
         cost = tokens.count(orjson.dumps(_shown(0, doc)).decode())
-        if part and (size + cost > limit or len(part) == most):
+        if part and (size + cost > limit or len(part) == max_episodes):
             yield Batch(batch.scope, batch.agent_id, batch.user_id, part)
             part, size = [], 0
         part.append(doc)

@@ -68,8 +68,10 @@ async def known(tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, .
     """What the pairs' book holds near to a text, so that names and predicates stay the same."""
     now = tools.clock.now()
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
-    looked = await lookup.find(RetrievalQuery(near, pairs, View(rfc3339(now), None).held(), to_ms(now), KNOWN_FACTS))
-    return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in looked.hits]
+    retrieved = await lookup.find(
+        RetrievalQuery(near, pairs, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
+    )
+    return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in retrieved.hits]
 
 
 async def asserted(

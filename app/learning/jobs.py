@@ -1,25 +1,23 @@
 """Learning from a conversation when it ends, now and then while it goes on, or when a summary is asked for."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from app.core.process import off_loop
-from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Done, Run
-from app.learning import prompts, summaries, transcript
+from app.learning import summaries, transcript
 from app.learning.conversation_extractors import (
     Conversation,
-    ConversationExtractor,
     ExperienceExtractor,
     FactExtractor,
     MemoryExtractor,
     ProfileExtractor,
-    Skipped,
 )
 from app.learning.dependencies import ALWAYS, NO_LLM, Report, Tools, Unfinished
-from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted, commit_planned, undo_of
+from app.learning.derivations import DerivationPlan, commit_planned, undo_of
+from app.learning.extraction import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask, extracted, stored, written_by
 from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
@@ -34,7 +32,7 @@ from app.storage.repository import pages
 from app.storage.schema import Doc
 from app.storage.scope import Scope
 
-PARTS: tuple[ConversationExtractor, ...] = (
+EXTRACTORS: tuple[Extractor[Conversation], ...] = (
     MemoryExtractor(),
     ProfileExtractor(),
     FactExtractor(),
@@ -53,6 +51,10 @@ BEGINNING = 20
 log = logging.getLogger(__name__)
 
 
+class _SessionGone(Exception):
+    """The session was deleted while it was learned from."""
+
+
 class ConversationJobs:
     def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
         self._tools, self._llm, self._undo_days = tools, llm, undo_days
@@ -63,64 +65,75 @@ class ConversationJobs:
         scope = Scope.of_bindings(run.tenant, run.payload)
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
-        told = Report()
+        report = Report()
         learning = (
-            self._learn_without_model(run, scope, lines, told)
+            self._learn_without_model(run, scope, lines, report)
             if self._llm is None
-            else self._learn_with(self._llm, run, scope, lines, told)
+            else self._learn_with(self._llm, run, scope, lines, report)
         )
         result = await learning
         if result is None:
             return Done({"skipped": "the session is gone"})
         if run.payload.get("ended"):
-            await self._note_interaction(run, scope, told)
-        return await self._over(run, told, result)
+            await self._note_interaction(run, scope, report)
+        return await self._over(run, report, result)
 
     async def _learn_with(
-        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], told: Report
+        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc | None:
         """None where the session is gone."""
-        budget, done = llm.budget(), 0
+        budget = llm.budget()
+
+        async def learned(talk: Conversation, done: int) -> None:
+            await self._mark_learned(run, talk)
+            await run.progress(done, len(lines))
+
+        def extractors(talk: Conversation) -> Sequence[Extractor[Conversation]]:
+            return _allowed(talk, report)
+
+        try:
+            chunks = self._chunks(run, scope, lines)
+            done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
+        except _SessionGone:
+            return None
+        return {"messages": done, "llm": budget.spent}
+
+    async def _chunks(
+        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine]
+    ) -> AsyncIterator[Conversation]:
+        """Raises _SessionGone when the session was deleted meanwhile."""
         for chunk in await transcript.chunked(lines):
             session = await self._session(run, scope)
             if session is None:
-                return None
-            talk = await self._talk(scope, session, chunk)
-            for part in PARTS:
-                await self._learn(run, part, talk, llm, budget, told)
-            if told.failed:
-                break
-            await self._learned(run, session, chunk[-1].seq)
-            done += len(chunk)
-            await run.progress(done, len(lines))
-        return {"messages": done, "llm": budget.spent}
+                raise _SessionGone
+            yield await self._talk(scope, session, chunk)
 
     async def _learn_without_model(
-        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], told: Report
+        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc:
         """The summary as an extract. The other parts wait for a model, and so does what was said: `learned_seq`
         stays."""
-        for part in PARTS if lines else ():
-            if part.name != SummaryExtractor.name:
-                told.skip(part.name, NO_LLM)
-        await self._extract(run, scope, told)
+        for extractor in EXTRACTORS if lines else ():
+            if extractor.name != SummaryExtractor.name:
+                report.skip(extractor.name, NO_LLM)
+        await self._extract(run, scope, report)
         return {"messages": len(lines), "llm": None}
 
-    async def _over(self, run: Run, told: Report, result: Doc) -> Done:
-        if told.failed and (not told.done or not run.lease.last_attempt):
-            raise Unfinished("; ".join(f"{name}: {why}" for name, why in told.failed.items()))
-        whole = not told.failed and self._llm is not None
+    async def _over(self, run: Run, report: Report, result: Doc) -> Done:
+        if report.failed and (not report.done or not run.lease.last_attempt):
+            raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+        whole = not report.failed and self._llm is not None
         undo = await undo_of(run, self._undo_days)
-        return Done({**result, "parts": told.parts}, undo, "succeeded" if whole else "partial")
+        return Done({**result, "parts": report.parts}, undo, "succeeded" if whole else "partial")
 
     async def summarize(self, run: Run) -> Done:
         """A summary of all that the session holds, made anew; without a model an extract, unless a caller asked for the
         model's. Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         if self._llm is None and run.lease.job.operation_id is None:
-            told = Report()
-            await self._extract(run, scope, told)
-            return Done({"parts": told.parts})
+            report = Report()
+            await self._extract(run, scope, report)
+            return Done({"parts": report.parts})
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
         if session is None or not lines:
@@ -183,52 +196,11 @@ class ConversationJobs:
         size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
         return await off_loop(size, transcript.read, ordered, trust)
 
-    # --- One part -----------------------------------------------------------------------------------------------------
+    # --- What is written ----------------------------------------------------------------------------------------------
 
-    async def _learn(
-        self, run: Run, part: ConversationExtractor, talk: Conversation, llm: LLM, budget: Budget, told: Report
-    ) -> None:
-        if talk.session is not None and talk.session["memorize"] == "none" and part.name != SummaryExtractor.name:
-            told.skip(part.name, "the session remembers nothing")
-            return
-
-        async def plan() -> DerivationPlan:
-            return await part.learn(self._tools, talk, llm, budget)
-
-        await self._part(
-            run, part.name, _derivation_id(part.name, prompts.load(part.prompt).id, talk), talk, plan, told
-        )
-
-    async def _part(
-        self,
-        run: Run,
-        name: str,
-        made_of: str,
-        talk: Conversation,
-        planned: Callable[[], Awaitable[DerivationPlan]],
-        told: Report,
-    ) -> None:
-        """Commits what `planned` plans, unless the note `made_of` tells that it was done before."""
-        if await self._tools.store.get(DERIVATIONS, run.tenant, made_of) is not None:
-            told.skip(name, "learned before")
-            return
-        try:
-            told.add(name, await commit_noted(run, await planned(), made_of, self._stretch(talk)) or {})
-        except Skipped as why:
-            told.skip(name, str(why))
-        except Forbidden as fault:
-            told.skip(name, fault.detail)
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("a part was not learned", extra={"part": name, "code": fault.code})
-            told.fail(name, fault.detail)
-
-    def _stretch(self, talk: Conversation) -> Doc:
-        """Whose it is, and of what, for the note."""
-        assert talk.session is not None
-        seqs = {"from_seq": talk.lines[0].seq, "to_seq": talk.lines[-1].seq}
-        return {**talk.owner, "session_id": talk.session["session_id"], **seqs}
-
-    async def _learned(self, run: Run, session: Doc, seq: int) -> None:
+    async def _mark_learned(self, run: Run, talk: Conversation) -> None:
+        session, seq = talk.session, talk.lines[-1].seq
+        assert session is not None
         same = {"created_at": session["created_at"]}
         change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
         try:
@@ -236,19 +208,21 @@ class ConversationJobs:
         except CommitConflict:
             log.info("the session is gone")
 
-    async def _extract(self, run: Run, scope: Scope, told: Report) -> None:
+    async def _extract(self, run: Run, scope: Scope, report: Report) -> None:
         session = await self._session(run, scope)
         lines = [] if session is None else await self._around(scope, session, EXTRACTED_MESSAGES)
         if session is None or not lines:
             return
         if session["summary"] and session.get("summary_seq") == lines[-1].seq:
-            told.skip(SummaryExtractor.name, "the summary covers all messages")
+            report.skip(SummaryExtractor.name, "the summary covers all messages")
             return
         talk = await self._talk(scope, session, lines)
-        made_of = _derivation_id(SummaryExtractor.name, summaries.VERSION, talk)
-        await self._part(run, SummaryExtractor.name, made_of, talk, lambda: extracted(self._tools, talk), told)
+        name = SummaryExtractor.name
+        derivation_id = talk.derivation_id(name, summaries.VERSION)
+        learning = LearningRun(self._tools, run, report)
+        await learning.derive(name, derivation_id, talk, lambda: extracted(self._tools, talk))
 
-    async def _note_interaction(self, run: Run, scope: Scope, told: Report) -> None:
+    async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
         """Once for a session, whenever its messages were learned. Needs no model: without a summary that was written,
         the user's first words stand for the conversation."""
         session = await self._session(run, scope)
@@ -267,15 +241,16 @@ class ConversationJobs:
         async def planned() -> DerivationPlan:
             return plan
 
-        made_of = _derivation_id(INTERACTION, "", _talk_of(scope, session, ()))
-        await self._part(run, INTERACTION, made_of, _talk_of(scope, session, lines), planned, told)
+        once = Conversation(scope, session["agent_id"], user_id, (), session=session).derivation_id(INTERACTION, "")
+        talk = Conversation(scope, session["agent_id"], user_id, lines, session=session)
+        await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, planned)
 
 
-def _talk_of(scope: Scope, session: Doc, lines: Sequence[transcript.TranscriptLine]) -> Conversation:
-    return Conversation(scope, session["agent_id"], session["user_id"], lines, session=session)
-
-
-def _derivation_id(part: str, prompt_id: str, talk: Conversation) -> str:
-    assert talk.session is not None
-    of = (part, prompt_id, talk.session["session_id"], talk.session["created_at"])
-    return f"der_{transcript.digest(talk.lines, *of)}"
+def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
+    """A session that remembers nothing has its summary, and no more."""
+    if talk.session is None or talk.session["memorize"] != "none":
+        return EXTRACTORS
+    for extractor in EXTRACTORS:
+        if extractor.name != SummaryExtractor.name:
+            report.skip(extractor.name, "the session remembers nothing")
+    return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]

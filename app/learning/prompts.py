@@ -123,5 +123,5 @@ class LearnedExperience(Shape):
     improvement_areas: ReplyLines
 
 
-class SummaryReply(Shape):
+class Summary(Shape):
     summary: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]

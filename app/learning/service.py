@@ -41,11 +41,11 @@ class Learning:
         begun = rfc3339(self._tools.clock.now())
         talk = Conversation(self._scope, body.agent_id, body.user_id, self._lines(body))
         budget, part = llm.budget(), MemoryExtractor()
-        heard = [
+        extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
             for chunk in await transcript.chunked(talk.lines)
         ]
-        plan = part.plan(self._tools, talk, llm, heard)
+        plan = part.plan(self._tools, talk, llm, extraction)
 
         async def unless_erased() -> WriteResult:
             """What was heard of a user who was erased while the model read is not written."""

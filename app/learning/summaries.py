@@ -15,10 +15,11 @@ from app.core.process import off_loop
 from app.core.prompt_fencing import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.learning import prompts
-from app.learning.conversation_extractors import Conversation, Skipped, source
+from app.learning.conversation_extractors import Conversation, source
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
+from app.learning.extraction import Skipped
 from app.learning.transcript import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
@@ -172,12 +173,12 @@ def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc 
         batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
         text = earlier
         try:
-            for chunk in islice(chunks(batch, most=len(actions)), MOST_CHUNKS):
-                asked = orjson.dumps({"earlier": text, "episodes": chunk.shown()}).decode()
-                reply = await llm.reply(prompt.text, asked, prompts.DayText, budget)
+            for chunk in islice(chunks(batch, max_episodes=len(actions)), MOST_CHUNKS):
+                request = orjson.dumps({"earlier": text, "episodes": chunk.shown()}).decode()
+                reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
                 text = strip_served(reply.text).strip() or text
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as fault:
-            log.warning("a day was not told", extra={"code": fault.code})
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
+            log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:
             return None
         return {"text": text, "model": llm.model, "prompt_version": prompt.id}
@@ -204,7 +205,7 @@ class SummaryExtractor:
 async def ask(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
     """A summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
     prompt = prompts.load(SummaryExtractor.prompt)
-    reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.SummaryReply, budget)
+    reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.Summary, budget)
     return reply.summary.strip()
 
 

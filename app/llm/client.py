@@ -72,15 +72,15 @@ class OpenAIChat:
             try:
                 said = await self._ask(messages, shape, budget)
                 return await off_loop(len(said), parse, said, shape)
-            except InvalidReply as fault:
-                raise LLMReplyInvalid(f"{fault}.") from None
-            except Malformed as fault:
+            except InvalidReply as error:
+                raise LLMReplyInvalid(f"{error}.") from None
+            except Malformed as error:
                 if repaired or tried == TRIES:
-                    raise LLMReplyInvalid(f"The model's answer cannot be used: {fault}.") from None
+                    raise LLMReplyInvalid(f"The model's answer cannot be used: {error}.") from None
                 repaired = True
-                messages = [*messages, *_correction(said, str(fault))]
-            except _Fault as fault:
-                await self._wait(fault, tried)
+                messages = [*messages, *_correction(said, str(error))]
+            except _Fault as error:
+                await self._wait(error, tried)
         raise AssertionError("the last try returns or raises")
 
     def _messages(self, instructions: str, data: str, shape: type[BaseModel]) -> Messages:
@@ -88,11 +88,11 @@ class OpenAIChat:
             instructions = f"{instructions}\n\n{schema_note(shape)}"
         return [{"role": "system", "content": instructions}, {"role": "user", "content": data}]
 
-    async def _wait(self, fault: _Fault, tried: int) -> None:
+    async def _wait(self, error: _Fault, tried: int) -> None:
         wait = FIRST_WAIT * 4.0 ** (tried - 1) * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
-        wait = wait if fault.after is None else fault.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
+        wait = wait if error.after is None else error.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
         if tried == TRIES or wait > LONGEST_WAIT:
-            raise LLMUnavailable(f"The model's server {fault}.", retry_after=max(1, round(wait))) from None
+            raise LLMUnavailable(f"The model's server {error}.", retry_after=max(1, round(wait))) from None
         await asyncio.sleep(wait)
 
     async def _ask(self, messages: Messages, shape: type[BaseModel], budget: Budget) -> str:
@@ -128,10 +128,10 @@ class OpenAIChat:
         try:
             return await self._read(body)
         except openai.APIStatusError as error:
-            told = reason(error, self._key)
+            report = reason(error, self._key)
             if passes(error.status_code):
-                raise _Fault(told, retry_after(error.response.headers.get("retry-after"))) from None
-            raise LLMUnavailable(f"The model's server {told}.", retry_after=None) from None
+                raise _Fault(report, retry_after(error.response.headers.get("retry-after"))) from None
+            raise LLMUnavailable(f"The model's server {report}.", retry_after=None) from None
         except openai.APITimeoutError:
             raise TimeoutError from None
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
@@ -153,7 +153,7 @@ class OpenAIChat:
         return bytes(read)
 
 
-def _correction(said: str, fault: str) -> Messages:
+def _correction(said: str, error: str) -> Messages:
     shown = [{"role": "assistant", "content": said[:REPAIR_CHARS]}] if said.strip() else []
-    told = f"That answer cannot be used: {fault}. Answer again, with the corrected JSON alone."
-    return [*shown, {"role": "user", "content": told}]
+    report = f"That answer cannot be used: {error}. Answer again, with the corrected JSON alone."
+    return [*shown, {"role": "user", "content": report}]

@@ -84,7 +84,7 @@ def parse(text: str, shape: type[T]) -> T:
 def explain(error: ValidationError) -> str:
     """Faults by field, without the values: an error is logged and stored, and they are somebody's words."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{'/'.join(map(str, fault['loc'])) or 'the answer'}: {fault['msg']}" for fault in faults[:SHOWN_ERRORS]]
+    said = [f"{'/'.join(map(str, error['loc'])) or 'the answer'}: {error['msg']}" for error in faults[:SHOWN_ERRORS]]
     more = f"; and {len(faults) - SHOWN_ERRORS} more" if len(faults) > SHOWN_ERRORS else ""
     return "; ".join(said) + more
 

@@ -26,11 +26,11 @@ class Endpoint:
         scope["route"] = self.route  # for the metrics
         request = Request(scope)
         check_origin(request)  # with a key, too: the protocol asks for it
-        caller = await authenticate(request)
+        principal = await authenticate(request)
         strict.check(scope["query_string"], _NAMES)
         if self._sdk is None:  # a second of work that whoever calls no tools need not wait for
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
-        await self._sdk.serve_http(caller, dict(request.query_params), scope, receive, send)
+        await self._sdk.serve_http(principal, dict(request.query_params), scope, receive, send)
 
 
 def route() -> Route:

@@ -104,13 +104,13 @@ _WORTHLESS = frozenset({"title", "pattern", "format", "minLength", "maxLength", 
 
 def schema(arguments: type[Schema], fixed: frozenset[str]) -> Json:
     """The JSON schema of a tool's arguments, without those that the connection fixes, as short as can be."""
-    made = arguments.model_json_schema()
-    defaults = {name: given.get("default") for name, given in made["properties"].items()}
-    properties = {name: _short(given) for name, given in made["properties"].items() if name not in fixed}
+    result = arguments.model_json_schema()
+    defaults = {name: given.get("default") for name, given in result["properties"].items()}
+    properties = {name: _short(given) for name, given in result["properties"].items() if name not in fixed}
     for name, given in properties.items():
         if isinstance(defaults[name], int) and not isinstance(defaults[name], bool):
             given["default"] = defaults[name]
-    required = [name for name in made.get("required", []) if name not in fixed]
+    required = [name for name in result.get("required", []) if name not in fixed]
     return {
         "type": "object",
         "properties": properties,

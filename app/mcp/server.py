@@ -42,8 +42,8 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
         try:
             found = await self._tools.call(params.name, params.arguments or {}, _key(params))
-        except ToolError as fault:
-            return types.CallToolResult(content=[types.TextContent(type="text", text=str(fault))], is_error=True)
+        except ToolError as error:
+            return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
         if isinstance(found, str):
             return types.CallToolResult(content=[types.TextContent(type="text", text=found)])
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
@@ -68,8 +68,8 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
         try:
             text = json.dumps(await self._tools.profile(named[1]), ensure_ascii=False)
-        except ToolError as fault:
-            raise MCPError(types.INVALID_PARAMS, str(fault)) from fault
+        except ToolError as error:
+            raise MCPError(types.INVALID_PARAMS, str(error)) from error
         found = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
         return types.ReadResourceResult(contents=[found])
 
@@ -77,7 +77,7 @@ class _Handlers:
 def server(tools: Toolbox) -> Server[Any]:
     """For one connection, or one request: making one takes 15 µs."""
     answers = _Handlers(tools)
-    made: Server[Any] = Server(
+    result: Server[Any] = Server(
         "recalld",
         version=VERSION,
         title="Recalld",
@@ -89,8 +89,8 @@ def server(tools: Toolbox) -> Server[Any]:
         on_list_resource_templates=answers.list_templates,
         on_read_resource=answers.read_resource,
     )
-    made.middleware.clear()  # its spans would carry ids of tools and requests to whatever exporter is installed
-    return made
+    result.middleware.clear()  # its spans would carry ids of tools and requests to whatever exporter is installed
+    return result
 
 
 @lru_cache(maxsize=4)
@@ -122,15 +122,15 @@ def _key(params: types.CallToolRequestParams) -> str | None:
     return key
 
 
-async def serve_http(caller: Principal, asked: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
-    """Answers one request, of any revision of the protocol, and keeps nothing: no session, no stream. `asked`: whom the
+async def serve_http(principal: Principal, given: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
+    """Answers one request, of any revision of the protocol, and keeps nothing: no session, no stream. `given`: whom the
     address names. Raises Invalid or Forbidden."""
-    caller, whom = connected(caller, Whom(**asked), "/query/{}")
-    held: Resources = scope["state"]["resources"]
-    tools = Toolbox(InProcess(scope["app"], held, caller, scope["state"]["request_id"]), whom)
-    most = held.settings.limits.body_bytes
+    principal, whom = connected(principal, Whom(**given), "/query/{}")
+    resources: Resources = scope["state"]["resources"]
+    tools = Toolbox(InProcess(scope["app"], resources, principal, scope["state"]["request_id"]), whom)
+    limit = resources.settings.limits.body_bytes
     manager = StreamableHTTPSessionManager(
-        server(tools), json_response=True, stateless=True, max_request_body_size=most
+        server(tools), json_response=True, stateless=True, max_request_body_size=limit
     )
     body = await _whole(receive)  # before the task group, which would wrap what reading it raises
     async with manager.run():

@@ -39,11 +39,11 @@ class Whom:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def connected(caller: Principal, asked: Whom, pointer: str) -> tuple[Principal, Whom]:
+def connected(principal: Principal, given: Whom, pointer: str) -> tuple[Principal, Whom]:
     """Whom a connection is for: as it asks, else by the only binding of its key. One that is for a user does what a key
     bound to that user may. Raises Invalid or Forbidden."""
-    named = asked.values()
-    for name, bound in (("agent_id", caller.scope.agents), ("user_id", caller.scope.users)):
+    named = given.values()
+    for name, bound in (("agent_id", principal.scope.agents), ("user_id", principal.scope.users)):
         if name not in named:
             if bound is not None and len(bound) == 1:
                 (named[name],) = bound
@@ -53,8 +53,8 @@ def connected(caller: Principal, asked: Whom, pointer: str) -> tuple[Principal, 
             raise Forbidden(f"This key is bound to others than this {name}.")
     whom = Whom(**named)
     if whom.user_id is not None:
-        caller = replace(caller, scope=replace(caller.scope, users=frozenset({whom.user_id})))
-    return caller, whom
+        principal = replace(principal, scope=replace(principal.scope, users=frozenset({whom.user_id})))
+    return principal, whom
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Toolbox:
             return await tool.run(ToolRequest(self.api, key), body)
         except ToolError:
             raise
-        except Exception as fault:
+        except Exception as error:
             log.exception("tool failed", extra={"tool": name})
-            raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from fault
+            raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from error
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
         for name, value in self.whom.values().items():
@@ -81,9 +81,9 @@ class Toolbox:
         ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
         try:
             return wanted.model_validate({**arguments, **ours})
-        except ValidationError as fault:
-            found = [_sentence(error) for error in fault.errors(include_url=False, include_context=False)]
-            raise ToolError("The arguments are not valid.", errors=tuple(found[:MAX_ERRORS])) from fault
+        except ValidationError as error:
+            found = [_sentence(problem) for problem in error.errors(include_url=False, include_context=False)]
+            raise ToolError("The arguments are not valid.", errors=tuple(found[:MAX_ERRORS])) from error
 
     async def profile(self, user_id: str) -> Json:
         """Raises Refused."""

@@ -49,11 +49,11 @@ def _given(body: Schema, *left_out: str) -> Json:
 
 async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
     fields = _given(body, "shared") | ({"agent_id": None} if body.shared else {})
-    made = await call.write("/v1/memories", fields)
-    similar = [{name: one[name] for name in ("memory_id", "content")} for one in made.body["similar"]]
-    answer = {"memory_id": made.body["memory_id"], "new": made.status == 201}
-    if made.body["status"] == "disputed":
-        answer |= {name: made.body[name] for name in ("status", "contradicts")}
+    result = await call.write("/v1/memories", fields)
+    similar = [{name: one[name] for name in ("memory_id", "content")} for one in result.body["similar"]]
+    answer = {"memory_id": result.body["memory_id"], "new": result.status == 201}
+    if result.body["status"] == "disputed":
+        answer |= {name: result.body[name] for name in ("status", "contradicts")}
     return {**answer, "similar": similar} if similar else answer
 
 
@@ -82,10 +82,10 @@ def _shown(memory: Json, score: float) -> Json:
 
 
 async def get_context(call: ToolRequest, body: args.GetContext) -> str:
-    made = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
-    lines = [made.body["text"] or "Nothing that is remembered bears on this."]
-    lines += [f"(Not read: {error['section']}: {error['detail']})" for error in made.body["errors"]]
-    lines += [f"({warning['detail']})" for warning in made.body["warnings"]]
+    result = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
+    lines = [result.body["text"] or "Nothing that is remembered bears on this."]
+    lines += [f"(Not read: {error['section']}: {error['detail']})" for error in result.body["errors"]]
+    lines += [f"({warning['detail']})" for warning in result.body["warnings"]]
     return "\n".join(lines)
 
 
@@ -94,14 +94,14 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
         raise ToolError("/outcome: is needed where a procedure was followed.")
     called = ("tool", "input", "output", "duration_ms")
     action = {name: value for name in called if (value := getattr(body, name)) is not None}
-    made = await call.write("/v1/actions", {**_given(body, *called, "procedure_id"), "action": action})
-    action_id: str = made.body["action_id"]
+    result = await call.write("/v1/actions", {**_given(body, *called, "procedure_id"), "action": action})
+    action_id: str = result.body["action_id"]
     if body.procedure_id is not None:
         came = {"success": body.outcome == "success", "action_id": action_id, "task_id": body.task_id}
         try:
             await call.write(f"/v1/procedures/{_segment(body.procedure_id)}/outcomes", came, ":outcome")
-        except ToolError as fault:
-            raise ToolError(f"Logged as {action_id}. Not counted: {fault.detail}", code=fault.code) from fault
+        except ToolError as error:
+            raise ToolError(f"Logged as {action_id}. Not counted: {error.detail}", code=error.code) from error
     return {"action_id": action_id}
 
 
@@ -127,9 +127,9 @@ async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
             await (
                 call.write(path + below, change, f":{what}") if method == "POST" else call(method, path + below, change)
             )
-        except ToolError as fault:
+        except ToolError as error:
             if done:
-                raise ToolError(f"Done: {', '.join(done)}. Not done: {what} and what follows it: {fault}") from fault
+                raise ToolError(f"Done: {', '.join(done)}. Not done: {what} and what follows it: {error}") from error
             raise
         done.append(what)
     task = (await call("GET", path)).body
@@ -190,10 +190,10 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
     for memory_id in dict.fromkeys(body.memory_ids):
         try:
             await call("DELETE", f"/v1/memories/{_segment(memory_id)}?predecessors=delete")
-        except ToolError as fault:
-            if fault.code != "not_found":
+        except ToolError as error:
+            if error.code != "not_found":
                 done = ", ".join(forgotten) or "none"
-                raise ToolError(f"Forgotten: {done}. {memory_id}: {fault}", code=fault.code) from fault
+                raise ToolError(f"Forgotten: {done}. {memory_id}: {error}", code=error.code) from error
             missing.append(memory_id)
         else:
             forgotten.append(memory_id)

@@ -63,8 +63,8 @@ def encoded(body: Any) -> bytes:
 class InProcess:
     """Calls the app itself, as a principal that has been authenticated."""
 
-    def __init__(self, app: Any, held: Resources, caller: Principal, request_id: str | None = None) -> None:
-        self._app, self._held, self._caller = app, held, caller
+    def __init__(self, app: Any, resources: Resources, principal: Principal, request_id: str | None = None) -> None:
+        self._app, self._held, self._caller = app, resources, principal
         self._id = [] if request_id is None else [(b"x-request-id", request_id.encode())]
 
     async def __call__(
@@ -132,18 +132,18 @@ class Remote:
         try:
             response = await self._client.request(method, path, content=encoded(body), headers=sent)
             found = response.json() if response.content else None
-        except httpx2.HTTPError as fault:
+        except httpx2.HTTPError as error:
             raise ToolError(
-                f"The Recalld service at {self._client.base_url} cannot be reached: {type(fault).__name__}.",
+                f"The Recalld service at {self._client.base_url} cannot be reached: {type(error).__name__}.",
                 code="unavailable",
-            ) from fault
-        except json.JSONDecodeError as fault:
-            raise ToolError(f"{self._client.base_url} does not answer as Recalld does.", code="unavailable") from fault
+            ) from error
+        except json.JSONDecodeError as error:
+            raise ToolError(f"{self._client.base_url} does not answer as Recalld does.", code="unavailable") from error
         return ApiAnswer(response.status_code, found, {name.lower(): value for name, value in response.headers.items()})
 
 
 @asynccontextmanager
-async def calling(url: str, key: str | None) -> AsyncIterator[Remote]:
+async def get_caller(url: str, key: str | None) -> AsyncIterator[Remote]:
     """`url`: of the service's root."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=SECONDS) as client:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.memories.decay_settings import Decays
 from app.memories.feedback import FeedbackService
 from app.memories.indexing import Embeddings
@@ -17,22 +17,31 @@ from app.storage.repository import Repository
 
 
 async def memory_service(request: Request) -> MemoryService:
-    held, caller = calling(request)
-    decays = Decays(held.agents, caller.scope.tenant)
-    return MemoryService(MemoryRepository(held.store, caller.scope), Embeddings(held.embedder), decays, held.clock)
+    resources, principal = get_caller(request)
+    decays = Decays(resources.agents, principal.scope.tenant)
+    return MemoryService(
+        MemoryRepository(resources.store, principal.scope), Embeddings(resources.embedder), decays, resources.clock
+    )
 
 
 async def feedback_service(request: Request) -> FeedbackService:
-    held, caller = calling(request)
-    memories, notes = MemoryRepository(held.store, caller.scope), Repository(held.store, caller.scope, FEEDBACK)
-    return FeedbackService(memories, notes, Decays(held.agents, caller.scope.tenant), held.clock, caller.lineage)
+    resources, principal = get_caller(request)
+    memories, notes = (
+        MemoryRepository(resources.store, principal.scope),
+        Repository(resources.store, principal.scope, FEEDBACK),
+    )
+    return FeedbackService(
+        memories, notes, Decays(resources.agents, principal.scope.tenant), resources.clock, principal.lineage
+    )
 
 
 def recall_of(request: Request) -> MemorySearch:
     """Called by the search endpoint itself: resolving a dependency takes as long as the search."""
-    held, caller = calling(request)
-    lookup = Retriever(held.store, caller.scope, held.embedder, MEMORIES, held.second_stage)
-    return MemorySearch(lookup, caller.scope, Decays(held.agents, caller.scope.tenant), held.accesses, held.clock)
+    resources, principal = get_caller(request)
+    lookup = Retriever(resources.store, principal.scope, resources.embedder, MEMORIES, resources.second_stage)
+    return MemorySearch(
+        lookup, principal.scope, Decays(resources.agents, principal.scope.tenant), resources.accesses, resources.clock
+    )
 
 
 MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]

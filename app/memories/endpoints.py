@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
 MemoryId = Annotated[Identifier, Path(examples=["mem_01a2003d395076f9a13acea58faaf745"])]
 
 
-async def asked(  # noqa: PLR0913 (query parameters of the lists)
+async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     memory_type: Annotated[schemas.MemoryType | None, Query()] = None,
@@ -32,7 +32,7 @@ async def asked(  # noqa: PLR0913 (query parameters of the lists)
     return dict(locals())
 
 
-Filters = Annotated[dict[str, Any], Depends(asked)]
+Filters = Annotated[dict[str, Any], Depends(list_filters)]
 AnyStatus = Literal["active", "superseded", "archived", "disputed", "any"]
 
 

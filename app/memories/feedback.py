@@ -84,9 +84,9 @@ class FeedbackService:
         for item in items:
             doc = found.get(item.memory_id)
             note = notes.get(self._note_id(item.memory_id, now))
-            answer, made = _refused(item, "not_found") if doc is None else await self._one(item, doc, note, now)
+            answer, result = _refused(item, "not_found") if doc is None else await self._one(item, doc, note, now)
             answers.append(answer)
-            changes += made
+            changes += result
         users = frozenset(doc["user_id"] for doc in found.values() if doc["user_id"] is not None)
         return WriteResult({"items": answers}, changes, users=users)
 

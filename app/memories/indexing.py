@@ -85,8 +85,8 @@ class Embeddings:
         try:
             windows = await self._embedder.windows(missing)
             vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
-        except EmbeddingUnavailable as fault:
-            log.warning("embedding failed", extra={"error": fault.detail, "texts": len(missing)})
+        except EmbeddingUnavailable as error:
+            log.warning("embedding failed", extra={"error": error.detail, "texts": len(missing)})
         else:
             ends = list(accumulate(map(len, windows)))
             self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())

@@ -56,7 +56,7 @@ MEMORIES = Collection(
         ),
     ),
     indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
-    everywhere=("created_at", "expires_at", "archived_at"),
+    global_indexes=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
     searched=SearchSchema(
         facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing"),
@@ -92,7 +92,7 @@ FEEDBACK = Collection(
     id_field="feedback_id",
     fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "expires_at": "time"},
     indexes=(("memory_id",), ("user_id",)),
-    everywhere=("expires_at",),
+    global_indexes=("expires_at",),
     audited=False,
 )
 """That an API key gave feedback on a memory on one UTC day: the id is made of these three. `effect` is the change that
@@ -102,9 +102,9 @@ PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not
 """Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`. A text that the
 model refused is not tried before `not_before`."""
 
-MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, asked_always=True)
+MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
 """The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""
 
-INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, asked_always=True, audited=False)
+INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
 """By which rules the entries of the search index were made, and where the walk is that rewrites them
 (`memories/reindex.py`); under the tenant `SYSTEM`."""

@@ -51,21 +51,21 @@ class NearDuplicates:
         entry: IndexEntry,
         pairs: tuple[Partition, ...],
         where: Filter,
-        most: int | None,
+        limit: int | None,
         without: Collection[str],
     ) -> list[Doc]:
         if entry.vector is None:
             return []
         without = {*without, doc["memory_id"]}
         stored = await self._stored(
-            pairs, where, entry, None if most is None else most + len(without) + len(self._written)
+            pairs, where, entry, None if limit is None else limit + len(without) + len(self._written)
         )
         near = [other for other in stored if other["memory_id"] not in self._written]
         near += [other for other in self._of_this_request(entry.vector) if _in(pairs, other) and matches(other, where)]
         return sorted((one for one in near if one["memory_id"] not in without), key=lambda one: -one["cosine"])
 
     async def _stored(
-        self, pairs: tuple[Partition, ...], where: Filter, entry: IndexEntry, most: int | None
+        self, pairs: tuple[Partition, ...], where: Filter, entry: IndexEntry, limit: int | None
     ) -> list[Doc]:
         scope, store = self._memories.scope, self._memories.store
         where = both(Eq("status", "active"), unexpired(self._now), where)
@@ -73,7 +73,7 @@ class NearDuplicates:
             MEMORIES, SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
         )
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
-        near = near[np.argsort(-columns.cosine[near], kind="stable")][:most]
+        near = near[np.argsort(-columns.cosine[near], kind="stable")][:limit]
         found = await store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
         scored = zip(found, columns.cosine[near].tolist(), strict=True)
         return [one.doc | {"cosine": cosine} for one, cosine in scored if one is not None and scope.sees(one.doc)]

@@ -73,25 +73,25 @@ class Reembed:
                 break
 
     async def move(
-        self, which: PartitionSelector, seen: ReportProgress = lambda done: None, *, most: int | None = None
+        self, which: PartitionSelector, seen: ReportProgress = lambda done: None, *, limit: int | None = None
     ) -> int:
-        """One round over such pairs, or over `most` documents of them; how many were embedded."""
+        """One round over such pairs, or over `limit` documents of them; how many were embedded."""
         done = 0
         for kind in self._kinds:
             after = 0
             while pairs := await self._vectors.pairs(kind.collection, self._model, after, PAIRS_AT_ONCE, which):
                 after = pairs[-1]
-                done += await self._move_pairs(kind, pairs, seen, None if most is None else most - done)
-                if most is not None and done >= most:
+                done += await self._move_pairs(kind, pairs, seen, None if limit is None else limit - done)
+                if limit is not None and done >= limit:
                     return done
         return done
 
-    async def _move_pairs(self, kind: Embeddable, pairs: Sequence[int], seen: ReportProgress, most: int | None) -> int:
+    async def _move_pairs(self, kind: Embeddable, pairs: Sequence[int], seen: ReportProgress, limit: int | None) -> int:
         """While one page is written, the next is read and embedded."""
         place = begun = done = 0
         writing: asyncio.Task[int] | None = None
         try:
-            while (most is None or begun < most) and (page := await self._page(kind, pairs, place)):
+            while (limit is None or begun < limit) and (page := await self._page(kind, pairs, place)):
                 place, begun = page[-1].row, begun + len(page)
                 updates = await self._updates(kind, page)
                 if writing is not None:
@@ -115,12 +115,12 @@ class Reembed:
                 return True
         return False
 
-    async def catch_up(self, most: int) -> int:
+    async def catch_up(self, limit: int) -> int:
         """What others wrote with another model, if this store was moved to ours; how many were embedded."""
         if not await self._moved_to_ours():
             return 0
         with suppress(EmbeddingUnavailable):  # it is back another time
-            return await self.move("unlike", most=most)
+            return await self.move("unlike", limit=limit)
         return 0
 
     async def _moved_to_ours(self) -> bool:

@@ -46,12 +46,12 @@ class Reindex:
         """Whether `catch_up` has anything left to look at. Reads only."""
         return not _Walk(await self._store.get(INDEXING, SYSTEM, SEARCH), 0).finished
 
-    async def catch_up(self, most: int) -> int:
-        """Rewrites about `most` records, long ones counting as `LONG_COST`, or what is left; how many.
+    async def catch_up(self, limit: int) -> int:
+        """Rewrites about `limit` records, long ones counting as `LONG_COST`, or what is left; how many.
 
         Where the embedding model is away it ends early, and goes on there another time.
         """
-        walk = _Walk(await self._store.get(INDEXING, SYSTEM, SEARCH), most)
+        walk = _Walk(await self._store.get(INDEXING, SYSTEM, SEARCH), limit)
         if walk.finished:
             return 0
         with suppress(EmbeddingUnavailable):
@@ -124,7 +124,7 @@ class Reindex:
 class _Walk:
     """Where it is: in `collection`, at `pair`, after `row`; pairs of smaller numbers are done."""
 
-    def __init__(self, noted: Doc | None, most: int) -> None:
+    def __init__(self, noted: Doc | None, limit: int) -> None:
         noted = noted or {}
         self.finished = noted.get("revision", 0) >= REVISION
         mine = noted if noted.get("target") == REVISION else {}
@@ -133,7 +133,7 @@ class _Walk:
         self.pair: int = mine.get("pair", 0)
         self.row: int = mine.get("row", 0)
         self._done: int = mine.get("done", 0)
-        self._most, self._cost = most, 0
+        self._most, self._cost = limit, 0
         self._noted = 0
         self.rewritten = 0
 

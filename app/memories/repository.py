@@ -121,19 +121,19 @@ class MemoryRepository(VersionedRepository):
         return self.revise(doc, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
-def listed(asked: Mapping[str, Any]) -> Filter:
+def listed(filters: Mapping[str, Any]) -> Filter:
     """The filter of a list or a deletion: each named field as it is, nothing widened."""
     parts: list[Filter | None] = [
-        Eq(field, asked[field])
+        Eq(field, filters[field])
         for field in ("agent_id", "user_id", "key", "memory_type")
-        if asked.get(field) is not None
+        if filters.get(field) is not None
     ]
-    status, since, until = asked.get("status"), asked.get("since"), asked.get("until")
+    status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
     return both(
         *parts,
         None if status in (None, "any") else Eq("status", status),
-        None if asked.get("session_id") is None else Eq("source.session_id", asked["session_id"]),
-        None if asked.get("tag") is None else Has("tags", asked["tag"]),
-        None if asked.get("pinned") is None else Eq("pinned", asked["pinned"]),
+        None if filters.get("session_id") is None else Eq("source.session_id", filters["session_id"]),
+        None if filters.get("tag") is None else Has("tags", filters["tag"]),
+        None if filters.get("pinned") is None else Eq("pinned", filters["pinned"]),
         None if since is None and until is None else Range("created_at", ge=since, lt=until),
     )

@@ -290,11 +290,11 @@ class SearchRequest(Owned):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        made = super().__get_pydantic_json_schema__(core, handler)
+        result = super().__get_pydantic_json_schema__(core, handler)
         hybrid = {"properties": {"mode": {"const": "hybrid"}}}
         without = {"properties": {"min_score": {"type": "null"}}}
-        handler.resolve_ref_schema(made)["allOf"].append({"anyOf": [hybrid, without]})
-        return made
+        handler.resolve_ref_schema(result)["allOf"].append({"anyOf": [hybrid, without]})
+        return result
 
 
 class Found(Schema):

@@ -56,7 +56,7 @@ class MemorySearch:
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
         interval = await interval_of(body.query, now, body.timezone)
-        looked = await self._lookup.find(
+        retrieved = await self._lookup.find(
             RetrievalQuery(
                 query=body.query,
                 pairs=self._scope.pairs(body.agent_id, body.user_id, body.include_shared),
@@ -72,21 +72,21 @@ class MemorySearch:
                 interval=interval,
             )
         )
-        if body.record_access and looked.hits:
-            self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in looked.hits])
-        shown = [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in looked.hits]
+        if body.record_access and retrieved.hits:
+            self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in retrieved.hits])
+        shown = [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in retrieved.hits]
         agents = {one.agent_id for one in shown}
         faded = {agent: fading_one_by_one(now_ms, await self._decays.of(agent)) for agent in agents}
         importance = _written([one.importance(faded[one.agent_id]) for one in shown])
-        scores = _written([hit.score for hit in looked.hits])
+        scores = _written([hit.score for hit in retrieved.hits])
         pieces = [b'{"items":[']
-        for hit, one, strength, score in zip(looked.hits, shown, importance, scores, strict=True):
+        for hit, one, strength, score in zip(retrieved.hits, shown, importance, scores, strict=True):
             parts = b',"scores":' + orjson.dumps(hit.parts) if hit.parts else b""
             pieces += b'{"memory":', one.head, strength, b'},"score":', score, parts, b"},"
         if shown:
             pieces[-1] = b"}"
         understood = {"understood": _understood(interval)} if body.explain else {}
-        pieces += b"],", orjson.dumps(looked.how() | understood)[1:]
+        pieces += b"],", orjson.dumps(retrieved.how() | understood)[1:]
         return b"".join(pieces)
 
 

@@ -42,10 +42,10 @@ class MemoryService:
         now = self._clock.now()
         return await self._decays.shown(await self._memories.live(memory_id, rfc3339(now)), to_ms(now))
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         now = self._clock.now()
-        where = both(listed(asked), unexpired(rfc3339(now)))
-        docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(asked.items())))
+        where = both(listed(filters), unexpired(rfc3339(now)))
+        docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())))
         return {"items": [await self._decays.shown(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
@@ -109,11 +109,11 @@ class MemoryService:
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(doc, keep)
         return WriteResult(await self._decays.shown(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
-    async def delete_some(self, asked: Mapping[str, Any]) -> int:
+    async def delete_some(self, filters: Mapping[str, Any]) -> int:
         """Deletes what matches, in steps: every step is whole, and calling again continues after a fault."""
-        if asked.get("agent_id") is None and asked.get("user_id") is None:
+        if filters.get("agent_id") is None and filters.get("user_id") is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
-        where = both(listed(asked), self._memories.scope.writable())
+        where = both(listed(filters), self._memories.scope.writable())
         scope = self._memories.scope
         actor, deleted = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories"), 0
         while docs := await self._memories.find(where, limit=DELETED_AT_ONCE):

@@ -8,7 +8,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
@@ -19,12 +19,12 @@ from app.writes.dependencies import Writer
 
 
 async def operation_service(request: Request) -> OperationService:
-    held, caller = calling(request)
+    resources, principal = get_caller(request)
     return OperationService(
-        Repository(held.store, caller.scope, OPERATIONS),
-        Schedules(held.store, held.clock, periods(held.settings.jobs)),
-        held.clock,
-        Tombstones.of(held, caller.scope.tenant),
+        Repository(resources.store, principal.scope, OPERATIONS),
+        Schedules(resources.store, resources.clock, periods(resources.settings.jobs)),
+        resources.clock,
+        Tombstones.of(resources, principal.scope.tenant),
     )
 
 

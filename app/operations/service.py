@@ -29,9 +29,9 @@ class OperationService:
     async def _with_asked(self, job: Doc) -> Doc:
         """A run that the caller's tenant asked for counts where it was later."""
         ended = both(Eq("kind", job["name"]), In("status", operations.ENDED))
-        for asked in await self._operations.find(ended, limit=1):
-            if asked["updated_at"] > (job["last_run"] or ""):
-                return job | {"last_run": asked["updated_at"], "outcome": asked["status"]}
+        for request in await self._operations.find(ended, limit=1):
+            if request["updated_at"] > (job["last_run"] or ""):
+                return job | {"last_run": request["updated_at"], "outcome": request["status"]}
         return job
 
     async def run(self, name: str, body: JobRun) -> WriteResult:
@@ -62,7 +62,7 @@ class OperationService:
 
     async def _own_erasure(self, operation_id: str) -> Doc | None:
         """The erasure of a user whom the key is bound to: its operation is under the hash of the id."""
-        doc, scope = await self._operations.anyones(operation_id), self._operations.scope
+        doc, scope = await self._operations.get_any_owner(operation_id), self._operations.scope
         if doc is None or doc["kind"] != ERASE_USER or scope.users is None:
             return None
         hashes = [await self._tombstones.known(user) for user in scope.users]

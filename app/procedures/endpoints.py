@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories.indexing import Embeddings
 from app.procedures import schemas
@@ -20,10 +20,10 @@ from app.writes.executor import etag
 
 
 async def procedure_service(request: Request) -> ProcedureService:
-    held, caller = calling(request)
-    procedures = ProcedureRepository(held.store, caller.scope)
-    lookup = Retriever(held.store, caller.scope, held.embedder, PROCEDURES, held.second_stage)
-    return ProcedureService(procedures, Embeddings(held.embedder), lookup, held.clock)
+    resources, principal = get_caller(request)
+    procedures = ProcedureRepository(resources.store, principal.scope)
+    lookup = Retriever(resources.store, principal.scope, resources.embedder, PROCEDURES, resources.second_stage)
+    return ProcedureService(procedures, Embeddings(resources.embedder), lookup, resources.clock)
 
 
 Procedures = Annotated[ProcedureService, Depends(procedure_service)]
@@ -35,7 +35,7 @@ ProcedureId = Annotated[Identifier, Path(examples=["proc_01a2003d395076f9a13acea
 CHANGE = problems(404, 409, 412, *BODY)
 
 
-async def asked(  # noqa: PLR0913 (query parameters of the list)
+async def list_filters(  # noqa: PLR0913 (query parameters of the list)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     name: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
@@ -57,7 +57,7 @@ async def create_procedure(
 
 @router.get("", response_model=Page[schemas.Procedure], responses=problems())
 async def list_procedures(
-    procedures: Procedures, where: Annotated[dict[str, Any], Depends(asked)], listing: InListing
+    procedures: Procedures, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
     """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
     return answer(await procedures.page(where, listing))

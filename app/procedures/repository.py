@@ -117,13 +117,13 @@ class ProcedureRepository(VersionedRepository):
         return [self.append(doc, changed, expect={name: doc[name] for name in COUNTED})]
 
 
-def listed(asked: Mapping[str, Any]) -> Filter:
+def listed(filters: Mapping[str, Any]) -> Filter:
     """The filter of a list: each named field as it is, nothing widened."""
-    status, since, until = asked.get("status"), asked.get("since"), asked.get("until")
+    status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
     return both(
-        *(Eq(field, asked[field]) for field in ("agent_id", "user_id") if asked.get(field) is not None),
-        None if asked.get("name") is None else Eq("name_key", normalise_content(asked["name"])),
+        *(Eq(field, filters[field]) for field in ("agent_id", "user_id") if filters.get(field) is not None),
+        None if filters.get("name") is None else Eq("name_key", normalise_content(filters["name"])),
         None if status in (None, "any") else Eq("status", status),
-        None if asked.get("tag") is None else Has("tags", asked["tag"]),
+        None if filters.get("tag") is None else Has("tags", filters["tag"]),
         None if since is None and until is None else Range("created_at", ge=since, lt=until),
     )

@@ -43,8 +43,8 @@ class ProcedureService:
     async def get(self, procedure_id: str) -> Doc:
         return render(await self._procedures.get(procedure_id))
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
-        docs, cursor = await self._procedures.page(listed(asked), listing, mark=repr(sorted(asked.items())))
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        docs, cursor = await self._procedures.page(listed(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
@@ -98,16 +98,16 @@ class ProcedureService:
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._procedures.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         where = searched(body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust)
-        asked: list[RetrievalResult] = []
+        results: list[RetrievalResult] = []
 
         async def find(k: int) -> list[Hit]:
             wanted = RetrievalQuery(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
-            asked.append(await self._lookup.find(wanted))
-            return asked[-1].hits
+            results.append(await self._lookup.find(wanted))
+            return results[-1].hits
 
         found = await best(find, body.top_k, now)
-        took = {name: round(sum(one.took_ms.get(name, 0) for one in asked), 3) for name in asked[-1].took_ms}
-        return {"items": [_item(one, explain=body.explain) for one in found], **asked[-1].how(), "took_ms": took}
+        took = {name: round(sum(one.took_ms.get(name, 0) for one in results), 3) for name in results[-1].took_ms}
+        return {"items": [_item(one, explain=body.explain) for one in found], **results[-1].how(), "took_ms": took}
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

@@ -38,7 +38,7 @@ class AgentService:
             "updated_at": now,
         }
         self._agents.scope.require_write(doc["agent_id"], None)  # else the id would tell that it is taken
-        if await self._agents.anyones(doc["agent_id"]) is not None:
+        if await self._agents.get_any_owner(doc["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
         await self._check_name(doc)
         return WriteResult(render_agent(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.memories.dependencies import MemoryServiceDep
 from app.memories.repository import MemoryRepository
@@ -21,17 +21,19 @@ from app.writes.executor import etag
 
 
 async def user_service(request: Request, memories: MemoryServiceDep) -> UserService:
-    held, caller = calling(request)
-    return UserService(Repository(held.store, caller.scope, USERS), memories, held.settings.limits, held.clock)
+    resources, principal = get_caller(request)
+    return UserService(
+        Repository(resources.store, principal.scope, USERS), memories, resources.settings.limits, resources.clock
+    )
 
 
 async def agent_service(request: Request) -> AgentService:
-    held, caller = calling(request)
+    resources, principal = get_caller(request)
     return AgentService(
-        Repository(held.store, caller.scope, AGENTS),
-        Repository(held.store, caller.scope, USERS),
-        MemoryRepository(held.store, caller.scope),
-        held.clock,
+        Repository(resources.store, principal.scope, AGENTS),
+        Repository(resources.store, principal.scope, USERS),
+        MemoryRepository(resources.store, principal.scope),
+        resources.clock,
     )
 
 

@@ -40,14 +40,14 @@ def ranked(query: str, experience: Doc) -> list[RankedLesson]:
     it): what most lessons say tells them apart little.
     """
     entries = [*_knowledge(experience), *_lessons(experience)]
-    held = [_terms(text) for _, _, text, _ in entries]
-    asked = frozenset(term_ids(terms(query)).tolist())
-    often = Counter(term for one in held for term in one & asked)
-    weights = {term: math.log(1 + len(entries) / max(often[term], 1)) for term in asked}
+    entry_words = [_terms(text) for _, _, text, _ in entries]
+    query_terms = frozenset(term_ids(terms(query)).tolist())
+    often = Counter(term for one in entry_words for term in one & query_terms)
+    weights = {term: math.log(1 + len(entries) / max(often[term], 1)) for term in query_terms}
     whole = sum(weights.values()) or 1.0
     scored = []
-    for (name, index, text, seen), words in zip(entries, held, strict=True):
-        share = sum(weights[term] for term in words & asked) / whole
+    for (name, index, text, seen), words in zip(entries, entry_words, strict=True):
+        share = sum(weights[term] for term in words & query_terms) / whole
         scored.append((seen, RankedLesson(name, index, text, LEAST + (MOST - LEAST) * share)))
     return [lesson for _, lesson in sorted(scored, key=lambda one: (-one[1].score, -one[0]))]
 

@@ -18,9 +18,9 @@ AGENTS = Collection(
     id_field="agent_id",
     fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
     unique=(Unique("name", ("name",)),),
-    everywhere=("created_at",),
+    global_indexes=("created_at",),
     opaque=("settings", "experience"),
-    asked_always=True,
+    cached=True,
 )
 
 

@@ -126,8 +126,8 @@ class UserService:
         return await self._page(user_id, "solution", render_solution, listing)
 
     async def _page(self, user_id: str, kind: str, render: Callable[[Doc], Doc], listing: Listing) -> Doc:
-        asked = {"user_id": user_id, "memory_type": kind, "status": "active"}
-        page = await self._memories.page(asked, listing)
+        filters = {"user_id": user_id, "memory_type": kind, "status": "active"}
+        page = await self._memories.page(filters, listing)
         return page | {"items": [render(memory) for memory in page["items"]]}
 
 

@@ -11,7 +11,7 @@ from app.api.fast_path import StrictRoute
 from app.api.pagination import answer
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
 from app.memories.decay_settings import Decays
@@ -24,22 +24,34 @@ from app.writes.dependencies import Writer
 
 
 async def forgetting(request: Request) -> Forgetting:
-    held, caller = calling(request)
-    decays = Decays(held.agents, caller.scope.tenant)
-    return Forgetting(MemoryRepository(held.store, caller.scope), decays, held.clock)
+    resources, principal = get_caller(request)
+    decays = Decays(resources.agents, principal.scope.tenant)
+    return Forgetting(MemoryRepository(resources.store, principal.scope), decays, resources.clock)
 
 
 InForgetting = Annotated[Forgetting, Depends(forgetting)]
 
 
 async def erasure(request: Request) -> Erasure:
-    held, caller = calling(request)
-    return Erasure(held.store, caller.scope, held.clock, Tombstones.of(held, caller.scope.tenant), held.jobs)
+    resources, principal = get_caller(request)
+    return Erasure(
+        resources.store,
+        principal.scope,
+        resources.clock,
+        Tombstones.of(resources, principal.scope.tenant),
+        resources.jobs,
+    )
 
 
 async def user_export(request: Request) -> UserExport:
-    held, caller = calling(request)
-    return UserExport(held.store, caller.scope, held.collections, held.clock, Tombstones.of(held, caller.scope.tenant))
+    resources, principal = get_caller(request)
+    return UserExport(
+        resources.store,
+        principal.scope,
+        resources.collections,
+        resources.clock,
+        Tombstones.of(resources, principal.scope.tenant),
+    )
 
 
 InErasure = Annotated[Erasure, Depends(erasure)]
@@ -61,7 +73,7 @@ async def forget_memories(
     """Forget by policy. The dry run, the default, answers what would go and why; applied, an operation archives it,
     which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
     if body.dry_run:
-        calling(request)[1].require("read")
+        get_caller(request)[1].require("read")
         return answer(await forgetting.plan(body))
     return await write(lambda: forgetting.request(body))
 
@@ -79,8 +91,8 @@ LINES = {
 async def export_user(user_id: ErasedUserId, export: InExport, request: Request) -> Response:
     """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the line `end`
     it is not whole. It is noted in the audit trail."""
-    _, caller = calling(request)
-    await export.note(user_id, Actor(caller.scope.tenant, caller.key_id, "export_user"))
+    _, principal = get_caller(request)
+    await export.note(user_id, Actor(principal.scope.tenant, principal.key_id, "export_user"))
     return StreamingResponse(export.lines(user_id), media_type=NDJSON)
 
 
@@ -95,8 +107,8 @@ async def erase_user(user_id: ErasedUserId, erasure: InErasure, request: Request
     which goes on by itself, after a crash, too, and has the receipt as its result. Asking again joins it. A keyed hash
     remains, so that no work under way brings the user back; a new write may. A key that is bound to agents may not, and
     one bound to other users neither."""
-    _, caller = calling(request)
-    erased = await erasure.erase(user_id, Actor(caller.scope.tenant, caller.key_id, "erase_user"))
+    _, principal = get_caller(request)
+    erased = await erasure.erase(user_id, Actor(principal.scope.tenant, principal.key_id, "erase_user"))
     if erased.verified:
         return answer(erased.body)
     return Response(orjson.dumps(erased.body), 202, media_type="application/json")

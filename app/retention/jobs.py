@@ -58,9 +58,9 @@ class ForgettingJobs:
 
     async def forget(self, run: Run) -> Done:
         """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
-        asked = run.payload
-        forgetting = self._forgetting(Scope.of_bindings(run.tenant, asked))
-        policy, owner = policy_of(asked["policy"]), owned_by(asked["agent_id"], asked["user_id"])
+        request = run.payload
+        forgetting = self._forgetting(Scope.of_bindings(run.tenant, request))
+        policy, owner = policy_of(request["policy"]), owned_by(request["agent_id"], request["user_id"])
         by = str(run.lease.job.operation_id)
         done = 0
         async for docs in forgetting.batches(policy, owner):
@@ -198,9 +198,9 @@ class ForgettingJobs:
         counts = decay_job.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
         source: Doc = {}
-        if tell is not None and (told := await tell(actions, decay_job.text_of(counts))):
-            counts |= {decay_job.TEXT: told["text"]}
-            source = {name: told[name] for name in ("model", "prompt_version")}
+        if tell is not None and (report := await tell(actions, decay_job.text_of(counts))):
+            counts |= {decay_job.TEXT: report["text"]}
+            source = {name: report[name] for name in ("model", "prompt_version")}
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
         if earlier is not None:
             summary = await self._added(memories, found[0], decay_job.sentence(date, counts), counts, ids, source)
@@ -210,17 +210,17 @@ class ForgettingJobs:
         await run.commit([*summary, *deletes])
 
     async def _added(
-        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], told: Doc
+        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], report: Doc
     ) -> list[Change]:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        source = old["source"] | told | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
+        source = old["source"] | report | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         (entry,) = await embeddings.entries([passage(old | changed)])
         changed["embedding"] = embeddings.info(entry)
         return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
 
     async def _summed_up(
-        self, memories: MemoryRepository, day: decay_job.Day, key: str | None, counts: Doc, ids: list[str], told: Doc
+        self, memories: MemoryRepository, day: decay_job.Day, key: str | None, counts: Doc, ids: list[str], report: Doc
     ) -> list[Change]:
         _, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
@@ -234,7 +234,7 @@ class ForgettingJobs:
             "metadata": counts,
             "event_at": f"{date}T00:00:00.000Z",
         }
-        source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **told}
+        source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **report}
         doc = new_memory(fields, source, now, unique=False)
         (entry,) = await embeddings.entries([passage(doc)])
         return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)

@@ -135,8 +135,8 @@ class UserImport:
             return
         try:
             await self._take(orjson.loads(line))
-        except (BadLine, orjson.JSONDecodeError) as fault:
-            self._bad(self._report.lines, str(fault))
+        except (BadLine, orjson.JSONDecodeError) as error:
+            self._bad(self._report.lines, str(error))
 
     async def _begin(self, line: bytes) -> None:
         header = orjson.loads(line) if begins_user_export(line) else {}
@@ -177,8 +177,8 @@ class UserImport:
             raise BadLine("its part `kept` is no object")
         try:
             doc = rebuild(collection, record, kept, self._tenant)
-        except (KeyError, TypeError, ValueError, AttributeError) as fault:
-            raise BadLine(f"is no record of {collection.name}: {type(fault).__name__}") from fault
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadLine(f"is no record of {collection.name}: {type(error).__name__}") from error
         check_fields(collection, doc)
         return doc
 
@@ -237,7 +237,7 @@ class UserImport:
         kind = self._kinds.get(collection.name)
         if kind is None:
             return [[Insert(collection, doc)] for doc in docs]
-        embeddings, made = Embeddings(self._embedder), list[list[Change]]()
+        embeddings, result = Embeddings(self._embedder), list[list[Change]]()
         entries = await embeddings.entries([kind.passage(doc) for doc in docs])
         for doc, entry in zip(docs, entries, strict=True):
             pending = entry.vector is None
@@ -248,8 +248,8 @@ class UserImport:
             if pending:
                 self._report.pending += 1
                 changes.append(note(collection, self._tenant, doc[collection.id_field], rfc3339(self._clock.now())))
-            made.append(changes)
-        return made
+            result.append(changes)
+        return result
 
     def _count(self, collection: Collection, doc: Doc) -> None:
         """The last number that each session and task has given: the next append goes on after it."""

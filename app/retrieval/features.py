@@ -52,16 +52,16 @@ def features(
     now_ms: int,
     decay: DecayCurve = DEFAULT_DECAY,
 ) -> Floats:
-    """(FEATURES, n): `asked`, then `standing`."""
-    return np.concatenate((asked(columns, query, text), standing(columns, now_ms, decay)))
+    """(FEATURES, n): `query_features`, then `query_independent_features`."""
+    return np.concatenate((query_features(columns, query, text), query_independent_features(columns, now_ms, decay)))
 
 
-def asked(columns: Columns, query: QueryText, text: Floats) -> Floats:
+def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
     """(ASKED, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
     that lie within `LEAST_SPREAD` are not drawn apart to the whole scale."""
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
-    fixed, (weights, most) = _fixed(columns), term_weights(columns)
+    fixed, (weights, limit) = _fixed(columns), term_weights(columns)
     seen = columns.matched & columns.has_vector
     everything = everything_or(seen) is ...
     pool = columns.cosine if everything else columns.cosine[seen]
@@ -71,20 +71,20 @@ def asked(columns: Columns, query: QueryText, text: Floats) -> Floats:
     if not everything:
         near *= columns.has_vector
     np.add.reduce((columns.hits > 0) * weights, axis=0, out=covered)
-    covered *= 1 / max(most, TINY)
+    covered *= 1 / max(limit, TINY)
     np.add.reduce(columns.hits, axis=0, out=repeated)
     repeated *= fixed.per_length
     repeated *= 1 / max(len(columns.hits), FEW_TERMS)
     spoken[:] = columns.speaker == (query.speaker or -1)
     base = _base_score(near, words, fixed)
-    words *= math.sqrt(best / max(most, TINY))
+    words *= math.sqrt(best / max(limit, TINY))
     _best_of_session(base, fixed, session)
     before, after = fixed.neighbours(base, fixed.whole)
     np.maximum(before, after, out=neighbour)
     return rows
 
 
-def standing(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
+def query_independent_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
     """(STANDING, n): what no query changes, as of the begin of this minute, in which it is made once. What fades does
     so over weeks."""
     minute = now_ms - now_ms % MINUTE_MS

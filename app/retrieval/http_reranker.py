@@ -60,8 +60,8 @@ class HttpReranker:
                 limits=httpx2.Limits(max_connections=2 * self.at_once),
                 follow_redirects=False,
             )
-        except (httpx2.InvalidURL, UnicodeEncodeError) as fault:
-            raise RerankerInvalid(f"its address or key cannot be sent ({type(fault).__name__})") from None
+        except (httpx2.InvalidURL, UnicodeEncodeError) as error:
+            raise RerankerInvalid(f"its address or key cannot be sent ({type(error).__name__})") from None
         if not host:
             raise RerankerInvalid("its address names no host")
         self.name = f"{host} ({model})" if model else host
@@ -87,8 +87,8 @@ class HttpReranker:
     async def _scores(self, body: dict[str, Any], count: int) -> list[float]:
         try:
             answer = await self._read(body)
-        except httpx2.HTTPError as fault:
-            raise RerankingFailed(f"The reranker cannot be reached, or broke off ({type(fault).__name__}).") from None
+        except httpx2.HTTPError as error:
+            raise RerankingFailed(f"The reranker cannot be reached, or broke off ({type(error).__name__}).") from None
         return await off_loop(len(answer), _scores_of, answer, count)
 
     async def _read(self, body: dict[str, Any]) -> bytes:
@@ -118,5 +118,5 @@ def _scores_of(answer: bytes, count: int) -> list[float]:
 
 
 def _first(faults: BaseExceptionGroup[RerankingFailed]) -> BaseException:
-    fault = faults.exceptions[0]
-    return _first(fault) if isinstance(fault, BaseExceptionGroup) else fault
+    error = faults.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -61,9 +61,9 @@ def turn_kinds(columns: Columns) -> TurnKinds:
 
 
 def _turns(columns: Columns) -> TurnKinds:
-    flags, asked = columns.flags, questions(columns)
+    flags, question = columns.flags, questions(columns)
     own = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
     few = own <= np.where(assistants(columns), SHORT_REPLY, SHORT_TURN)
     short = ~plain_memories(columns) & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0)
     repeated = np.maximum(columns.length, SHORT_TEXT) / np.maximum(own, 1)
-    return TurnKinds(asked, asked & (own <= SHORT_QUESTION), np.flatnonzero(short), repeated.astype(np.float32))
+    return TurnKinds(question, question & (own <= SHORT_QUESTION), np.flatnonzero(short), repeated.astype(np.float32))

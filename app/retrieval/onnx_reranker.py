@@ -40,8 +40,8 @@ class OnnxReranker:
         tokenizer.no_padding()  # done here, to the longest of the batch
         try:
             self.score_now("which word?", ["word", "another word"], Event())
-        except RerankingFailed as fault:
-            raise RerankerInvalid(str(fault)) from fault
+        except RerankingFailed as error:
+            raise RerankerInvalid(str(error)) from error
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reranking")
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
@@ -94,12 +94,12 @@ def load_reranker(folder: Path, *, threads: int) -> OnnxReranker:
     try:
         graph, digest, tokenizer = read_folder(folder)
         session = read_session(str(folder), str(graph), threads)
-    except EmbeddingUnavailable as fault:  # raised by what the two kinds of models share
-        raise RerankerInvalid(fault.detail) from fault
+    except EmbeddingUnavailable as error:  # raised by what the two kinds of models share
+        raise RerankerInvalid(error.detail) from error
     try:
         return OnnxReranker(f"{folder.resolve().name}:onnx-{digest[:8]}", session, tokenizer)
-    except RerankerInvalid as fault:
-        raise RerankerInvalid(f"{folder}: {fault}") from fault
+    except RerankerInvalid as error:
+        raise RerankerInvalid(f"{folder}: {error}") from error
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -17,7 +17,16 @@ import numpy as np
 
 from app.retrieval.calibration import DEFAULT_CALIBRATION, Calibration, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
-from app.retrieval.features import ASKED, FEATURES, FEW_TERMS, asked, bm25, everything_or, importance_at, standing
+from app.retrieval.features import (
+    ASKED,
+    FEATURES,
+    FEW_TERMS,
+    bm25,
+    everything_or,
+    importance_at,
+    query_features,
+    query_independent_features,
+)
 from app.retrieval.kinds import assistants, plain_memories, turn_kinds
 from app.retrieval.query_analysis import QueryText
 from app.retrieval.time_expressions import when
@@ -178,7 +187,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     if mode == "text":
         found = columns.matched & (columns.hits > 0).any(axis=0)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
-    known, lasting = asked(columns, query, text), standing(columns, now_ms, decay)
+    known, lasting = query_features(columns, query, text), query_independent_features(columns, now_ms, decay)
     odds, parts = log_odds(columns, query, known, lasting, weights, interval)
     parts = {"vector": columns.cosine, "text": text, **parts}
     among = everything_or(columns.matched)

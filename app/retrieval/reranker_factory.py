@@ -20,8 +20,8 @@ async def open_reranker(settings: Settings) -> Reranker | None:
 
             return HttpReranker(wanted, chosen.model, chosen.api_key.get_secret_value())
         return await asyncio.to_thread(_load_folder, wanted, chosen.threads)
-    except RerankerInvalid as fault:
-        raise RerankerInvalid(f"RECALLD_RERANKER names a reranker that cannot be used: {fault}.") from fault
+    except RerankerInvalid as error:
+        raise RerankerInvalid(f"RECALLD_RERANKER names a reranker that cannot be used: {error}.") from error
 
 
 def _load_folder(folder: str, threads: int) -> OnnxReranker:

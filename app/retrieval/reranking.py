@@ -108,8 +108,8 @@ class SecondStage:
         try:
             scores = await self._scores(query, texts, self._seconds if seconds is None else min(seconds, self._seconds))
             outcome = "reranked"
-        except RerankingFailed as fault:
-            outcome = fault.outcome
+        except RerankingFailed as error:
+            outcome = error.outcome
             raise
         except asyncio.CancelledError:
             outcome = "cancelled"
@@ -136,8 +136,8 @@ class SecondStage:
         except TimeoutError:
             self._failed("late")
             raise RerankingLate(f"The reranker did not answer within {seconds:g} s.") from None
-        except RerankingFailed as fault:
-            self._failed(str(fault))
+        except RerankingFailed as error:
+            self._failed(str(error))
             raise
         self._succeeded()
         return scores

@@ -177,8 +177,8 @@ class Retriever:
         self, wanted: RetrievalQuery, mode: Mode, query: QueryText, vector: Vectors | None, facts: ScopeFacts
     ) -> tuple[list[Hit], Mapping[int, float], _Chosen]:
         tenant = self._scope.tenant
-        asked = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
-        columns = await self._store.search(self._collection, asked)
+        search_query = SearchQuery(tenant, wanted.pairs, wanted.where, vector, self._embedder.name, query.terms)
+        columns = await self._store.search(self._collection, search_query)
         decay = DEFAULT_DECAY if wanted.decays is None else await wanted.decays.of_all(facts.agents, columns)
         if wanted.mask is not None:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
@@ -225,8 +225,8 @@ class Retriever:
         texts = [self._collection.spec.text(documents[index].doc) for index in placed]
         try:
             scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
-        except RerankingFailed as fault:
-            detail = f"{fault} The hits are in the order of the first stage."
+        except RerankingFailed as error:
+            detail = f"{error} The hits are in the order of the first stage."
             warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}
             return _Chosen(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
         order = [placed[place] for place in best_first(scores)]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import Cursor, InListing, Limit, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_WHOLE, Identifier, Page
 from app.jobs.models import Operation
 from app.memories.indexing import Embeddings
@@ -22,16 +22,18 @@ from app.writes.executor import etag
 
 
 async def session_service(request: Request) -> SessionService:
-    held, caller = calling(request)
-    sessions = SessionRepository(held.store, caller.scope)
-    memories = MemoryRepository(held.store, caller.scope)
-    learns = held.llm is not None
-    return SessionService(sessions, memories, Embeddings(held.embedder), held.clock, held.settings, learns=learns)
+    resources, principal = get_caller(request)
+    sessions = SessionRepository(resources.store, principal.scope)
+    memories = MemoryRepository(resources.store, principal.scope)
+    learns = resources.llm is not None
+    return SessionService(
+        sessions, memories, Embeddings(resources.embedder), resources.clock, resources.settings, learns=learns
+    )
 
 
 async def windows(request: Request) -> Windows:
-    held, caller = calling(request)
-    return Windows(SessionRepository(held.store, caller.scope), held.clock)
+    resources, principal = get_caller(request)
+    return Windows(SessionRepository(resources.store, principal.scope), resources.clock)
 
 
 Sessions = Annotated[SessionService, Depends(session_service)]

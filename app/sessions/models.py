@@ -10,7 +10,7 @@ SESSIONS = Collection(
     id_field="session_id",
     fields={"agent_id": "text", "user_id": "text", "status": "text", "expires_at": "time", "created_at": "time"},
     indexes=(("agent_id", "user_id"), ("user_id",)),
-    everywhere=("expires_at",),
+    global_indexes=("expires_at",),
     opaque=("metadata",),
     internal=SUMMARY_INTERNAL | {"learned_seq"},
 )

@@ -65,8 +65,8 @@ class SessionService:
     async def get(self, session_id: str) -> Doc:
         return render(await self._live(session_id))
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
-        named = [Eq(field, value) for field, value in sorted(asked.items()) if value is not None]
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         where = both(*named, unexpired(self._now()))
         docs, cursor = await self._sessions.page(where, listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
@@ -201,7 +201,7 @@ class SessionService:
         One of the caller's own may appear at any moment: it is left to the insert, which conflicts with it, so that
         the plan is made again. Two first messages thus make one session.
         """
-        old = await self._sessions.anyones(session_id)
+        old = await self._sessions.get_any_owner(session_id)
         if old is None:
             return []
         if not self._sessions.scope.sees(old):
@@ -213,14 +213,15 @@ class SessionService:
         if session["memorize"] != "messages":
             return []
         key_id = self._sessions.scope.key_id
-        made = [
+        result = [
             repository.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
             for doc in messages
             if repository.leaves_memory(doc)
         ]
-        entries = await self._embeddings.entries([passage(doc) for doc in made])
+        entries = await self._embeddings.entries([passage(doc) for doc in result])
         return [
-            (doc | {"embedding": self._embeddings.info(entry)}, entry) for doc, entry in zip(made, entries, strict=True)
+            (doc | {"embedding": self._embeddings.info(entry)}, entry)
+            for doc, entry in zip(result, entries, strict=True)
         ]
 
     async def stats(self, session_id: str) -> Doc:

@@ -78,12 +78,12 @@ def overlaid(
 
 def _norms(vectors: Sequence[bytes]) -> list[bytes]:
     """Lengths in int8 units, as a head holds them."""
-    made: list[bytes] = []
+    result: list[bytes] = []
     for start in range(0, len(vectors), AT_ONCE):
         part = vectors[start : start + AT_ONCE]
         whole = np.frombuffer(b"".join(part), np.int8).reshape(len(part), -1)
-        made += [norm.tobytes() for norm in norms_of(whole)]
-    return made
+        result += [norm.tobytes() for norm in norms_of(whole)]
+    return result
 
 
 @cache

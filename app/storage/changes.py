@@ -105,6 +105,7 @@ Change: TypeAlias = Insert | Update | Delete | DeleteWhere | Allocate
 class Committed:
     allocated: Mapping[str, int]
     deleted: int
+    """Documents that the `Delete` and `DeleteWhere` changes of the list deleted."""
 
 
 class CommitConflict(Conflict):

@@ -20,18 +20,18 @@ class Memo:
 
     def get(self, name: str, sources: tuple[Any, ...], make: Callable[[], T]) -> T:
         """`make()`, or what it returned for the very same `sources`: arrays by identity, anything else by value."""
-        held = self._held.get(name)
-        if held is None or not _all_same(held[0], sources):
-            held = self._held[name] = (sources, make())
-        found: T = held[1]
+        cached = self._held.get(name)
+        if cached is None or not _all_same(cached[0], sources):
+            cached = self._held[name] = (sources, make())
+        found: T = cached[1]
         return found
 
     def once(self, name: str, make: Callable[[S], T], source: S) -> T:
         """`make(source)`, or what it returned before: `source` is what this is kept with."""
-        held = self._held.get(name)
-        if held is None:
-            held = self._held[name] = ((), make(source))
-        found: T = held[1]
+        cached = self._held.get(name)
+        if cached is None:
+            cached = self._held[name] = ((), make(source))
+        found: T = cached[1]
         return found
 
 

@@ -81,7 +81,7 @@ class Repository:
             raise NotFound()
         return doc
 
-    async def anyones(self, doc_id: str) -> Doc | None:
+    async def get_any_owner(self, doc_id: str) -> Doc | None:
         """The tenant's record of that id, whoever may see it: ids are unique in a tenant."""
         return await self.store.get(self.collection, self.scope.tenant, doc_id)
 
@@ -167,8 +167,8 @@ def open_cursor(cursor: str, mark: str) -> After:
     try:
         raw = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
         place: Any = orjson.loads(raw[8:])
-    except (Base64Error, UnicodeEncodeError, ValueError) as fault:
-        raise InvalidCursor() from fault
+    except (Base64Error, UnicodeEncodeError, ValueError) as error:
+        raise InvalidCursor() from error
     if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 can be spelled in more than one way
         raise InvalidCursor()
     if not (isinstance(place, list) and len(place) == 2 and type(place[0]) in (str, int) and type(place[1]) is str):

@@ -75,12 +75,12 @@ class Collection:
     selective: tuple[str, ...] = ()
     """Indexed fields of which few documents share a value: where one is asked for, it is better to find these and sort
     them than to walk an index in the order."""
-    everywhere: tuple[str, ...] = ()
+    global_indexes: tuple[str, ...] = ()
     """Fields by which jobs ask for every tenant's documents; each is an index without the tenant."""
     opaque: tuple[str, ...] = ()
     """Fields that hold callers' objects: their keys are data and can never be a path."""
     searched: SearchSchema | None = None
-    asked_always: bool = False
+    cached: bool = False
     """Read at each request and seldom written: an engine may keep what it read until the next commit."""
     internal: frozenset[str] = frozenset()
     """Fields that never leave the service, beside the tenant."""

@@ -88,7 +88,7 @@ class FurtherWindows:
         self._size, self._made = end, None
 
     @property
-    def made(self) -> Further | None:
+    def result(self) -> Further | None:
         """As a query needs them; None where there are none."""
         if self._made is None and self._size:
             vectors = self._vectors[: self._size]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.pagination import InListing, answer
-from app.auth.dependencies import calling
+from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_WHOLE, Identifier, Object, Page
 from app.tasks import schemas
 from app.tasks.repository import TaskRepository
@@ -17,9 +17,9 @@ from app.writes.executor import etag
 
 
 async def task_service(request: Request) -> TaskService:
-    held, caller = calling(request)
-    tasks = TaskRepository(held.store, caller.scope)
-    return TaskService(tasks, held.settings.limits, held.clock, learns=held.llm is not None)
+    resources, principal = get_caller(request)
+    tasks = TaskRepository(resources.store, principal.scope)
+    return TaskService(tasks, resources.settings.limits, resources.clock, learns=resources.llm is not None)
 
 
 Tasks = Annotated[TaskService, Depends(task_service)]
@@ -49,8 +49,8 @@ async def list_tasks(
     status: Annotated[schemas.TaskStatus | None, Query()] = None,
 ) -> Response:
     """Tasks, newest first."""
-    asked = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
-    return answer(await tasks.page(asked, listing))
+    filters = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
+    return answer(await tasks.page(filters, listing))
 
 
 @router.get("/{task_id}", response_model=schemas.Task, responses=problems(404))

@@ -16,7 +16,7 @@ TASKS = Collection(
         "created_at": "time",
     },
     indexes=(("agent_id", "user_id"), ("user_id",), ("session_id",)),
-    everywhere=("expires_at",),
+    global_indexes=("expires_at",),
     opaque=("metadata", "context", "plan"),
     internal=INTERNAL,
 )

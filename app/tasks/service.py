@@ -58,15 +58,15 @@ class TaskService:
         old = await self._tasks.find_one(task_id)
         if old is not None and expired(old, now):
             return self._tasks.remove(old)
-        if await self._tasks.anyones(task_id) is not None:
+        if await self._tasks.get_any_owner(task_id) is not None:
             raise AlreadyExists("That task_id is taken.")
         return []
 
     async def get(self, task_id: str) -> Doc:
         return render(await self._live(task_id))
 
-    async def page(self, asked: Mapping[str, Any], listing: Listing) -> Doc:
-        named = [Eq(field, value) for field, value in sorted(asked.items()) if value is not None]
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
@@ -170,8 +170,8 @@ class TaskService:
     async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult:
         task = await self._read(task_id, precondition)
         changes = self._tasks.keep(task, self._now(), {"reason": "asked", "label": label})
-        made = next(change.doc for change in changes if hasattr(change, "doc"))
-        return WriteResult(render_checkpoint(made), [*changes, self._tasks.unchanged(task)], 201)
+        result = next(change.doc for change in changes if hasattr(change, "doc"))
+        return WriteResult(render_checkpoint(result), [*changes, self._tasks.unchanged(task)], 201)
 
     async def checkpoints(self, task_id: str, listing: Listing) -> Doc:
         task = await self._live(task_id)
@@ -214,10 +214,10 @@ def _plan(steps: Sequence[StepIn]) -> list[Doc]:
     return [{**step.model_dump(), "step": at if step.step is None else step.step} for at, step in enumerate(steps, 1)]
 
 
-async def _bounded(held: Doc, max_tokens: int) -> Doc:
-    """Scratchpad and evidence of `held`, each within `max_tokens`."""
-    notes, _ = entries.bound(held["scratchpad"], max_tokens)
-    evidence, _ = await _bound_evidence(held["evidence"], max_tokens)
+async def _bounded(task: Doc, max_tokens: int) -> Doc:
+    """Scratchpad and evidence of `task`, each within `max_tokens`."""
+    notes, _ = entries.bound(task["scratchpad"], max_tokens)
+    evidence, _ = await _bound_evidence(task["evidence"], max_tokens)
     return {"scratchpad": notes, "evidence": evidence}
 
 

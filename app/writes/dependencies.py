@@ -7,7 +7,7 @@ import orjson
 from fastapi import Depends, Header, Request, Response
 
 from app.audit.trail import Actor
-from app.auth.dependencies import calling, header
+from app.auth.dependencies import get_caller, header
 from app.auth.principal import Principal
 from app.errors import invalid
 from app.resources import Resources
@@ -27,8 +27,8 @@ IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description=_HEAD
 
 
 class WriteExecutor:
-    def __init__(self, request: Request, caller: Principal, held: Resources, key: str | None) -> None:
-        self._request, self._caller, self._held, self._key = request, caller, held, key
+    def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
+        self._request, self._caller, self._held, self._key = request, principal, resources, key
 
     async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True) -> Response:
         """`keyed=False`: an idempotency key is nothing to it."""
@@ -56,10 +56,10 @@ async def write(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
 
 
 def _write(request: Request, key: str | None) -> WriteExecutor:
-    held, caller = calling(request)
+    resources, principal = get_caller(request)
     if key is not None and not (1 <= len(key) <= 255):
         raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
-    return WriteExecutor(request, caller, held, key)
+    return WriteExecutor(request, principal, resources, key)
 
 
 Writer = Annotated[WriteExecutor, Depends(write)]

@@ -32,7 +32,7 @@ IDEMPOTENCY = Collection(
     name="idempotency_keys",
     id_field="claim_id",
     fields={"expires_at": "time", "users": "list"},
-    everywhere=("expires_at",),
+    global_indexes=("expires_at",),
     opaque=("body",),
     audited=False,
 )

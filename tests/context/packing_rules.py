@@ -77,7 +77,7 @@ def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
         heading_price,
         title_tokens=random.randint(0, 4),
         limit=random.choice((99, 99, random.randint(0, 8))),
-        most=random.choice((None, None, random.randint(0, 60))),
+        max_tokens=random.choice((None, None, random.randint(0, 60))),
         always=stands,
         framed=random.random() < 0.7,
         boost=random.choice((1.0, 1.0, 1.5)),
@@ -159,7 +159,7 @@ def _sums(case: Case, packed: PackedPrompt) -> Iterator[str]:
 def _walls(case: Case, packed: PackedPrompt) -> Iterator[str]:
     for name, items in packed.chosen.items():
         section = case.named()[name]
-        if section.most is not None and size_of(section, items) > section.most:
+        if section.max_tokens is not None and size_of(section, items) > section.max_tokens:
             yield "a section's most is a wall"
         if len(items) > section.limit:
             yield "a section's limit is a wall"
@@ -230,7 +230,7 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
 def _beyond(case: Case, section: Section, size: int) -> bool:
     """Whether the section with this size is beyond its own bound or, if it is always there, beyond its part: no less
     than it wants, or than an equal part for each."""
-    if section.most is not None and size > section.most:
+    if section.max_tokens is not None and size > section.max_tokens:
         return True
     standing = sum(one.always for one in case.sections)
     if not section.always:
@@ -258,4 +258,4 @@ def _full(case: Case, packed: PackedPrompt) -> bool:
 def _wants(section: Section) -> Fraction:
     """What a section that is always there would take alone."""
     whole = size_of(section, section.items[: section.limit])
-    return Fraction(whole if section.most is None else min(whole, section.most))
+    return Fraction(whole if section.max_tokens is None else min(whole, section.max_tokens))

@@ -9,7 +9,7 @@ import pytest
 
 from app.context import endpoints
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.registry import ARMS
+from app.context.registry import SOURCES
 from app.context.schemas import ContextRequest, SectionName
 from app.context.service import ContextService
 from app.embedding.embedder import Embedder
@@ -28,9 +28,9 @@ LIVES = "Ada lives in Boston"
 Gather = Callable[[SourceRequest], Awaitable[list[Candidate]]]
 
 
-def arm(section: str, gather: Gather) -> ContextSource:
+def source(section: str, gather: Gather) -> ContextSource:
     """A source whose items compete."""
-    return ContextSource(cast(SectionName, section), section.title(), gather, most=5)
+    return ContextSource(cast(SectionName, section), section.title(), gather, default_limit=5)
 
 
 def brings(*contents: str, after: float = 0.0, score: float = 0.5) -> Gather:
@@ -69,20 +69,20 @@ async def service(start: Starter, settings: Settings, parts: TestParts, arm_seco
         yield running
 
 
-async def assembled(service: Service, *arms: ContextSource, **fields: object) -> Json:
+async def assembled(service: Service, *sources: ContextSource, **fields: object) -> Json:
     """As the endpoint does, with other arms."""
     body = ContextRequest.model_validate({**PAIR, "query": "Where does Ada live?", **fields})
-    return await ContextService(service.resources, Scope("default"), arms=arms).assemble(body)
+    return await ContextService(service.resources, Scope("default"), sources=sources).assemble(body)
 
 
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], None]:
     """Puts other arms into the running service."""
 
-    def change(arms: Sequence[ContextSource]) -> None:
+    def change(sources: Sequence[ContextSource]) -> None:
         class Changed(ContextService):
             def __init__(self, held: object, scope: Scope) -> None:
-                super().__init__(held, scope, arms)  # type: ignore[arg-type]
+                super().__init__(held, scope, sources)  # type: ignore[arg-type]
 
         monkeypatch.setattr(endpoints, "ContextService", Changed)
 
@@ -104,7 +104,7 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], 
     ids=["fails", "breaks", "times out", "hangs"],
 )
 async def test_an_arm_that_fails_is_named_and_the_others_serve(service: Service, gather: Gather, code: str) -> None:
-    body = await assembled(service, arm("bad", gather), arm("good", brings("one", "two")))
+    body = await assembled(service, source("bad", gather), source("good", brings("one", "two")))
     assert faults(body) == {"bad": code}
     assert [[one["id"] for one in section["items"]] for section in body["sections"]] == [["id_one", "id_two"]]
     assert "secret" not in str(body)
@@ -116,26 +116,26 @@ async def test_an_arm_that_found_something_and_names_a_fault_is_served(service: 
         asked.faults.append(Unavailable("Half of it."))
         return [Candidate("id_half", "fact", "half", 0.5)]
 
-    body = await assembled(service, arm("half", half))
+    body = await assembled(service, source("half", half))
     assert body["errors"] == [{"section": "half", "code": "unavailable", "detail": "Half of it."}]
     assert [section["name"] for section in body["sections"]] == ["half"]
 
 
 async def test_where_every_arm_fails_nothing_is_served(service: Service) -> None:
     with pytest.raises(Unavailable):
-        await assembled(service, arm("one", raises(StoreUnavailable())), arm("two", raises(ValueError())))
+        await assembled(service, source("one", raises(StoreUnavailable())), source("two", raises(ValueError())))
 
 
 async def test_no_more_than_the_limit_is_served_whatever_an_arm_brings(service: Service) -> None:
-    body = await assembled(service, arm("many", brings(*map(str, range(50)))))
+    body = await assembled(service, source("many", brings(*map(str, range(50)))))
     assert [len(section["items"]) for section in body["sections"]] == [5]
     assert {one["reason"] for one in body["dropped"]} == {"limit"}
 
 
 async def test_newest_first_does_not_make_items_turns(service: Service) -> None:
     """A log, say: it is read in the order of time, and stays in the frame."""
-    log = replace(arm("log", brings("third", "second", "first")), newest_first=True)
-    other = arm("other", brings("else"))
+    log = replace(source("log", brings("third", "second", "first")), newest_first=True)
+    other = source("other", brings("else"))
     made = [await assembled(service, log, other, format=form) for form in ("markdown", "messages")]
     for body in made:
         assert [[one["id"] for one in section["items"]] for section in body["sections"]] == [
@@ -156,7 +156,7 @@ async def test_arms_run_at_the_same_time(service: Service) -> None:
 
         return gather
 
-    body = await assembled(service, *(arm(name, meeting(name)) for name in ("one", "two", "three", "four")))
+    body = await assembled(service, *(source(name, meeting(name)) for name in ("one", "two", "three", "four")))
     assert len(body["sections"]) == 4
     assert body["errors"] == []
 
@@ -173,7 +173,7 @@ async def test_an_arm_that_hangs_holds_up_no_longer_than_its_deadline(service: S
             events.append("ended")
         return []
 
-    body = await assembled(service, arm("one", hangs), arm("two", hangs), arm("three", brings("x")))
+    body = await assembled(service, source("one", hangs), source("two", hangs), source("three", brings("x")))
     assert events == ["begun", "begun", "ended", "ended"], "they share one deadline"
     assert faults(body) == {"one": "unavailable", "two": "unavailable"}
     assert " 1 s" in body["errors"][0]["detail"]
@@ -190,23 +190,23 @@ async def test_a_request_that_is_given_up_ends_its_arms(service: Service) -> Non
         return []
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(assembled(service, arm("one", waits), arm("two", waits)), 0.05)
+        await asyncio.wait_for(assembled(service, source("one", waits), source("two", waits)), 0.05)
     assert ended == ["ended", "ended"]
 
 
 async def test_over_http(service: Service, put: Callable[[Sequence[ContextSource]], None]) -> None:
     """The real arms, with one or all of them broken."""
     await remember(service.client, LIVES)
-    broken = [arm(one.section, raises(StoreUnavailable())) for one in ARMS]
-    put([*broken[:1], *ARMS[1:-1], *broken[-1:]])
+    broken = [source(one.section, raises(StoreUnavailable())) for one in SOURCES]
+    put([*broken[:1], *SOURCES[1:-1], *broken[-1:]])
     body = await ask(service.client, session_id="s")
-    assert faults(body) == {ARMS[0].section: "store_unavailable", ARMS[-1].section: "store_unavailable"}
+    assert faults(body) == {SOURCES[0].section: "store_unavailable", SOURCES[-1].section: "store_unavailable"}
     assert len(items(body, "memories")) == 1
     put(broken)
     answered = await service.client.post("/v1/context", json={**PAIR, "query": "x"})
     problem(answered, 503, "unavailable")
     assert int(answered.headers["retry-after"]) >= 1
-    assert (await ask(service.client, exclude=[one.section for one in ARMS]))["text"] == ""
+    assert (await ask(service.client, exclude=[one.section for one in SOURCES]))["text"] == ""
 
 
 async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> None:
@@ -215,7 +215,7 @@ async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> N
     async def gather(asked: SourceRequest) -> list[Candidate]:
         return [Candidate("id_long", "fact", "long " * 5000, 0.9), Candidate("id_short", "fact", "short", 0.1)]
 
-    body = await assembled(service, arm("one", gather))
+    body = await assembled(service, source("one", gather))
     assert [one["id"] for one in body["sections"][0]["items"]] == ["id_short"]
     assert body["dropped"] == [{"id": "id_long", "reason": "budget"}]
 
@@ -223,9 +223,9 @@ async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> N
 async def test_a_section_that_cannot_be_read_does_not_make_the_answer_unsure(service: Service) -> None:
     """It might have held the answer."""
     await remember(service.client, "Ada likes tea")
-    poor = arm("poor", brings("poor", score=0.01))
-    broken = await assembled(service, poor, arm("bad", raises(ValueError())))
-    fine = await assembled(service, poor, arm("no", brings()))
+    poor = source("poor", brings("poor", score=0.01))
+    broken = await assembled(service, poor, source("bad", raises(ValueError())))
+    fine = await assembled(service, poor, source("no", brings()))
     assert ("surely" in broken["text"], "surely" in fine["text"]) == (False, True)
 
 

@@ -23,9 +23,12 @@ async def intervals(service: Service, query: str, **fields: str) -> list[TimeInt
         handed.append(asked.interval)
         return []
 
-    arms = [ContextSource("memories", "Memories", gather, most=5), ContextSource("facts", "Facts", gather, most=5)]
+    sources = [
+        ContextSource("memories", "Memories", gather, default_limit=5),
+        ContextSource("facts", "Facts", gather, default_limit=5),
+    ]
     body = ContextRequest.model_validate({**PAIR, "query": query, **fields})
-    await ContextService(service.resources, Scope("default"), arms=arms).assemble(body)
+    await ContextService(service.resources, Scope("default"), sources=sources).assemble(body)
     return handed
 
 

@@ -80,7 +80,9 @@ def _in_proportion(case: Case, budget: int) -> Case:
     """The case with another budget. Bounds of sections that are always there are a share of it; those of others are
     tokens."""
     sections = [
-        one if one.most is None or not one.always else replace(one, most=Fraction(one.most) / case.budget * budget)
+        one
+        if one.max_tokens is None or not one.always
+        else replace(one, max_tokens=Fraction(one.max_tokens) / case.budget * budget)
         for one in case.sections
     ]
     return Case(sections, budget, case.frame, case.floor)
@@ -270,7 +272,7 @@ def test_the_reasons() -> None:
     case = Case(
         [
             section("a", *first, item("a3", 5, score=0.7), limit=2),
-            section("b", *second, most=8),
+            section("b", *second, max_tokens=8),
             section("c", *last),
         ],
         100,
@@ -291,7 +293,7 @@ def test_the_reasons() -> None:
 def test_what_is_always_there_and_does_not_fit_competes_where_it_is_found_too() -> None:
     rule = item("rule", 30)
     found = section("memories", item("rule", 30, score=0.9))
-    case = Case([section("instructions", rule, always=True, most=20), found], 60)
+    case = Case([section("instructions", rule, always=True, max_tokens=20), found], 60)
     assert chosen_ids(case.packed()) == {"memories": ["rule"]}
     assert reasons(case.packed()) == {}
 

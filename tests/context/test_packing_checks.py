@@ -15,9 +15,9 @@ from tests.context.packing_rules import Case, a_case, broken, price
 class OneTooMany(Packer):
     """Over the budget by a token."""
 
-    def _reason(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
+    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
         self._left += 1
-        reason = super()._reason(state, item, most)
+        reason = super()._reason(state, item, max_tokens)
         self._left -= 1
         return reason
 
@@ -57,21 +57,21 @@ class NoWalls(Packer):
 
     def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
         for state in self._states.values():
-            state.section = replace(state.section, most=None)
+            state.section = replace(state.section, max_tokens=None)
         return super().pack(tokens)
 
 
 class Greedy(Packer):
     """What is always there may take all."""
 
-    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
-        return super()._take(state, item, Fraction(self._budget) if most is not None else None)
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+        return super()._take(state, item, Fraction(self._budget) if max_tokens is not None else None)
 
 
 class SaysAllTwice(Packer):
-    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
         self._said.clear()
-        return super()._take(state, item, most)
+        return super()._take(state, item, max_tokens)
 
 
 class NoFloor(Packer):
@@ -83,16 +83,16 @@ class NoFloor(Packer):
 class GoesOn(Packer):
     """Skips what does not fit, and takes what is worth less."""
 
-    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
-        reason = super()._take(state, item, most)
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+        reason = super()._take(state, item, max_tokens)
         return "skipped" if reason == "budget" else reason
 
 
 class StopsEarly(Packer):
     """Ends at any item that is left out."""
 
-    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> str | None:
-        return super()._take(state, item, most) and "budget"
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+        return super()._take(state, item, max_tokens) and "budget"
 
 
 class ByScore(Packer):

@@ -315,8 +315,8 @@ async def test_another_tenant_is_neither_found_nor_counted_nor_fetched_nor_delet
     theirs = await store.search(ENTRIES, ask("tea", tenant=OTHER))
     assert len(theirs.rows) == 1
     assert await store.fetch(ENTRIES, T, theirs.rows) == [None]
-    everywhere = ask("tea", where=Or((And(), Eq("kind", "x"))), pairs=[Partition(ANY_AGENT, "user")])
-    assert not set(theirs.rows.tolist()) & set((await store.search(ENTRIES, everywhere)).rows.tolist())
+    global_indexes = ask("tea", where=Or((And(), Eq("kind", "x"))), pairs=[Partition(ANY_AGENT, "user")])
+    assert not set(theirs.rows.tolist()) & set((await store.search(ENTRIES, global_indexes)).rows.tolist())
     await store.commit([DeleteWhere(ENTRIES, T, And())])
     assert (await view(store, ENTRIES, ask("tea", tenant=OTHER))).matched == {"agent-user"}
     assert (await store.scope_facts(ENTRIES, OTHER, [AU])).speakers == ("Mallory",)

@@ -5,8 +5,9 @@ import asyncio
 import httpx
 import pytest
 
-from app.learning.conversation_extractors import Conversation, Skipped
+from app.learning.conversation_extractors import Conversation
 from app.learning.dependencies import Tools
+from app.learning.extraction import Skipped
 from app.learning.summaries import stored
 from app.sessions.models import SESSIONS
 from app.sessions.summaries import SummaryText

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.calibration import DEFAULT_CALIBRATION, Calibration, Terms, describe, probabilities
-from app.retrieval.features import asked, bm25
+from app.retrieval.features import bm25, query_features
 from app.retrieval.kinds import plain_memories
 from app.retrieval.query_analysis import QueryText
 from app.retrieval.ranking import rank
@@ -43,7 +43,7 @@ def ranked_scopes(draw: st.DrawFn) -> tuple[Columns, Floats]:
 
 
 def scored(columns: Columns, odds: Floats, query: QueryText, calibration: Calibration) -> Floats:
-    known = asked(columns, query, bm25(columns))
+    known = query_features(columns, query, bm25(columns))
     return probabilities(columns, query, odds, known, plain_memories(columns), calibration)
 
 
@@ -159,7 +159,7 @@ def test_what_is_a_question_is_told_anew_when_the_flags_change() -> None:
 def test_where_the_model_does_not_know_the_script_the_cosine_counts_less() -> None:
     columns = replace(columns_of(1), cosine=np.array([0.8], np.float32), df=np.ones(2, np.float32))
     columns.hits[:, 0] = 1
-    known = asked(columns, NOBODY, bm25(columns))
+    known = query_features(columns, NOBODY, bm25(columns))
     assert describe(columns, NOBODY, known) == pytest.approx((0.8, 1.0, 0.0, 0.0))
     assert describe(columns, FOREIGN, known) == pytest.approx((0.0, 1.0, 1.0, 1.0))
     assert describe(columns, replace(NOBODY, foreign=0.5), known) == pytest.approx((0.4, 1.0, 0.5, 0.5))

@@ -6,13 +6,13 @@ from typing import Any
 import httpx
 
 from app.context import rendering
-from app.context.registry import ARMS
+from app.context.registry import SOURCES
 from app.core import tokens
 from tests.support.memories import PAIR, Json
 from tests.support.reader import UNSURE, Entry, delimiters, read
 
 FRAME = tokens.count(rendering.OPENING) + tokens.count(rendering.CLOSING)
-TITLES: dict[str, str] = {one.section: one.title for one in ARMS}
+TITLES: dict[str, str] = {one.section: one.title for one in SOURCES}
 """In the order in which a prompt shows them."""
 
 

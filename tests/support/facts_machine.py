@@ -189,8 +189,8 @@ def check(oracle: Oracle, docs: list[Doc]) -> None:
         assert disputed == sorted(picture.disputed), picture.known
         for point, entries in picture.held.items():
             view = View(point or "0001-01-01T00:00:00.000Z", picture.known)
-            told = [run_of(doc)[0] for doc in there if matches(doc, view.held())]
+            told = [run_of(doc)[0] for doc in there if matches(doc, view.believed())]
             assert set(told) == entries, (picture.known, point)
             assert len({name for name, _, cardinality in told if cardinality == "one"}) <= 1
-    now = [run_of(doc) for doc in docs if matches(doc, View(None).held())]
+    now = [run_of(doc) for doc in docs if matches(doc, View(None).believed())]
     assert sorted(now) == oracle.runs(), "what is known now, span by span"

@@ -10,9 +10,9 @@ from app.storage.schema import Doc
 from app.storage.text import content_hash
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
-    until = Range("timestamp", le=asked.body.as_of or rfc3339(asked.now))
-    return [_item(hit) for hit in (await search(asked, ACTIONS, until, asked.limit)).hits]
+async def gather(request: SourceRequest) -> list[Candidate]:
+    until = Range("timestamp", le=request.body.as_of or rfc3339(request.now))
+    return [_item(hit) for hit in (await search(request, ACTIONS, until, request.limit)).hits]
 
 
 def _item(hit: Hit) -> Candidate:
@@ -37,4 +37,4 @@ def _judged(feedback: Doc) -> list[str]:
     return said if rating is None else [f"rated {rating} of 5", *said]
 
 
-EPISODES = ContextSource("episodes", "Past actions", gather, most=20)
+EPISODES = ContextSource("episodes", "Past actions", gather, default_limit=20)

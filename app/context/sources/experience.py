@@ -22,15 +22,15 @@ LABELS = {
 }
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
+async def gather(request: SourceRequest) -> list[Candidate]:
     """Best first. An agent that is not registered, or that the key may not see, has none."""
-    agent = await Repository(asked.held.store, asked.scope, AGENTS).find_one(asked.body.agent_id)
+    agent = await Repository(request.resources.store, request.scope, AGENTS).find_one(request.body.agent_id)
     if agent is None:
         return []
     experience = agent["experience"]
     texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
-    lessons = await off_loop(sum(map(len, texts)), ranked, asked.body.query, experience)
-    return [_item(lesson) for lesson in lessons[: SPARE * asked.limit]]
+    lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience)
+    return [_item(lesson) for lesson in lessons[: SPARE * request.limit]]
 
 
 def _item(lesson: RankedLesson) -> Candidate:
@@ -39,4 +39,4 @@ def _item(lesson: RankedLesson) -> Candidate:
     return Candidate(item_id, "experience", lesson.text, lesson.score, f"{LABELS[lesson.name]}: ", same)
 
 
-EXPERIENCE = ContextSource("experience", "Experience", gather, most=10)
+EXPERIENCE = ContextSource("experience", "Experience", gather, default_limit=10)

@@ -27,20 +27,20 @@ LINKED_SCORE = 0.05
 _EDGES = re.compile(r"^\W+|(?:['\u2019]s?)?\W*$")
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
+async def gather(request: SourceRequest) -> list[Candidate]:
     """Best first: what was found and what is linked in turn."""
-    body = asked.body
-    view = View(body.as_of or rfc3339(asked.now), body.known_at)
+    body = request.body
+    view = View(body.as_of or rfc3339(request.now), body.known_at)
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
-    repository = FactRepository(asked.held.store, asked.scope)
-    pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
+    repository = FactRepository(request.resources.store, request.scope)
+    pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     graph = Graph(repository, pairs, view, trusted)
-    looked, walk = await asyncio.gather(
-        search(asked, FACTS, both(view.held(), trusted), asked.limit),
+    retrieved, walk = await asyncio.gather(
+        search(request, FACTS, both(view.believed(), trusted), request.limit),
         graph.walk(names(body.query), HOPS, max_nodes=MAX_NODES),
     )
-    scores = {hit.doc["fact_id"]: hit.score for hit in looked.hits}
-    found = _in_turn(looked.hits, _linked(walk))
+    scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
+    found = _in_turn(retrieved.hits, _linked(walk))
     return [_item(fact, max(scores.get(fact["fact_id"], 0.0), _by_links(fact, walk))) for fact in found]
 
 
@@ -87,4 +87,4 @@ def _span(fact: Doc) -> str:
     return f" (since {begun})" if begun else f" (until {ended})" if ended else ""
 
 
-FACTS_ARM = ContextSource("facts", "Facts", gather, most=40)
+FACTS_SOURCE = ContextSource("facts", "Facts", gather, default_limit=40)

@@ -15,20 +15,20 @@ from app.storage.text import content_hash
 MOST = 50
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
+async def gather(request: SourceRequest) -> list[Candidate]:
     """Pinned ones first, then by trust and importance."""
-    body, held = asked.body, asked.held
-    pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
+    body, resources = request.body, request.resources
+    pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     rules = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))  # earlier versions stored no `standing`
-    where = both(rules, visible(asked))
+    where = both(rules, visible(request))
     none = np.empty(0, np.uint32)
-    columns = await held.store.search(
-        MEMORIES, SearchQuery(asked.scope.tenant, pairs, where, None, held.embedder.name, none)
+    columns = await resources.store.search(
+        MEMORIES, SearchQuery(request.scope.tenant, pairs, where, None, resources.embedder.name, none)
     )
     rows = columns.rows[columns.matched]
-    found = await held.store.fetch(MEMORIES, asked.scope.tenant, rows) if len(rows) else []
-    docs = [one.doc for one in found if one is not None and asked.scope.sees(one.doc)]
-    decays, now = Decays(held.agents, asked.scope.tenant), to_ms(asked.now)
+    found = await resources.store.fetch(MEMORIES, request.scope.tenant, rows) if len(rows) else []
+    docs = [one.doc for one in found if one is not None and request.scope.sees(one.doc)]
+    decays, now = Decays(resources.agents, request.scope.tenant), to_ms(request.now)
     importance = {doc["memory_id"]: await decays.importance(doc, now) for doc in docs}
     docs.sort(key=lambda doc: (not doc["pinned"], -doc["trust"], -importance[doc["memory_id"]], doc["memory_id"]))
     return [_item(doc) for doc in docs]

@@ -24,46 +24,46 @@ PARTNER_WORTH = 0.5
 """Of its hit's score, for a turn that comes with it."""
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
-    decays = Decays(asked.held.agents, asked.scope.tenant)
-    looked = await search(asked, MEMORIES, visible(asked), asked.limit + SPARE, decays, partners=True)
-    least, found = await _least_importance(asked, decays), list[Candidate]()
-    for hit in looked.hits:
-        if _is_query(hit.doc, asked):
+async def gather(request: SourceRequest) -> list[Candidate]:
+    decays = Decays(request.resources.agents, request.scope.tenant)
+    retrieved = await search(request, MEMORIES, visible(request), request.limit + SPARE, decays, partners=True)
+    least, found = await _least_importance(request, decays), list[Candidate]()
+    for hit in retrieved.hits:
+        if _is_query(hit.doc, request):
             continue
         exempt = least == 0 or standing(hit.doc) is not None
-        if not exempt and await decays.importance(hit.doc, to_ms(asked.now)) < least:
-            asked.hidden.append(hit.doc["memory_id"])
+        if not exempt and await decays.importance(hit.doc, to_ms(request.now)) < least:
+            request.hidden.append(hit.doc["memory_id"])
             continue
-        found.append(_item(hit, looked.weights, asked))
+        found.append(_item(hit, retrieved.weights, request))
     return found
 
 
-def visible(asked: SourceRequest) -> Filter:
+def visible(request: SourceRequest) -> Filter:
     """Memories that are active, true and trusted enough at the request's time."""
-    body = asked.body
-    request = SearchRequest(
+    body = request.body
+    search_request = SearchRequest(
         query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
     )
-    return search_filter(request, rfc3339(asked.now))
+    return search_filter(search_request, rfc3339(request.now))
 
 
-async def _least_importance(asked: SourceRequest, decays: Decays) -> float:
+async def _least_importance(request: SourceRequest, decays: Decays) -> float:
     """The request's own, else the agent's."""
-    given = asked.body.min_importance
-    return await decays.least_importance(asked.body.agent_id) if given is None else given
+    given = request.body.min_importance
+    return await decays.least_importance(request.body.agent_id) if given is None else given
 
 
-def _is_query(doc: Doc, asked: SourceRequest) -> bool:
+def _is_query(doc: Doc, request: SourceRequest) -> bool:
     """The query as this session has said it already tells nothing."""
-    in_session = asked.body.session_id is not None and doc["source"]["session_id"] == asked.body.session_id
-    return in_session and content_hash(doc["content"]) == content_hash(asked.body.query)
+    in_session = request.body.session_id is not None and doc["source"]["session_id"] == request.body.session_id
+    return in_session and content_hash(doc["content"]) == content_hash(request.body.query)
 
 
-def _item(hit: Hit, weights: Mapping[int, float], asked: SourceRequest) -> Candidate:
+def _item(hit: Hit, weights: Mapping[int, float], request: SourceRequest) -> Candidate:
     partner = hit.partner
     beside = None
-    if partner is not None and not _is_query(partner, asked):
+    if partner is not None and not _is_query(partner, request):
         beside = memory_item(partner, passage(partner["content"], weights), hit.score * PARTNER_WORTH)
     return memory_item(hit.doc, passage(hit.doc["content"], weights), hit.score, beside)
 
@@ -77,14 +77,14 @@ def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | N
     session, seq = source["session_id"], source["message_seq"]
     spoken = session is not None and seq is not None
     dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same may happen again on another day
-    told = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
+    report = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
     return Candidate(
         doc["memory_id"],
         doc["memory_type"],
         f"{text}{context}",
         score,
         prefix=speaker if status is None else f"[{status}] {speaker}",
-        same=frozenset((f"memory:{doc['memory_id']}", told)),
+        same=frozenset((f"memory:{doc['memory_id']}", report)),
         memory_id=doc["memory_id"],
         heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
         place=(happened, seq or 0),
@@ -92,4 +92,4 @@ def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | N
     )
 
 
-MEMORIES_ARM = ContextSource("memories", "Memories", gather, MOST)
+MEMORIES_SOURCE = ContextSource("memories", "Memories", gather, MOST)

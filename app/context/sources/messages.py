@@ -21,21 +21,21 @@ CALLS = "assistant, calling tools"
 """Calls without their results are shown as data under this role: a model cannot be sent half a pair."""
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
+async def gather(request: SourceRequest) -> list[Candidate]:
     """Newest first. Not the query itself, where the caller has appended it already. A session yet to begin has none,
     nor has one of another agent or user."""
-    if asked.body.session_id is None:
+    if request.body.session_id is None:
         return []
-    sessions = SessionRepository(asked.held.store, asked.scope)
+    sessions = SessionRepository(request.resources.store, request.scope)
     try:
-        session = await sessions.live(asked.body.session_id, rfc3339(asked.now))
+        session = await sessions.live(request.body.session_id, rfc3339(request.now))
     except NotFound:
         session = None
-    if session is None or not asked.owns(session):
-        asked.warnings.append({"code": NOT_BEGUN, "detail": "The session has not begun yet: it has no messages."})
+    if session is None or not request.owns(session):
+        request.warnings.append({"code": NOT_BEGUN, "detail": "The session has not begun yet: it has no messages."})
         return []
-    found = await sessions.messages.find(sessions.within(session), order="desc", limit=asked.limit + SPARE)
-    if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(asked.body.query):
+    found = await sessions.messages.find(sessions.within(session), order="desc", limit=request.limit + SPARE)
+    if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(request.body.query):
         del found[0]
     items = (_item(session, docs) for docs in with_results(found[::-1]))
     return [item for item in items if item is not None][::-1]
@@ -100,4 +100,6 @@ def _said(text: str) -> str:
     return strip_served(text).strip()
 
 
-MESSAGES_ARM = ContextSource("messages", "Recent messages", gather, most=10, share=0.35, newest_first=True, turns=True)
+MESSAGES_SOURCE = ContextSource(
+    "messages", "Recent messages", gather, default_limit=10, share=0.35, newest_first=True, turns=True
+)

@@ -11,11 +11,11 @@ SHOWN_NOTES = 3
 """The latest: a prompt is no place for all of them."""
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
-    where = searched(min_trust=asked.body.min_trust, until=asked.body.as_of)
-    k = max(LEAST_CANDIDATES, SPARE * asked.limit)
-    looked = await search(asked, PROCEDURES, where, k)
-    return [_item(one) for one in ranked(looked.hits, asked.now)[: SPARE * asked.limit]]
+async def gather(request: SourceRequest) -> list[Candidate]:
+    where = searched(min_trust=request.body.min_trust, until=request.body.as_of)
+    k = max(LEAST_CANDIDATES, SPARE * request.limit)
+    retrieved = await search(request, PROCEDURES, where, k)
+    return [_item(one) for one in ranked(retrieved.hits, request.now)[: SPARE * request.limit]]
 
 
 def _item(found: ProcedureHit) -> Candidate:
@@ -40,4 +40,4 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-PROCEDURES_ARM = ContextSource("procedures", "Procedures", gather, most=5)
+PROCEDURES_SOURCE = ContextSource("procedures", "Procedures", gather, default_limit=5)

@@ -12,25 +12,25 @@ from app.storage.schema import Doc
 from app.storage.text import term_ids, terms
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
-    if asked.body.user_id is None:
+async def gather(request: SourceRequest) -> list[Candidate]:
+    if request.body.user_id is None:
         return []
-    user = await Repository(asked.held.store, asked.scope, USERS).find_one(asked.body.user_id)
+    user = await Repository(request.resources.store, request.scope, USERS).find_one(request.body.user_id)
     found = (
         []
         if user is None
         else [Candidate(f"profile:{name}", "profile", text) for name, text in _entries(user["profile"])]
     )
-    return _ranked(found, asked.body.query)
+    return _ranked(found, request.body.query)
 
 
 def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
     """Single values first (name, home, …): they are few. Then entries of lists by the words that they share with the
     query, rare ones counting more."""
     wanted = set(term_ids(terms(query)).tolist())
-    held = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
-    often = Counter(term for each in held for term in each)
-    weight = [sum(1 / often[term] for term in each) for each in held]
+    resources = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
+    often = Counter(term for each in resources for term in each)
+    weight = [sum(1 / often[term] for term in each) for each in resources]
     order = sorted(range(len(items)), key=lambda at: ("/" in items[at].id, -weight[at], at))
     return [items[at] for at in order]
 
@@ -51,4 +51,4 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-PROFILE = ContextSource("profile", "Profile", gather, most=40, share=0.12)
+PROFILE = ContextSource("profile", "Profile", gather, default_limit=40, share=0.12)

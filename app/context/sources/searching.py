@@ -9,7 +9,7 @@ from app.storage.schema import Collection
 
 
 async def search(
-    asked: SourceRequest,
+    request: SourceRequest,
     collection: Collection,
     where: Filter,
     k: int,
@@ -17,25 +17,27 @@ async def search(
     *,
     partners: bool = False,
 ) -> RetrievalResult:
-    """The best k for the query among what the agent may know of the user; warnings of the search go into `asked`.
+    """The best k for the query among what the agent may know of the user; warnings of the search go into `request`.
 
     The query's vector may take half of the source's time, and the second stage a quarter, so that a slow one costs
     quality and not the source.
     """
-    body, held = asked.body, asked.held
-    pairs = asked.scope.pairs(body.agent_id, body.user_id, include_shared=True)
+    body, resources = request.body, request.resources
+    pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     wanted = RetrievalQuery(
         body.query,
         pairs,
         where,
-        to_ms(asked.now),
+        to_ms(request.now),
         k,
         decays=decays,
-        vector_seconds=held.settings.context.arm_seconds / 2,
-        rerank_seconds=held.settings.context.arm_seconds / 4,
-        interval=asked.interval,
+        vector_seconds=resources.settings.context.arm_seconds / 2,
+        rerank_seconds=resources.settings.context.arm_seconds / 4,
+        interval=request.interval,
         partners=partners,
     )
-    looked = await Retriever(held.store, asked.scope, held.embedder, collection, held.second_stage).find(wanted)
-    asked.warnings += looked.warnings
-    return looked
+    retrieved = await Retriever(
+        resources.store, request.scope, resources.embedder, collection, resources.second_stage
+    ).find(wanted)
+    request.warnings += retrieved.warnings
+    return retrieved

@@ -1,7 +1,7 @@
 """What the session's last turns no longer show; at a session's start, what the last sessions came to."""
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.sources.messages import MESSAGES_ARM
+from app.context.sources.messages import MESSAGES_SOURCE
 from app.core.clock import rfc3339
 from app.errors import NotFound
 from app.memories.repository import MemoryRepository
@@ -18,60 +18,60 @@ CONSIDERED = 20
 """Newest sessions of which the last ones with a summary are taken."""
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
-    sessions = SessionRepository(asked.held.store, asked.scope)
-    session = await _session(asked, sessions)
+async def gather(request: SourceRequest) -> list[Candidate]:
+    sessions = SessionRepository(request.resources.store, request.scope)
+    session = await _session(request, sessions)
     if session is None or session["message_count"] < START:
-        return await _last_times(asked, sessions)
-    return await _so_far(asked, session)
+        return await _last_times(request, sessions)
+    return await _so_far(request, session)
 
 
-async def _session(asked: SourceRequest, sessions: SessionRepository) -> Doc | None:
+async def _session(request: SourceRequest, sessions: SessionRepository) -> Doc | None:
     """None where it is yet to begin, or is another agent's or user's."""
-    if asked.body.session_id is None:
+    if request.body.session_id is None:
         return None
     try:
-        session = await sessions.live(asked.body.session_id, rfc3339(asked.now))
+        session = await sessions.live(request.body.session_id, rfc3339(request.now))
     except NotFound:
         return None
-    return session if asked.owns(session) else None
+    return session if request.owns(session) else None
 
 
-async def _so_far(asked: SourceRequest, session: Doc) -> list[Candidate]:
+async def _so_far(request: SourceRequest, session: Doc) -> list[Candidate]:
     """The session's own summary, as soon as there are messages before the last turns."""
-    if not (session["summary"] or "").strip() or session["message_count"] <= _turns(asked):
+    if not (session["summary"] or "").strip() or session["message_count"] <= _turns(request):
         return []
-    memories = MemoryRepository(asked.held.store, asked.scope)
+    memories = MemoryRepository(request.resources.store, request.scope)
     memory_id = session.get("summary_id")
     memory = None if memory_id is None else await memories.find_one(memory_id)
-    least = asked.body.min_trust
+    least = request.body.min_trust
     if least is not None and (memory is None or memory["trust"] < least):
         return []
     return [_item(session["summary"], memory, "earlier in this session: ")]
 
 
-def _turns(asked: SourceRequest) -> int:
+def _turns(request: SourceRequest) -> int:
     """Turns that the context shows at most."""
-    if "messages" in asked.body.exclude:
+    if "messages" in request.body.exclude:
         return 0
-    bounds = asked.body.sections.get("messages")
-    return MESSAGES_ARM.most if bounds is None or bounds.limit is None else bounds.limit
+    bounds = request.body.sections.get("messages")
+    return MESSAGES_SOURCE.default_limit if bounds is None or bounds.limit is None else bounds.limit
 
 
-async def _last_times(asked: SourceRequest, sessions: SessionRepository) -> list[Candidate]:
+async def _last_times(request: SourceRequest, sessions: SessionRepository) -> list[Candidate]:
     """Of the latest other sessions of this agent and user, newest first. Sessions with other agents lie outside what
     this agent may know of the user."""
-    body, now = asked.body, rfc3339(asked.now)
+    body, now = request.body, rfc3339(request.now)
     if body.user_id is None:
         return []
     other = None if body.session_id is None else Not(Eq(SESSIONS.id_field, body.session_id))
     where = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), unexpired(now))
     found = await sessions.find(both(where, other), limit=CONSIDERED)
-    memories = MemoryRepository(asked.held.store, asked.scope)
+    memories = MemoryRepository(request.resources.store, request.scope)
     summaries = await memories.get_many([doc["summary_id"] for doc in found if doc.get("summary_id")])
-    told = [doc for doc in summaries.values() if _told(doc, now, body.min_trust)]
-    told.sort(key=_when, reverse=True)
-    return [_item(doc["content"], doc, f"{_when(doc)[:10]} last session: ") for doc in told[: asked.limit]]
+    report = [doc for doc in summaries.values() if _told(doc, now, body.min_trust)]
+    report.sort(key=_when, reverse=True)
+    return [_item(doc["content"], doc, f"{_when(doc)[:10]} last session: ") for doc in report[: request.limit]]
 
 
 def _told(memory: Doc, now: str, min_trust: float | None) -> bool:
@@ -95,4 +95,4 @@ def _item(text: str, memory: Doc | None, prefix: str) -> Candidate:
     return Candidate(memory_id, "summary", text, None, prefix, frozenset(same), memory_id=memory_id)
 
 
-SUMMARY = ContextSource("summary", "Summary", gather, most=3, share=0.1)
+SUMMARY = ContextSource("summary", "Summary", gather, default_limit=3, share=0.1)

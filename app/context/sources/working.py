@@ -16,32 +16,32 @@ PART = 0.15
 USUAL_BUDGET = 4000
 
 
-async def gather(asked: SourceRequest) -> list[Candidate]:
-    task = await _task(asked)
-    return [] if task is None else await off_loop(characters(task), _items, task, _room(asked))
+async def gather(request: SourceRequest) -> list[Candidate]:
+    task = await _task(request)
+    return [] if task is None else await off_loop(characters(task), _items, task, _room(request))
 
 
-async def _task(asked: SourceRequest) -> Doc | None:
-    tasks = TaskRepository(asked.held.store, asked.scope)
-    if asked.body.task_id is not None:
-        task = await tasks.find_one(asked.body.task_id)
-        if task is None or expired(task, rfc3339(asked.now)) or not asked.owns(task):
+async def _task(request: SourceRequest) -> Doc | None:
+    tasks = TaskRepository(request.resources.store, request.scope)
+    if request.body.task_id is not None:
+        task = await tasks.find_one(request.body.task_id)
+        if task is None or expired(task, rfc3339(request.now)) or not request.owns(task):
             raise NotFound("There is no such task.")
         return task
-    if asked.body.session_id is None:
+    if request.body.session_id is None:
         return None
-    of_session = both(Eq("session_id", asked.body.session_id), Eq("status", "in_progress"), asked.owned())
-    found = await tasks.find(both(of_session, unexpired(rfc3339(asked.now))), limit=1)
+    of_session = both(Eq("session_id", request.body.session_id), Eq("status", "in_progress"), request.owned())
+    found = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
     return found[0] if found else None
 
 
-def _room(asked: SourceRequest) -> int:
+def _room(request: SourceRequest) -> int:
     """Tokens that the section may expect. Its first entries are chosen, and long ones cut, for them."""
-    bounds = asked.body.sections.get("working")
+    bounds = request.body.sections.get("working")
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
     share = PART if bounds is None or bounds.share is None else bounds.share
-    return int(share * (asked.body.token_budget or USUAL_BUDGET))
+    return int(share * (request.body.token_budget or USUAL_BUDGET))
 
 
 def _items(task: Doc, room: int) -> list[Candidate]:
@@ -59,4 +59,4 @@ def _item(task_id: str, entry: Entry) -> Candidate:
     return Candidate(f"{task_id}:{entry.kind}{place}", entry.kind, entry.text)
 
 
-WORKING = ContextSource("working", "Task in hand", gather, most=100, share=0.3)
+WORKING = ContextSource("working", "Task in hand", gather, default_limit=100, share=0.3)

@@ -114,12 +114,12 @@ def repack(
 
 def reword(spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, text: IndexedText, rev: int) -> PackedRecord:
     """The record of a document with other terms; its vectors stay."""
-    made = repack(spec, doc, old, rev)
-    record, terms = _Record(spec, made.head), _terms(text)
+    result = repack(spec, doc, old, rev)
+    record, terms = _Record(spec, result.head), _terms(text)
     record["length"], record["flags"] = text.length, record["flags"] & ~TEXT_FLAGS | text.flags & TEXT_FLAGS
     if terms != old.terms:
         record["rev"] = rev
-    return replace(made, head=record.bytes(), terms=terms)
+    return replace(result, head=record.bytes(), terms=terms)
 
 
 def _terms(text: IndexedText) -> bytes:

@@ -236,10 +236,10 @@ class Segment:
         """Of the entries from `start` on."""
         words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
         rows = np.arange(start, self._size, dtype=np.int32)
-        held = np.repeat(rows, np.asarray(terms[1], np.int64) // TERM.itemsize)
-        self._terms.append(np.ascontiguousarray(words["id"]), held, np.ascontiguousarray(words["count"]))
-        held = np.repeat(rows, np.asarray(facets[1], np.int64) // FACET.itemsize)
-        self._facets.append(values, held, np.ones(len(values), np.uint8))
+        row_of = np.repeat(rows, np.asarray(terms[1], np.int64) // TERM.itemsize)
+        self._terms.append(np.ascontiguousarray(words["id"]), row_of, np.ascontiguousarray(words["count"]))
+        row_of = np.repeat(rows, np.asarray(facets[1], np.int64) // FACET.itemsize)
+        self._facets.append(values, row_of, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:
         """Neighbours in the session, by ordinal: at the end where it continues, else all anew."""
@@ -326,7 +326,7 @@ class Segment:
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
             masks=Masks(self._spec, self._facets, heads["ranges"], self._empty),
-            further=self._further.made,
+            further=self._further.result,
             columns={
                 "rows": self._ids[:n][at].copy(),
                 "length": length,

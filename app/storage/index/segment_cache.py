@@ -19,11 +19,11 @@ class SegmentCache:
 
     def get(self, pair: PartitionId, floor: int) -> tuple[Segment, int] | None:
         """The copy of a pair and its version, unless there is none that the difference could bring up to date."""
-        held = self._held.get(pair)
-        if held is None or held[0].worn or held[1] < floor:
+        cached = self._held.get(pair)
+        if cached is None or cached[0].worn or cached[1] < floor:
             return None
         self._held.move_to_end(pair)
-        return held[0], held[1]
+        return cached[0], cached[1]
 
     def put(self, pair: PartitionId, segment: Segment, version: int) -> None:
         old = self._held.pop(pair, None)

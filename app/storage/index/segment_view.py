@@ -78,12 +78,12 @@ class Masks:
         """Kept for the first few sets of values: most searches ask for the same."""
         if field not in self._spec.facets:
             raise KeyError(f"{field} is not declared as a facet")
-        held = self._kept.get((field, values))
-        if held is None:
-            held = self._look_up(field, values)
+        cached = self._kept.get((field, values))
+        if cached is None:
+            cached = self._look_up(field, values)
             if len(self._kept) < MAX_KEPT:
-                self._kept[field, values] = held
-        return held
+                self._kept[field, values] = cached
+        return cached
 
     def _look_up(self, field: str, values: tuple[Any, ...]) -> EntryMask:
         mask = np.zeros(len(self._ranges), np.bool_)
@@ -185,13 +185,13 @@ def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, Any]:
 
 def _quantised(vector: Floats) -> tuple[NDArray[np.int8], np.float32]:
     """(1, dim) and 1 / its length; kept where nobody can write into the vector, as with those the embedder keeps."""
-    held = _QUERIES.get(id(vector))
-    if held is None:
+    cached = _QUERIES.get(id(vector))
+    if cached is None:
         wanted = quantise(vector)
         whole = wanted.astype(np.float32)
-        held = vector, wanted[np.newaxis], np.float32(1 / math.sqrt(whole.dot(whole)))
+        cached = vector, wanted[np.newaxis], np.float32(1 / math.sqrt(whole.dot(whole)))
         if not vector.flags.writeable:
             if len(_QUERIES) >= MAX_QUERIES:
                 _QUERIES.clear()
-            _QUERIES[id(vector)] = held
-    return held[1:]
+            _QUERIES[id(vector)] = cached
+    return cached[1:]

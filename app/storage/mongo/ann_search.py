@@ -36,19 +36,19 @@ class SegmentLoader:
 
     async def of(self, collection: Collection, state: PartitionState, model: int) -> Segment:
         """The pair's copy, at least as new as `state`, with its vectors of `model`."""
-        held = self._cache.get((state.pair, model), state.floor)
-        if held is not None and held[1] >= state.version:
-            return held[0]
+        cached = self._cache.get((state.pair, model), state.floor)
+        if cached is not None and cached[1] >= state.version:
+            return cached[0]
         async with self._one_at_a_time(state.pair):
             return await self._refreshed(collection, state, model)
 
     async def _refreshed(self, collection: Collection, state: PartitionState, model: int) -> Segment:
         wanted, key = state.version, (state.pair, model)
         while True:
-            held = self._cache.get(key, state.floor)
-            if held is not None and held[1] >= wanted:
-                return held[0]
-            segment, since = held or (self.empty(collection, state.agent), 0)
+            cached = self._cache.get(key, state.floor)
+            if cached is not None and cached[1] >= wanted:
+                return cached[0]
+            segment, since = cached or (self.empty(collection, state.agent), 0)
             rows = await changed_rows(self._database, collection, state, since, model, self._dim)
             if len(rows) > INLINE_ROWS and not since:
                 await asyncio.to_thread(segment.apply, rows)
@@ -230,8 +230,8 @@ def by_text(collection: Collection, query: SearchQuery, states: Sequence[Partiti
 
 def frequency(collection: Collection, query: SearchQuery, states: Sequence[PartitionState], term: int) -> list[Stored]:
     """How many of the scope hold the term: the filter does not change what a scope knows."""
-    held = {"text": {"query": term_text([term]), "path": WORDS}}
-    compound = {"filter": [*within_pairs(query, states), held]}
+    has_term = {"text": {"query": term_text([term]), "path": WORDS}}
+    compound = {"filter": [*within_pairs(query, states), has_term]}
     count = {"type": "total"}
     return [{"$searchMeta": {"index": text_index(collection), "compound": compound, "count": count}}]
 

@@ -257,13 +257,13 @@ class ChangeAttempt:
             return
         try:
             done = await self._database[name].bulk_write(pending.writes, session=self._session)
-        except BulkWriteError as fault:
-            error = fault.details["writeErrors"][0]
-            if error["code"] == TYPE_MISMATCH and pending.unread:
+        except BulkWriteError as error:
+            reply = error.details["writeErrors"][0]
+            if reply["code"] == TYPE_MISMATCH and pending.unread:
                 raise NotPlain() from None
-            if error["code"] != DUPLICATE_KEY:
+            if reply["code"] != DUPLICATE_KEY:
                 raise
-            raise refused(pending.collection, pending.ids[error["index"]], error) from None
+            raise refused(pending.collection, pending.ids[reply["index"]], reply) from None
         if pending.unread and done.matched_count < sum(isinstance(write, UpdateOne) for write in pending.writes):
             for change in pending.unread:
                 await explain(self._database, change)

@@ -24,7 +24,7 @@ async def deep(database: Database, collections: Sequence[Collection]) -> list[Fi
 
 
 async def _finding(name: str, faults: AsyncIterator[str]) -> Finding:
-    found = [fault async for fault in faults]
+    found = [error async for error in faults]
     return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
 
 
@@ -46,8 +46,8 @@ async def _bad_documents(database: Database, collection: Collection) -> AsyncIte
         if own.get("u", {}) != unique_keys(collection, doc):
             yield f"{doc_id} has other unique keys than its fields say"
         if collection.searched:
-            for fault in _bad_row(collection, own):
-                yield f"{doc_id} {fault}"
+            for error in _bad_row(collection, own):
+                yield f"{doc_id} {error}"
 
 
 def _bad_row(collection: Collection, own: Stored) -> list[str]:

@@ -46,19 +46,19 @@ async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, 
         with pymongo.timeout(deadline_seconds):
             said: dict[str, Any] = await client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
             await client.admin.command("ping")
-    except OperationFailure as fault:
-        if fault.code in AUTHENTICATION:
-            raise StoreUnavailable(f"MongoDB at {where} refuses the user or password of RECALLD_STORE.") from fault
-        raise StoreUnavailable(f"MongoDB at {where} refuses: {fault.details and fault.details.get('codeName')}.") from (
-            fault
+    except OperationFailure as error:
+        if error.code in AUTHENTICATION:
+            raise StoreUnavailable(f"MongoDB at {where} refuses the user or password of RECALLD_STORE.") from error
+        raise StoreUnavailable(f"MongoDB at {where} refuses: {error.details and error.details.get('codeName')}.") from (
+            error
         )
-    except ConfigurationError as fault:
-        raise StoreUnavailable(f"RECALLD_STORE cannot be used: {without_password(str(fault))}.") from fault
-    except PyMongoError as fault:
+    except ConfigurationError as error:
+        raise StoreUnavailable(f"RECALLD_STORE cannot be used: {without_password(str(error))}.") from error
+    except PyMongoError as error:
         raise StoreUnavailable(
-            f"MongoDB at {where} cannot be reached within {deadline_seconds:g} s ({type(fault).__name__}): "
+            f"MongoDB at {where} cannot be reached within {deadline_seconds:g} s ({type(error).__name__}): "
             "is it running, is the address right, may this machine connect to it?"
-        ) from fault
+        ) from error
     if "setName" not in said and said.get("msg") != "isdbgrid":
         raise StoreUnavailable(NO_TRANSACTIONS.format(where=where))
     return said

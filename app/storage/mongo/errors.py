@@ -38,40 +38,40 @@ def guarded() -> Iterator[None]:
     """
     try:
         yield
-    except (OperationFailure, BSONError) as fault:
-        raise explained(fault) from None
-    except PyMongoError as fault:
-        raise explained(fault) from fault
+    except (OperationFailure, BSONError) as error:
+        raise explained(error) from None
+    except PyMongoError as error:
+        raise explained(error) from error
 
 
-def explained(fault: Exception) -> RecalldError:
-    if isinstance(fault, DocumentTooLarge):
+def explained(error: Exception) -> RecalldError:
+    if isinstance(error, DocumentTooLarge):
         return TooLarge("A record would be larger than the 16 MB that MongoDB stores in one document.")
-    if isinstance(fault, InvalidDocument):
-        return StoreUnavailable(f"MongoDB cannot store this record: {fault}.", retry_after=None)
-    if isinstance(fault, PyMongoError) and fault.timeout:
+    if isinstance(error, InvalidDocument):
+        return StoreUnavailable(f"MongoDB cannot store this record: {error}.", retry_after=None)
+    if isinstance(error, PyMongoError) and error.timeout:
         return StoreUnavailable("MongoDB did not answer within the deadline.")
-    if isinstance(fault, ConnectionFailure):
+    if isinstance(error, ConnectionFailure):
         return StoreUnavailable("MongoDB cannot be reached.")
-    if isinstance(fault, ConfigurationError):
-        return StoreUnavailable(f"MongoDB cannot be used like this: {without_password(str(fault))}.", retry_after=30)
-    if isinstance(fault, OperationFailure):
-        return _refused(fault)
-    return StoreUnavailable(f"MongoDB failed: {type(fault).__name__}.")
+    if isinstance(error, ConfigurationError):
+        return StoreUnavailable(f"MongoDB cannot be used like this: {without_password(str(error))}.", retry_after=30)
+    if isinstance(error, OperationFailure):
+        return _refused(error)
+    return StoreUnavailable(f"MongoDB failed: {type(error).__name__}.")
 
 
-def codes(fault: OperationFailure) -> set[int]:
+def codes(error: OperationFailure) -> set[int]:
     """Of the statement, and of each write in it."""
-    errors = fault.details.get("writeErrors", []) if isinstance(fault, BulkWriteError) else []
-    return {int(error["code"]) for error in errors} | ({fault.code} if fault.code is not None else set())
+    errors = error.details.get("writeErrors", []) if isinstance(error, BulkWriteError) else []
+    return {int(each["code"]) for each in errors} | ({error.code} if error.code is not None else set())
 
 
-def _refused(fault: OperationFailure) -> RecalldError:
-    if codes(fault) & TOO_LARGE:
+def _refused(error: OperationFailure) -> RecalldError:
+    if codes(error) & TOO_LARGE:
         return TooLarge("A change would be larger than MongoDB stores in one document or transaction (16 MB).")
-    if codes(fault) & AUTHENTICATION:
+    if codes(error) & AUTHENTICATION:
         return StoreUnavailable("MongoDB refuses these credentials, or what they may do.", retry_after=30)
-    if WRITE_CONFLICT in codes(fault) or fault.has_error_label("TransientTransactionError"):
+    if WRITE_CONFLICT in codes(error) or error.has_error_label("TransientTransactionError"):
         return StoreUnavailable("MongoDB is busy: others keep changing the same records.")
-    details = fault.details or {}
-    return StoreUnavailable(f"MongoDB refused: {details.get('codeName') or sorted(codes(fault))}.")
+    details = error.details or {}
+    return StoreUnavailable(f"MongoDB refused: {details.get('codeName') or sorted(codes(error))}.")

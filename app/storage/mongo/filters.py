@@ -110,14 +110,14 @@ def _numbers(part: Range, sign: str) -> dict[str, float]:
 
 def vector_filter(where: Filter) -> list[Stored]:
     """Conditions that all must hold."""
-    made = _vector(inwards(where))
-    return [made] if made else []
+    result = _vector(inwards(where))
+    return [result] if result else []
 
 
 def _vector(part: Filter) -> Stored:
     match part:
         case And(parts):
-            every = [made for inner in parts if (made := _vector(inner))]
+            every = [result for inner in parts if (result := _vector(inner))]
             return {"$and": every} if every else {}
         case Or(parts):
             some = [_vector(inner) for inner in parts]
@@ -158,15 +158,15 @@ def _vector_not(part: Filter) -> Stored:
 
 def text_filter(where: Filter) -> list[Stored]:
     """Operators that all must match."""
-    made = _text(inwards(where))
-    return [] if made is None else [made]
+    result = _text(inwards(where))
+    return [] if result is None else [result]
 
 
 def _text(part: Filter) -> Stored | None:
     """None where everything passes."""
     match part:
         case And(parts):
-            every = [made for inner in parts if (made := _text(inner)) is not None]
+            every = [result for inner in parts if (result := _text(inner)) is not None]
             return {"compound": {"filter": every}} if every else None
         case Or(parts):
             some = [_text(inner) for inner in parts]

@@ -154,9 +154,9 @@ class PairWriting:
             return
         try:
             await self._database[PAIRS].bulk_write(writes, session=self._session)
-        except BulkWriteError as fault:
-            if fault.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
-                raise Retry from fault  # somebody else made the pair meanwhile
+        except BulkWriteError as error:
+            if error.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
+                raise Retry from error  # somebody else made the pair meanwhile
             raise
 
     async def _bury(self, state: PartitionState) -> None:
@@ -184,8 +184,8 @@ class PairWriting:
             found = await self._database[META].find_one_and_update(
                 {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
             )
-        except DuplicateKeyError as fault:
-            raise Retry from fault
+        except DuplicateKeyError as error:
+            raise Retry from error
         assert found is not None
         return int(found["value"])
 

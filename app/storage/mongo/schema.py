@@ -31,7 +31,7 @@ def indexes(collection: Collection) -> Iterator[IndexModel]:
     for prefix in ((), *collection.indexes):
         fields = [(name, 1) for name in prefix if name != collection.order]
         yield IndexModel([("tenant_id", 1), *fields, *order], name="_".join(("by", *prefix, collection.order)))
-    for field in collection.everywhere:
+    for field in collection.global_indexes:
         yield IndexModel([(field, 1), (collection.id_field, 1)], name=f"everywhere_{field}")
     for unique in collection.unique:
         path = unique_path(unique)
@@ -66,13 +66,13 @@ def fingerprint(wanted: dict[str, list[IndexModel]]) -> str:
 async def reconcile(database: Database, collections: Sequence[Collection]) -> None:
     """Makes the missing indexes, however long it takes. Raises StoreUnavailable where a newer version wrote."""
     wanted = declared(collections)
-    made = f"indexes {fingerprint(wanted)}"
-    while not await _made(database, made):
+    result = f"indexes {fingerprint(wanted)}"
+    while not await _made(database, result):
         if await take(database, "indexes"):
             try:
                 await _make(database, wanted)
                 await database[META].update_one({"_id": "layout"}, {"$set": {"version": LAYOUT}}, upsert=True)
-                await database[META].update_one({"_id": made}, {"$set": {"done": True}}, upsert=True)
+                await database[META].update_one({"_id": result}, {"$set": {"done": True}}, upsert=True)
             finally:
                 await give_back(database, "indexes")
         else:
@@ -80,14 +80,14 @@ async def reconcile(database: Database, collections: Sequence[Collection]) -> No
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _made(database: Database, made: str) -> bool:
-    found = {stored["_id"]: stored async for stored in database[META].find({"_id": {"$in": ["layout", made]}})}
+async def _made(database: Database, result: str) -> bool:
+    found = {stored["_id"]: stored async for stored in database[META].find({"_id": {"$in": ["layout", result]}})}
     version = int(found.get("layout", {}).get("version", LAYOUT))
     if version > LAYOUT:
         raise StoreUnavailable(
             f"The database was written by a newer version (layout {version}, known: {LAYOUT}).", retry_after=None
         )
-    return made in found
+    return result in found
 
 
 async def take(database: Database, work: str) -> bool:
@@ -196,8 +196,8 @@ class SearchIndexes:
             return
         try:
             await self._listed(self._collections[0])
-        except OperationFailure as fault:
-            said = (fault.details or {}).get("codeName", fault.code)
+        except OperationFailure as error:
+            said = (error.details or {}).get("codeName", error.code)
             log.info("no search indexes here: every scope is searched exactly", extra={"said": said})
             return
         self._supported = True
@@ -223,8 +223,8 @@ class SearchIndexes:
         while waiting:
             try:
                 waiting = [collection for collection in waiting if not await self._look_at(collection)]
-            except PyMongoError as fault:
-                log.warning("search indexes cannot be asked for", extra={"error": type(fault).__name__})
+            except PyMongoError as error:
+                log.warning("search indexes cannot be asked for", extra={"error": type(error).__name__})
             if waiting:
                 await asyncio.sleep(INDEX_LOOK_SECONDS)
         log.info("search indexes are ready")
@@ -234,10 +234,10 @@ class SearchIndexes:
         there = await self._listed(collection)
         await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
         wanted = models(collection, self._dim)
-        made = [await self._make(collection, model, there.get(model.document["name"])) for model in wanted]
+        result = [await self._make(collection, model, there.get(model.document["name"])) for model in wanted]
         named = [there.get(model.document["name"], {}) for model in wanted]
         # one that is being changed answers by its old definition meanwhile: of another dimension, perhaps
-        if not any(made) and all(index.get("queryable") and index.get("status") == "READY" for index in named):
+        if not any(result) and all(index.get("queryable") and index.get("status") == "READY" for index in named):
             self._ready.add(collection.name)
             return True
         states = {index.get("name"): index.get("status") for index in named if index}

@@ -51,16 +51,16 @@ async def _insert(database: Database, change: Insert) -> None:
     stored = new_document(change.collection, change.doc)
     try:
         await database[change.collection.name].insert_one(stored)
-    except DuplicateKeyError as fault:
-        raise refused(change.collection, stored["_id"], fault.details or {}) from None
+    except DuplicateKeyError as error:
+        raise refused(change.collection, stored["_id"], error.details or {}) from None
 
 
 async def _update(database: Database, change: Update, wanted: Stored) -> bool:
     collection = change.collection
     try:
         found = await database[collection.name].update_one(wanted, statement(collection, change.set, change.inc))
-    except WriteError as fault:
-        if fault.code == TYPE_MISMATCH:
+    except WriteError as error:
+        if error.code == TYPE_MISMATCH:
             raise NotPlain() from None
         raise
     return bool(found.matched_count)

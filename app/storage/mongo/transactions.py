@@ -1,4 +1,16 @@
-"""Transactions on MongoDB, and what happens to them when a caller is cancelled or a deadline passes."""
+"""Transactions on MongoDB, and what happens to them when a caller is cancelled or a deadline passes.
+
+Four layers, from the caller inwards:
+
+1. `Shielded`: an operation of the store runs as a task of its own. Cancelling the caller does not cut it off between a
+   commit and its answer: the caller waits for the task, and is then cancelled.
+2. The deadline (`storage/deadline.py`): one request may wait for the store for `RECALLD_MONGODB_DEADLINE_SECONDS` in
+   all. Each attempt gets what is left of it, as `pymongo.timeout`, which the driver applies to every command inside.
+3. `TransactionRunner`: an attempt that met another transaction (`Retry`) begins anew, behind a lock for each key that
+   it competes for (`KeyedLocks`), until the deadline passes. A commit whose answer was lost is asked for again.
+4. `AbandonedTransactions`: a transaction whose end is not known holds locks on the server. It is ended in the
+   background, outside of the request's deadline.
+"""
 
 import asyncio
 import random
@@ -26,9 +38,21 @@ from app.storage.mongo.partitions import COUNTERS, Database
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
+
+SNAPSHOT, MAJORITY = ReadConcern("snapshot"), WriteConcern("majority")
+FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.2
+"""Seconds between two attempts: doubled each time, and varied by half."""
+TRY_SECONDS = 0.25
+"""Between two attempts to end an abandoned transaction."""
+WAIT_SECONDS = 2.0
+"""For one such attempt."""
+KEPT_SECONDS = 90.0
+"""The server has ended an abandoned transaction by itself by then (transactionLifetimeLimitSeconds is 60)."""
+
 
 class Shielded:
-    """Base class of what has operations that are `shielded`."""
+    """Base class of objects whose operations run to their end when their caller is cancelled."""
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -61,7 +85,7 @@ S = TypeVar("S", bound=Shielded)
 def shielded(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The method as a task of its own."""
+    """Runs the method as a task of its own."""
 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -70,24 +94,20 @@ def shielded(
     return call
 
 
-TRY_SECONDS = 0.25
-WAIT_SECONDS = 2.0
-KEPT_SECONDS = 90.0
-"""By then the server has given it up by itself."""
+class AbandonedTransactions:
+    """Ends transactions whose end is not known, so that their locks on the server do not outlast them."""
 
-
-class Orphans:
     def __init__(self, anything: AsyncCollection[dict[str, Any]]) -> None:
-        """`anything`: some collection that can be read."""
+        """`anything`: a collection that can be read."""
         self._anything = anything
-        self._adopted: deque[tuple[float, AsyncClientSession]] = deque()
+        self._sessions: deque[tuple[float, AsyncClientSession]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def adopt(self, session: AsyncClientSession) -> None:
-        """Takes over a session whose transaction nobody knows the end of, and ends both."""
-        self._adopted.append((time.monotonic(), session))
+    def take_over(self, session: AsyncClientSession) -> None:
+        """Ends the session and its transaction in the background."""
+        self._sessions.append((time.monotonic(), session))
         if self._task is None or self._task.done():
-            # a context of its own: the deadline of the request that failed is not for this
+            # an empty context: the deadline of the request that failed does not bound this
             self._task = asyncio.create_task(self._end_all(), context=Context())
 
     async def close(self) -> None:
@@ -97,15 +117,15 @@ class Orphans:
 
     async def _end_all(self) -> None:
         """One after the other: while the server is away, only the first of them tries to reach it."""
-        while self._adopted:
-            since, session = self._adopted[0]
+        while self._sessions:
+            since, session = self._sessions[0]
             if await self._superseded(session):
                 with pymongo.timeout(WAIT_SECONDS):
                     await session.end_session()
             elif time.monotonic() - since < KEPT_SECONDS:
                 await asyncio.sleep(TRY_SECONDS)
                 continue
-            self._adopted.popleft()
+            self._sessions.popleft()
 
     async def _superseded(self, session: AsyncClientSession) -> bool:
         try:
@@ -119,9 +139,9 @@ class Orphans:
         return True
 
 
-def never_begun(fault: BaseException, session: AsyncClientSession) -> bool:
+def never_begun(error: BaseException, session: AsyncClientSession) -> bool:
     """Nothing of the transaction was ever sent: there was nobody to send it to."""
-    return isinstance(fault, ServerSelectionTimeoutError) and session.operation_time is None
+    return isinstance(error, ServerSelectionTimeoutError) and session.operation_time is None
 
 
 async def aborted(client: AsyncMongoClient[dict[str, Any]], session: AsyncClientSession) -> bool:
@@ -137,18 +157,12 @@ async def aborted(client: AsyncMongoClient[dict[str, Any]], session: AsyncClient
     return True
 
 
-Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
-
-SNAPSHOT, MAJORITY = ReadConcern("snapshot"), WriteConcern("majority")
-FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.2
-
-
 class Retry(Exception):
     """What was read is no longer true: begin anew."""
 
 
 class KeyedLocks:
-    """One at a time for each key, in this process."""
+    """Locks by key, for this process. Sorted keys keep two callers from waiting for each other."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -157,12 +171,12 @@ class KeyedLocks:
     @asynccontextmanager
     async def of(self, keys: Iterable[str]) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for key in sorted(set(keys)):  # always in one order: two lists never wait for each other
-                await stack.enter_async_context(self._turn(key))
+            for key in sorted(set(keys)):
+                await stack.enter_async_context(self._lock(key))
             yield
 
     @asynccontextmanager
-    async def _turn(self, key: str) -> AsyncIterator[None]:
+    async def _lock(self, key: str) -> AsyncIterator[None]:
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._wanted[key] = self._wanted.get(key, 0) + 1
         try:
@@ -175,19 +189,23 @@ class KeyedLocks:
 
 
 class TransactionRunner:
+    """Runs attempts until one succeeds or the deadline passes; `deadline_seconds` is that of a whole request."""
+
     def __init__(self, database: Database, deadline_seconds: float) -> None:
         self._client, self._deadline = database.client, deadline_seconds
-        self._turns, self._orphans = KeyedLocks(), Orphans(database[COUNTERS])
+        self._keyed_locks, self._abandoned = KeyedLocks(), AbandonedTransactions(database[COUNTERS])
 
     async def close(self) -> None:
-        await self._orphans.close()
+        await self._abandoned.close()
 
     async def until_done(self, attempt: Callable[[], Awaitable[T]], keys: set[str], *, ends: float | None = None) -> T:
-        """`attempt` may add to `keys` what it found that it competes for. Raises StoreUnavailable."""
+        """What `attempt` returns, once it raises no `Retry`. It may add to `keys` the records that it competes for.
+
+        `ends`: the time (`time.monotonic`) at which it gives up. Raises StoreUnavailable then."""
         ends, pause = ends or time.monotonic() + deadline.left(self._deadline), FIRST_PAUSE
         while True:
-            async with AsyncExitStack() as turn:
-                await self._wait_for(turn, keys, ends)
+            async with AsyncExitStack() as locks:
+                await self._wait_for(locks, keys, ends)
                 try:
                     with guarded_but_transient(), pymongo.timeout(max(0.001, ends - time.monotonic())):
                         return await attempt()
@@ -198,12 +216,12 @@ class TransactionRunner:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _wait_for(self, turn: AsyncExitStack, keys: set[str], ends: float) -> None:
+    async def _wait_for(self, locks: AsyncExitStack, keys: set[str], ends: float) -> None:
         try:
             async with asyncio.timeout(ends - time.monotonic()):
-                await turn.enter_async_context(self._turns.of(keys))
-        except TimeoutError as fault:
-            raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from fault
+                await locks.enter_async_context(self._keyed_locks.of(keys))
+        except TimeoutError as error:
+            raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
 
     async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: set[str]) -> T:
         """What `work` returned, all of it durable on a majority, or nothing of it and what it raised."""
@@ -216,30 +234,30 @@ class TransactionRunner:
             await session.start_transaction(read_concern=SNAPSHOT, write_concern=MAJORITY)
             result = await work(session)
             await _committed(session, ends)
-        except BaseException as fault:
-            if never_begun(fault, session) or (_answered(fault) and await aborted(self._client, session)):
+        except BaseException as error:
+            if never_begun(error, session) or (_answered(error) and await aborted(self._client, session)):
                 await session.end_session()
             else:
-                self._orphans.adopt(session)
+                self._abandoned.take_over(session)
             raise
         await session.end_session()
         return result
 
 
-def _answered(fault: BaseException) -> bool:
-    """The server said so, or we did: nothing of the transaction is under way."""
-    if isinstance(fault, PyMongoError):
-        return isinstance(fault, OperationFailure) and not fault.timeout
-    return isinstance(fault, RecalldError | Retry)
+def _answered(error: BaseException) -> bool:
+    """Whether the error came from the server or from this service: then no command of the transaction is under way."""
+    if isinstance(error, PyMongoError):
+        return isinstance(error, OperationFailure) and not error.timeout
+    return isinstance(error, RecalldError | Retry)
 
 
 async def _committed(session: AsyncClientSession, ends: float) -> None:
     while True:
         try:
             await session.commit_transaction()
-        except PyMongoError as fault:
-            unknown = fault.has_error_label("UnknownTransactionCommitResult")
-            if fault.timeout or not unknown or time.monotonic() > ends:
+        except PyMongoError as error:
+            unknown = error.has_error_label("UnknownTransactionCommitResult")
+            if error.timeout or not unknown or time.monotonic() > ends:
                 raise
             await asyncio.sleep(FIRST_PAUSE)
         else:
@@ -252,14 +270,14 @@ def guarded_but_transient() -> Iterator[None]:
     with guarded():
         try:
             yield
-        except PyMongoError as fault:
-            if not fault.timeout and transient(fault):
-                raise Retry from fault
+        except PyMongoError as error:
+            if not error.timeout and transient(error):
+                raise Retry from error
             raise
 
 
-def transient(fault: PyMongoError) -> bool:
-    if fault.has_error_label("UnknownTransactionCommitResult"):
+def transient(error: PyMongoError) -> bool:
+    if error.has_error_label("UnknownTransactionCommitResult"):
         return False
-    conflict = isinstance(fault, OperationFailure) and WRITE_CONFLICT in codes(fault)
-    return conflict or fault.has_error_label("TransientTransactionError")
+    conflict = isinstance(error, OperationFailure) and WRITE_CONFLICT in codes(error)
+    return conflict or error.has_error_label("TransientTransactionError")

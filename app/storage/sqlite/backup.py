@@ -33,8 +33,8 @@ def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
                 connection.close()
         _seal(part)
         _link(part, target)
-    except OSError as fault:
-        raise BackupRefused(f"{target} cannot be written: {fault.strerror}.") from fault
+    except OSError as error:
+        raise BackupRefused(f"{target} cannot be written: {error.strerror}.") from error
     finally:
         part.unlink(missing_ok=True)
     return target.stat().st_size
@@ -79,8 +79,8 @@ def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = f
             raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
         _look_through(part)
         _link(part, directory / name)
-    except OSError as fault:
-        raise BackupRefused(f"{fault.filename or file}: {fault.strerror}.") from fault
+    except OSError as error:
+        raise BackupRefused(f"{error.filename or file}: {error.strerror}.") from error
     finally:
         part.unlink(missing_ok=True)
     return length
@@ -105,13 +105,13 @@ def _trailer(file: Path) -> tuple[int, str]:
 def _copied(file: Path, target: Path, length: int) -> str:
     """SHA-256 of the first `length` bytes."""
     digest, left = sha256(), length
-    with file.open("rb") as opened, target.open("wb") as made:
+    with file.open("rb") as opened, target.open("wb") as result:
         while left and (piece := opened.read(min(PIECE, left))):
             digest.update(piece)
-            made.write(piece)
+            result.write(piece)
             left -= len(piece)
-        made.flush()
-        os.fsync(made.fileno())
+        result.flush()
+        os.fsync(result.fileno())
     return digest.hexdigest()
 
 

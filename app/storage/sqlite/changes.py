@@ -134,8 +134,8 @@ def _run(
 ) -> None:
     try:
         connection.execute(statement, values)
-    except apsw.ConstraintError as fault:
-        raise CommitConflict(collection.name, doc_id, _violated(collection, str(fault))) from fault
+    except apsw.ConstraintError as error:
+        raise CommitConflict(collection.name, doc_id, _violated(collection, str(error))) from error
 
 
 def _violated(collection: Collection, message: str) -> str:

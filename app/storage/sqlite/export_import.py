@@ -6,7 +6,6 @@ from typing import Any
 import apsw
 import orjson
 
-from app.storage.changes import Committed
 from app.storage.index.record_codec import PackedRecord
 from app.storage.schema import Collection
 from app.storage.sqlite import search_rows, sql
@@ -34,7 +33,7 @@ def export(connection: apsw.Connection, collection: Collection, after: str | Non
     ]
 
 
-def load(connection: apsw.Connection, collection: Collection, records: Sequence[Record]) -> Committed:
+def load(connection: apsw.Connection, collection: Collection, records: Sequence[Record]) -> int:
     """Runs in the writer's thread. `deleted` counts the new ones: it is what a writer's work can answer with."""
     writing, new = search_rows.Writing(connection), 0
     for record in records:
@@ -47,7 +46,7 @@ def load(connection: apsw.Connection, collection: Collection, records: Sequence[
             writing.take_in(collection, record.doc, row, record.packed)
         new += 1
     writing.close()
-    return Committed({}, new)
+    return new
 
 
 def counters(connection: apsw.Connection) -> list[Counter]:
@@ -55,8 +54,7 @@ def counters(connection: apsw.Connection) -> list[Counter]:
     return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in found]
 
 
-def load_counters(connection: apsw.Connection, given: Sequence[Counter]) -> Committed:
+def load_counters(connection: apsw.Connection, given: Sequence[Counter]) -> None:
     statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
     for counter in given:
         connection.execute(statement, (counter.tenant, counter.name, counter.value))
-    return Committed({}, 0)

@@ -35,7 +35,7 @@ class ReadCache:
         found: T = self._held[key]
         return found
 
-    def held(self) -> dict[Hashable, Any]:
+    def cached(self) -> dict[Hashable, Any]:
         """All that is known, by key; the caller may put into it what it reads, before it awaits anything."""
         self.renew()
         return self._held

@@ -7,7 +7,6 @@ import apsw
 import orjson
 
 from app.storage.alternate_vectors import code, model_at
-from app.storage.changes import Committed
 from app.storage.protocol import MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
 from app.storage.sqlite import sql
@@ -26,7 +25,7 @@ class RunApart(Protocol):
 
 
 class EmbeddedReembedding:
-    def __init__(self, apart: RunApart, submit: Callable[[WriterTask], Awaitable[Committed]]) -> None:
+    def __init__(self, apart: RunApart, submit: Callable[[WriterTask[None]], Awaitable[None]]) -> None:
         self._apart, self._submit = apart, submit
 
     async def pairs(
@@ -61,9 +60,8 @@ class EmbeddedReembedding:
             f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
         )
 
-        def write(connection: apsw.Connection) -> Committed:
+        def write(connection: apsw.Connection) -> None:
             connection.execute(statement, (model, *pairs, code(model)))
-            return Committed({}, 0)
 
         await self._submit(write)
 
@@ -97,7 +95,7 @@ class _Dropping:
         self._collection, self._after = collection, 0
         self.dropped, self.done = 0, False
 
-    def run(self, connection: apsw.Connection) -> Committed:
+    def run(self, connection: apsw.Connection) -> None:
         statement = (
             "SELECT k.pair FROM kept_vectors k JOIN pairs p ON p.pair = k.pair "
             "WHERE k.pair > ? AND p.collection = ? ORDER BY k.pair LIMIT ?"
@@ -108,7 +106,6 @@ class _Dropping:
             self.dropped += connection.changes()
             self._after = pair
         self.done = len(found) < DROPPED_AT_ONCE
-        return Committed({}, 0)
 
 
 def _marks(values: Sequence[int]) -> str:

@@ -71,16 +71,16 @@ def translate_errors() -> Iterator[None]:
     """Faults of the disk, of locks and of the file's content become StoreUnavailable, with the reason."""
     try:
         yield
-    except (apsw.BusyError, apsw.LockedError) as fault:
-        raise StoreUnavailable("The store is locked by another process.") from fault
-    except apsw.FullError as fault:
-        raise StoreUnavailable("The disk is full.", retry_after=30) from fault
-    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError) as fault:
-        raise StoreUnavailable(f"The store's file cannot be used: {fault}.", retry_after=30) from fault
-    except apsw.ConnectionClosedError as fault:
-        raise StoreUnavailable("The store is closed.") from fault
-    except (apsw.CorruptError, apsw.NotADBError) as fault:
-        raise StoreUnavailable("The store is damaged: run `recalld doctor`.", retry_after=60) from fault
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise StoreUnavailable("The store is locked by another process.") from error
+    except apsw.FullError as error:
+        raise StoreUnavailable("The disk is full.", retry_after=30) from error
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError) as error:
+        raise StoreUnavailable(f"The store's file cannot be used: {error}.", retry_after=30) from error
+    except apsw.ConnectionClosedError as error:
+        raise StoreUnavailable("The store is closed.") from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreUnavailable("The store is damaged: run `recalld doctor`.", retry_after=60) from error
 
 
 def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
@@ -115,9 +115,9 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     if missing:
         _refill(connection, collection)
     wanted = sql.indexes(collection)
-    made = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    result = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
     for index, statement in wanted.items():
-        if index not in made:
+        if index not in result:
             connection.execute(statement)
 
 

@@ -9,7 +9,6 @@ import apsw
 import orjson
 
 from app.errors import StoreUnavailable
-from app.storage.changes import Committed
 from app.storage.filters import Eq, Filter, Not, both
 from app.storage.protocol import DecayRule
 from app.storage.schema import Collection
@@ -50,7 +49,7 @@ class DecaySteps:
         self.last = rows[-1] if len(rows) == ROWS else upto
         return rows
 
-    def write(self, rows: Sequence[int], connection: apsw.Connection) -> Committed:
+    def write(self, rows: Sequence[int], connection: apsw.Connection) -> int:
         """Reckons anew: whoever changed a row since the look keeps what they wrote."""
         table = sql.quoted(self.collection.name)
         faded, values = self._faded("row IN (SELECT value FROM json_each(?))", [orjson.dumps(rows).decode()])
@@ -59,7 +58,7 @@ class DecaySteps:
             f"({faded}) WHERE row = which AND {_MOVED.replace('importance', f'{table}.importance')}"
         )
         connection.execute(statement, (*values, self.rule.least)).fetchall()
-        return Committed({}, connection.changes())
+        return connection.changes()
 
     def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
         """(which, importance, faded) of those of `rows` that the rule is for."""
@@ -86,13 +85,12 @@ def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int
 
 def forget(
     connection: apsw.Connection, collections: Sequence[Collection], tenant: str, user: str, counters: Sequence[str]
-) -> Committed:
+) -> None:
     """Runs in the writer's thread, in a transaction."""
     for pair in empty_pairs(connection, tenant, user):
         for table in (*(sql.search_table(one) for one in collections if one.searched), "kept_vectors", "pairs"):
             connection.execute(f"DELETE FROM {table} WHERE pair = ?", (pair,))
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
-    return Committed({}, 0)
 
 
 def scrub(path: Path, busy_timeout_ms: int) -> None:

@@ -21,35 +21,35 @@ def quoted(name: str) -> str:
 def tables(collection: Collection) -> list[str]:
     """Statements that make the collection's tables; `row` is never used twice, so that a stale handle finds nothing."""
     fields = "".join(f", {quoted(name)}" for name in collection.columns)
-    made = [
+    result = [
         f"CREATE TABLE IF NOT EXISTS {quoted(collection.name)} (row INTEGER PRIMARY KEY AUTOINCREMENT, "
         f"tenant TEXT NOT NULL, id TEXT NOT NULL{fields}, doc TEXT NOT NULL)"
     ]
     if collection.searched:
-        made.append(
+        result.append(
             f"CREATE TABLE IF NOT EXISTS {search_table(collection)} (pair INTEGER, row INTEGER, rev INTEGER NOT NULL, "
             "head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (pair, row)) WITHOUT ROWID"
         )
-    return made
+    return result
 
 
 def indexes(collection: Collection) -> dict[str, str]:
     """Index name → statement."""
     name, order = collection.name, quoted(collection.order)
-    made = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
+    result = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
     for prefix in ((), *collection.indexes):
         label = quoted("_".join((name, "by", *prefix, collection.order)))
         listed = "".join(f"{quoted(field)}, " for field in prefix)
-        made[label.strip('"')] = f"CREATE INDEX {label} ON {quoted(name)} (tenant, {listed}{order}, id)"
-    for field in collection.everywhere:
+        result[label.strip('"')] = f"CREATE INDEX {label} ON {quoted(name)} (tenant, {listed}{order}, id)"
+    for field in collection.global_indexes:
         label = f"{name}_everywhere_{field}"
         there = "" if field == collection.order else f" WHERE {quoted(field)} IS NOT NULL"  # time limits are rare
-        made[label] = f"CREATE INDEX {quoted(label)} ON {quoted(name)} ({quoted(field)}, id){there}"
+        result[label] = f"CREATE INDEX {quoted(label)} ON {quoted(name)} ({quoted(field)}, id){there}"
     for unique in collection.unique:
-        made[unique_index(collection, unique)] = _unique(collection, unique)
+        result[unique_index(collection, unique)] = _unique(collection, unique)
     if collection.searched:
-        made[f"{name}_rev"] = f"CREATE INDEX {quoted(f'{name}_rev')} ON {search_table(collection)} (pair, rev)"
-    return made
+        result[f"{name}_rev"] = f"CREATE INDEX {quoted(f'{name}_rev')} ON {search_table(collection)} (pair, rev)"
+    return result
 
 
 @cache
@@ -132,8 +132,8 @@ def _range(collection: Collection, part: Range) -> SqlFilter:
 
 
 def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> SqlFilter:
-    made = [where(collection, part) for part in parts]
-    return f"({word.join(sql for sql, _ in made) or empty})", [value for _, values in made for value in values]
+    result = [where(collection, part) for part in parts]
+    return f"({word.join(sql for sql, _ in result) or empty})", [value for _, values in result for value in values]
 
 
 def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFilter:
@@ -163,7 +163,7 @@ def _selects(collection: Collection, part: Filter) -> bool:
 def _few(collection: Collection, part: Filter) -> bool:
     parts = part.parts if isinstance(part, And) else (part,)
     times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
-    return bool(times & {*collection.everywhere} - {collection.order})
+    return bool(times & {*collection.global_indexes} - {collection.order})
 
 
 def _column(collection: Collection, field: str) -> str:

@@ -118,7 +118,7 @@ class EmbeddedStore:
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
-        if collection.asked_always:
+        if collection.cached:
             found = self._reads.get((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
         else:
             found = self._get(collection, tenant, doc_id)
@@ -145,7 +145,7 @@ class EmbeddedStore:
 
         if tenant is None:
             return await self._readers.apart(lambda connection: _parsed(read(connection)))
-        if collection.asked_always and after is None:
+        if collection.cached and after is None:
             key = (collection.name, tenant, where, order, limit)
             return [*self._reads.get(key, lambda: _parsed(read(self._reader)))]
         found = await self._readers.bounded(read)
@@ -178,7 +178,7 @@ class EmbeddedStore:
         steps, changed = set_wide.DecaySteps(collection, tenant, rule, where), 0
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
-                changed += (await self.writer.submit(partial(steps.write, rows))).deleted
+                changed += await self.writer.submit(partial(steps.write, rows))
         return changed
 
     async def would_change(
@@ -211,13 +211,13 @@ class EmbeddedStore:
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
-        held, wanted = self._reads.held(), rows.tolist()
-        documents = {row: held.get((collection.name, tenant, row)) for row in wanted}
+        cached, wanted = self._reads.cached(), rows.tolist()
+        documents = {row: cached.get((collection.name, tenant, row)) for row in wanted}
         missing = [row for row, document in documents.items() if document is None]
         for row, text in self._texts(collection, tenant, missing) if missing else ():
             documents[row] = self._fetched(text)
             if len(text) <= MAX_KEPT_CHARS:
-                held[collection.name, tenant, row] = documents[row]
+                cached[collection.name, tenant, row] = documents[row]
         return [documents[row] for row in wanted]
 
     def _texts(self, collection: Collection, tenant: str, rows: Sequence[int]) -> list[tuple[int, str]]:
@@ -244,21 +244,21 @@ class EmbeddedStore:
     async def _segment(self, collection: Collection, state: search_rows.PartitionRecord, model: int) -> Segment:
         """The pair's copy, at least as new as `state`, with its vectors of `model`."""
         key = (state.pair, model)
-        held = self._cache.get(key, state.floor)
-        if held is not None and self._far(held, state):
-            held = None
-        while held is None or held[1] < state.floor:
-            held = await self._load(collection, state, model)
-        segment, version = held
+        cached = self._cache.get(key, state.floor)
+        if cached is not None and self._far(cached, state):
+            cached = None
+        while cached is None or cached[1] < state.floor:
+            cached = await self._load(collection, state, model)
+        segment, version = cached
         if version < state.version:
             with translate_errors():
                 rows = search_rows.changed_rows(self._reader, collection, state.pair, version, model, self._dim)
             self._cache.update(key, segment, state.version, rows)
         return segment
 
-    def _far(self, held: tuple[Segment, int], state: search_rows.PartitionRecord) -> bool:
+    def _far(self, cached: tuple[Segment, int], state: search_rows.PartitionRecord) -> bool:
         """So much has changed that the difference is better read in a thread."""
-        return state.count - len(held[0]) > INLINE_ROWS
+        return state.count - len(cached[0]) > INLINE_ROWS
 
     async def _load(
         self, collection: Collection, state: search_rows.PartitionRecord, model: int
@@ -315,7 +315,7 @@ class EmbeddedStore:
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         work = partial(export_import.load, collection=collection, records=records)
-        return (await self.writer.submit(work)).deleted
+        return await self.writer.submit(work)
 
     async def backup(self, target: Path) -> int:
         return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)
@@ -330,7 +330,7 @@ class EmbeddedStore:
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         gone = await self._readers.apart(lambda connection: set_wide.empty_pairs(connection, tenant, user))
-        await self.writer.submit(lambda made: set_wide.forget(made, self._collections, tenant, user, counters))
+        await self.writer.submit(lambda result: set_wide.forget(result, self._collections, tenant, user, counters))
         self._cache.drop_pairs(gone)
         self._read_before.cache_clear()
 
@@ -381,8 +381,8 @@ def _make(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private(path)
-    except OSError as fault:
-        raise apsw.CantOpenError(f"{fault.filename or path}: {fault.strerror}") from fault
+    except OSError as error:
+        raise apsw.CantOpenError(f"{error.filename or path}: {error.strerror}") from error
 
 
 def _prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
@@ -90,8 +90,9 @@ def _checkpoint(connection: apsw.Connection, mode: str) -> bool:
     return not busy and pages == copied
 
 
-WriterTask = Callable[[apsw.Connection], Committed]
-"""One list of changes, as done in the writer's thread."""
+T = TypeVar("T")
+WriterTask: TypeAlias = Callable[[apsw.Connection], T]
+"""Work of the writer's thread inside a transaction, and what it returns."""
 ObserveCommit = Callable[[int, float], None]
 """Told of each group: how many writes, how many seconds."""
 
@@ -102,9 +103,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Waiting:
-    work: WriterTask
-    future: "asyncio.Future[Committed]"
-    outcome: Committed | Exception | None = None
+    work: WriterTask[Any]
+    future: "asyncio.Future[Any]"
+    outcome: Any = None
+    """What the work returned, or the exception that it raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +136,14 @@ class WriterThread:
     async def commit(self, changes: Sequence[Change]) -> Committed:
         return await self.submit(lambda connection: self._execute(connection, changes))
 
-    async def submit(self, work: WriterTask) -> Committed:
-        """What `work` writes, durably, or nothing of it and what it raised."""
+    async def submit(self, work: WriterTask[T]) -> T:
+        """The result of the work, once it is durable. Work that raises leaves nothing behind."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Waiting(work, self._loop.create_future())
         self._queue.put(waiting)
-        return await waiting.future
+        result: T = await waiting.future
+        return result
 
     async def alone(self, work: Callable[[], None]) -> None:
         """Others wait meanwhile. Raises StoreUnavailable."""
@@ -174,13 +177,13 @@ class WriterThread:
                 self._run_alone(item)
 
     def _run_alone(self, item: Alone) -> None:
-        fault: Exception | None = None
+        error: Exception | None = None
         try:
             with translate_errors():
                 item.work()
         except Exception as raised:  # noqa: BLE001 (handed to its caller)
-            fault = raised
-        self._loop.call_soon_threadsafe(_end, item.future, fault)
+            error = raised
+        self._loop.call_soon_threadsafe(_end, item.future, error)
 
     def commit_group(self, group: Sequence[Waiting]) -> None:
         started = time.perf_counter()
@@ -204,19 +207,19 @@ class WriterThread:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except Exception as fault:  # noqa: BLE001 (every waiting caller is told)
-            log.warning("group not committed", extra={"error": type(fault).__name__, "writes": len(group)})
-            failure = fault if isinstance(fault, StoreUnavailable) else StoreUnavailable("The store refused the write.")
+        except Exception as error:  # noqa: BLE001 (every waiting caller is told)
+            log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
+            failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
             for waiting in group:
                 waiting.outcome = failure
 
-    def _alone(self, work: WriterTask) -> Committed | Exception:
+    def _alone(self, work: WriterTask[Any]) -> Any:
         """A savepoint would copy each page that is written."""
         outcome = self._outcome(work)
         self._connection.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
         return outcome
 
-    def _attempt(self, work: WriterTask) -> Committed | Exception:
+    def _attempt(self, work: WriterTask[Any]) -> Any:
         self._connection.execute("SAVEPOINT one")
         outcome = self._outcome(work)
         if isinstance(outcome, Exception):
@@ -224,13 +227,13 @@ class WriterThread:
         self._connection.execute("RELEASE one")
         return outcome
 
-    def _outcome(self, work: WriterTask) -> Committed | Exception:
+    def _outcome(self, work: WriterTask[Any]) -> Any:
         try:
             return work(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
-        except Exception as fault:  # noqa: BLE001 (handed to its caller)
-            return fault
+        except Exception as error:  # noqa: BLE001 (handed to its caller)
+            return error
 
     def acknowledge(self, group: Sequence[Waiting]) -> None:
         self._loop.call_soon_threadsafe(self._tell, list(group))
@@ -240,13 +243,13 @@ class WriterThread:
         self._written()
 
 
-def _end(future: "asyncio.Future[None]", fault: Exception | None) -> None:
+def _end(future: "asyncio.Future[None]", error: Exception | None) -> None:
     if future.cancelled():
         return
-    if fault is None:
+    if error is None:
         future.set_result(None)
     else:
-        future.set_exception(fault)
+        future.set_exception(error)
 
 
 def _tell(group: Sequence[Waiting]) -> None:
@@ -255,5 +258,5 @@ def _tell(group: Sequence[Waiting]) -> None:
             continue
         if isinstance(waiting.outcome, Exception):
             waiting.future.set_exception(waiting.outcome)
-        elif waiting.outcome is not None:
+        else:
             waiting.future.set_result(waiting.outcome)

@@ -13,7 +13,7 @@ from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
 from app.storage.sqlite.schema import migrate
 
-NOW = View("2026-06-01T00:00:00.000Z").held()
+NOW = View("2026-06-01T00:00:00.000Z").believed()
 (OF_PAIRS,) = of_pairs([Partition("a", "u"), Partition(None, "u")])
 (OF_USER,) = of_pairs([Partition(ANY_AGENT, "u")])
 KEYS = ("one", "two", "three")

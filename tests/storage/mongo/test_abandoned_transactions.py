@@ -65,11 +65,11 @@ async def test_what_a_cut_off_transaction_held_is_free_soon_after(store: MongoSt
 async def test_while_the_server_is_away_nothing_piles_up(store: MongoStore, proxy: Proxy) -> None:
     await asyncio.to_thread(setattr, proxy, "mode", Mode.REFUSE)
     assert await numbers(store, 30) == 0
-    assert len(store._runner._orphans._adopted) <= 2
+    assert len(store._runner._abandoned._sessions) <= 2
     await asyncio.to_thread(setattr, proxy, "mode", Mode.PASS)
     for _ in range(1_200):
-        if not store._runner._orphans._adopted:
+        if not store._runner._abandoned._sessions:
             break
         await asyncio.sleep(0.05)
-    assert not store._runner._orphans._adopted
+    assert not store._runner._abandoned._sessions
     assert await numbers(store, 3) == 3
