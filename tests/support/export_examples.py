@@ -1,6 +1,6 @@
-"""Write app/api/data/openapi_examples.json: the answers of a running service in the conversation of tests/http.
+"""Write app/api/data/openapi_examples.json: the answers of a running service in the conversation of tests/support/conversation.py.
 
-Run it, and scripts/export_openapi.py after it, when a test says that an example is missing or does not fit."""
+Run `python -m tests.support.export_examples`, and scripts/export_openapi.py after it, when a test says that an example is missing or does not fit."""
 
 import asyncio
 import json
