@@ -30,7 +30,7 @@ from benchmarks.scale_service import TEXTS, WARMING_USER, Service, disk_mib, dro
 USERS, TIMES = 16, 16
 """Users of a block, and how often each is asked for once it is warm."""
 BASE_MIB = 544
-"""What a process may take beside the copies: see docs/benchmarks.md."""
+"""What a process may take beside the copies: see docs/operations/benchmarks.md."""
 BURN_IN = 1_000
 """Searches before anything is compared: the large store's service has had thousands by then."""
 MIB = 1 << 20

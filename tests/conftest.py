@@ -31,12 +31,13 @@ from app.resources import Resources
 from app.retrieval.reranking import Reranker
 from app.settings import ContextSettings, MongodbSettings, Settings
 from app.storage.protocol import Store
-from tests.command import data as data  # fixtures, for every folder
-from tests.command import run as run
-from tests.mongodb import Deployment, Emptied, emptied
-from tests.mongodb import mongodb as mongodb
-from tests.mongodb import mongodb_database as mongodb_database
-from tests.stores import Open, Watched, closed_in_the_end, opener_of
+from tests.support.command import data as data  # fixtures, for every folder
+from tests.support.command import run as run
+from tests.support.mongodb import Deployment, Emptied, emptied
+from tests.support.mongodb import mongodb as mongodb
+from tests.support.mongodb import mongodb_database as mongodb_database
+from tests.support.selection import mark
+from tests.support.stores import Open, Watched, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
 W = TypeVar("W")
@@ -47,6 +48,7 @@ for _profile in ("default", "ci"):  # a busy machine makes examples slowly, and 
 property_settings.register_profile(
     "thorough", property_settings.get_profile("default"), max_examples=1_000, deadline=None
 )
+property_settings.register_profile("quick", property_settings.get_profile("default"), max_examples=25)
 property_settings.load_profile(property_settings.get_current_profile_name())
 
 
@@ -176,11 +178,13 @@ ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
 LONGEST = (
     "faults/test_mongodb_faults.py",
     "test_operating.py",
-    "scripts/test_race_test.py",
-    "scripts/test_crash_test.py",
+    "stress/test_schemathesis.py",
+    "stress/test_races.py",
+    "stress/test_kills.py",
+    "stress/test_requests.py",
     "scripts/test_bootstrap.py",
     "contract/test_second_store.py",
-    "http/test_bad_input.py",
+    "api/test_bad_input.py",
     "contract/test_fade.py",
     "cli/test_migrate.py",
     "test_isolation.py",
@@ -189,21 +193,26 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that never reach the store run on the first engine only."""
-    again = [item for item in items if item.get_closest_marker("before_store") and _engine_of(item) != ENGINES[0]]
+    """Tests that never reach the store run on the first engine only. Marks the others by what they need."""
+    again = [
+        item for item in items if item.get_closest_marker("before_store") and _engine_of(item) not in (None, ENGINES[0])
+    ]
     config.hook.pytest_deselected(items=again)
     left_out = set(again)
     items[:] = sorted((item for item in items if item not in left_out), key=_place)
+    for item in items:
+        mark(item, _engine_of(item), item.path.relative_to(HERE).parts[0])
 
 
 def _place(item: pytest.Item) -> int:
     return LONGEST.index(path) if (path := item.path.relative_to(HERE).as_posix()) in LONGEST else len(LONGEST)
 
 
-def _engine_of(item: pytest.Item) -> str:
-    callspec = getattr(item, "callspec", None)
-    name: str = callspec.params.get("engine", ENGINES[0]) if callspec is not None else ENGINES[0]
-    return name
+def _engine_of(item: pytest.Item) -> str | None:
+    """None: the test has no engine."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    name = params.get("engine", params.get("shared_settings"))
+    return name if isinstance(name, str) else None
 
 
 @pytest.fixture(params=ENGINES)

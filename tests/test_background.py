@@ -26,7 +26,7 @@ async def test_a_background_task_that_fails_is_told_and_started_again(
 
     with caplog.at_level(logging.ERROR, "app.lifespan"):
         async with lifespan._running("accesses", run):
-            await asyncio.wait_for(works.wait(), 10)
+            await asyncio.wait_for(works.wait(), 60)
     assert started == 3
     told = [(record.message, getattr(record, "task", None)) for record in caplog.records]
     assert told == [("background task failed", "accesses")] * 2

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from scripts.export_openapi import TARGET
-from tests.command import Run
-from tests.server import serving
+from tests.support.command import Run
+from tests.support.server import serving
 
 NAME = "generated_recalld_client"
 

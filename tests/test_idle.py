@@ -13,8 +13,8 @@ from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
-from tests.memories.helpers import PAIR, batch, recall, remember
-from tests.stores import Wrapped
+from tests.support.memories import PAIR, batch, recall, remember
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 

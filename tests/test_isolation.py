@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.memories.helpers import Json, problem
+from tests.support.memories import Json, problem
 
 pytestmark = pytest.mark.anyio
 

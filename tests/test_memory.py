@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import Server, serving
+from tests.support.server import Server, serving
 
 MOST = 220 << 20
 """It takes 204 MiB with the locked packages; it took 261 when the model's file and the vocabulary were kept twice.

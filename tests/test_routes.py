@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from app.embedding.onnx import OnnxModel
 from app.router import ROUTERS
 from tests.conftest import Service
-from tests.memories.helpers import problem, shared_service
+from tests.support.memories import problem, shared_service
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.actions.helpers import OWNER, act, listed, log, log_all
 from tests.conftest import Service
-from tests.memories.helpers import Json, problem
+from tests.support.actions import OWNER, act, listed, log, log_all
+from tests.support.memories import Json, problem
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import pytest
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
 from app.settings import JobSettings, Settings
-from tests.actions.helpers import OWNER, act, listed, log, log_all, similar
 from tests.conftest import Starter, TestParts, TurnedClock
-from tests.memories.helpers import Faulty, Json, eventually, problem, shared_service
+from tests.support.actions import OWNER, act, listed, log, log_all, similar
+from tests.support.memories import Faulty, Json, eventually, problem, shared_service
 
 pytestmark = pytest.mark.anyio
 

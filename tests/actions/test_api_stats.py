@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from tests.actions.helpers import act, log, log_all, stats
 from tests.conftest import TurnedClock
-from tests.memories.helpers import Json, problem
+from tests.support.actions import act, log, log_all, stats
+from tests.support.memories import Json, problem
 
 pytestmark = pytest.mark.anyio
 

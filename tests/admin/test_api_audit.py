@@ -13,8 +13,8 @@ from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.filters import EVERYTHING
 from app.storage.scope import SYSTEM
 from tests.conftest import Service
-from tests.memories.helpers import Json
-from tests.retention.lives import Life
+from tests.support.lives import Life
+from tests.support.memories import Json
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from app.lifespan import COLLECTIONS
 from app.settings import Settings
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service, Starter
-from tests.memories.helpers import Json, problem
+from tests.support.memories import Json, problem
 
 pytestmark = pytest.mark.anyio
 ALL = "read,write,admin"

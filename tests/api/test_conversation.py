@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from app.settings import LLMSettings, Settings
-from tests.api.contract import Contract
-from tests.api.conversation import Talk, whole_conversation
 from tests.conftest import Service
-from tests.llm.model import scripted_model
+from tests.support.contract import Contract
+from tests.support.conversation import Talk, whole_conversation
+from tests.support.model import scripted_model
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from openapi_spec_validator import validate
 from app.main import create_app
 from app.settings import Settings
 from scripts.export_openapi import TARGET, rendered
-from tests.api.contract import Contract, Operation
+from tests.support.contract import Contract, Operation
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from app.router import ROUTERS
-from tests.api import bad_input
-from tests.api.contract import Contract
-from tests.api.conversation import Talk
 from tests.conftest import Service
+from tests.support import bad_input
+from tests.support.contract import Contract
+from tests.support.conversation import Talk
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ import pytest
 from app.settings import JobSettings, LimitSettings, Settings
 from app.storage.filters import Eq
 from app.storage.repository import Repository
-from tests.api.contract import Contract
-from tests.api.tenancy import OPEN, Strangers
 from tests.conftest import Service, Starter
+from tests.support.contract import Contract
+from tests.support.tenancy import OPEN, Strangers
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from app.storage.changes import Insert
 from app.storage.filters import EVERYTHING
 from app.storage.protocol import Store
 from tests.conftest import Starter
-from tests.memories.helpers import problem, remember
+from tests.support.memories import problem, remember
 
 pytestmark = pytest.mark.anyio
 SETTING = "k" * 32

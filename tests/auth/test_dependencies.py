@@ -4,7 +4,7 @@ from app.auth.dependencies import MAX_KEYS, RateLimiter
 from app.errors import RateLimited
 from app.settings import LimitSettings, Settings
 from tests.conftest import Starter
-from tests.memories.helpers import problem
+from tests.support.memories import problem
 
 
 class Seconds:

@@ -15,9 +15,9 @@ from app.settings import Settings
 from app.storage.scope import SYSTEM
 from app.storage.sqlite.store import FILE_NAME
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import problem, remember
-from tests.mongodb import Deployment
-from tests.stores import Open, Watched
+from tests.support.memories import problem, remember
+from tests.support.mongodb import Deployment
+from tests.support.stores import Open, Watched
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from app.lifespan import StartRefused
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import PAIR, problem
-from tests.stores import Watched
+from tests.support.memories import PAIR, problem
+from tests.support.stores import Watched
 
 pytestmark = pytest.mark.anyio
 

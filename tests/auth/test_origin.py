@@ -5,7 +5,7 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import Service, Starter
-from tests.memories.helpers import PAIR, problem, remember
+from tests.support.memories import PAIR, problem, remember
 
 pytestmark = pytest.mark.anyio
 

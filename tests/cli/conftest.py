@@ -1,3 +1,3 @@
-"""Commands run in this process (`run`). Those where the process matters use tests/server.py."""
+"""Commands run in this process (`run`). Those where the process matters use tests/support/server.py."""
 
-from tests.command import Run as Run
+from tests.support.command import Run as Run

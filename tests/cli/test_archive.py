@@ -14,8 +14,8 @@ from app.lifespan import open_store
 from app.settings import JobSettings, Settings
 from app.storage.transfer import MovableStore, Record, Total
 from tests.conftest import Service, Starter
-from tests.memories.helpers import found
-from tests.retention.lives import Life
+from tests.support.lives import Life
+from tests.support.memories import found
 
 pytestmark = pytest.mark.anyio
 EMBEDDED = pytest.mark.parametrize("engine", ["embedded"])

@@ -6,9 +6,9 @@ from pathlib import Path
 import apsw
 
 from tests.cli.conftest import Run
-from tests.embedding.scripted import free_port
-from tests.retrieval.fakes import model_folder
-from tests.server import serving
+from tests.support.rerankers import model_folder
+from tests.support.scripted import free_port
+from tests.support.server import serving
 
 
 def test_a_sound_store_and_a_store_with_a_fault(run: Run, data: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from app.cli.evaluate import Answered, Question, figures
 from tests.cli.conftest import Run
-from tests.server import recalld, serving
+from tests.support.server import recalld, serving
 
 
 def answered(expected: list[str], found: list[str], milliseconds: float = 1.0) -> Answered:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Run
-from tests.server import serving
+from tests.support.server import serving
 
 CREATE = ("keys", "create", "--tenant", "acme", "--name", "ci")
 

@@ -12,7 +12,7 @@ from app.settings import Settings
 from app.storage.factory import restore_store
 from tests.cli.conftest import Run
 from tests.conftest import Starter
-from tests.memories.helpers import PAIR
+from tests.support.memories import PAIR
 
 pytestmark = pytest.mark.anyio
 

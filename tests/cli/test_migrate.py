@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Run
-from tests.mongodb import Deployment
-from tests.server import serving
+from tests.support.mongodb import Deployment
+from tests.support.server import serving
 
 PAIR = {"agent_id": "a", "user_id": "u"}
 

@@ -25,8 +25,8 @@ from app.storage.protocol import Store
 from app.storage.text import content_hash, index_text
 from tests.cli.conftest import Run
 from tests.conftest import TestParts, TurnedClock, running
-from tests.embedding.scripted import DIM, Reply, ScriptedServer, scripted_server
-from tests.server import environment
+from tests.support.scripted import DIM, Reply, ScriptedServer, scripted_server
+from tests.support.server import environment
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def test_a_move_that_was_killed_goes_on_where_it_was(run: Run, settings: Setting
     command = [sys.executable, "-m", "app.cli", "reembed", "--model", "openai:m"]
     own = environment(settings.data_dir, **given(settings, model))
     process = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     # MongoDB would keep what a transaction that was killed has touched, for a minute
     least = 1 if settings.store.get_secret_value() == "embedded" else MANY
     while moved(settings) < least:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Run
-from tests.server import ROOT, environment, serving
+from tests.support.server import ROOT, environment, serving
 
 BODY = {"agent_id": "a", "user_id": "u", "content": "tea", "importance": 0.85}
 
@@ -89,7 +89,7 @@ def test_a_worker_beside_a_server_does_the_jobs_and_ends_when_it_is_told(data: P
             [sys.executable, "-m", "app.cli", "worker"], env=environment(data), cwd=ROOT, stderr=subprocess.PIPE
         )
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 90
             while _status(server.client, begun) != "succeeded":
                 assert time.monotonic() < deadline
                 assert worker.poll() is None

@@ -14,7 +14,7 @@ from recalld_client import AsyncRecalld, Problem, Recalld, _base, models
 
 from app.settings import LLMSettings
 from scripts import generate_clients as generator
-from tests.server import ROOT, Server, serving
+from tests.support.server import ROOT, Server, serving
 
 CLIENTS = ROOT / "clients"
 OWNER: models.SearchRequest = {"query": "tea", "agent_id": "a", "user_id": "u"}

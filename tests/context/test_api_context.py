@@ -10,7 +10,7 @@ from app.core import tokens
 from app.embedding.onnx import OnnxModel
 from app.settings import ContextSettings, Settings
 from tests.conftest import Starter
-from tests.context.helpers import (
+from tests.support.context import (
     FRAME,
     TITLES,
     ask,
@@ -24,10 +24,10 @@ from tests.context.helpers import (
     texts,
     warned,
 )
-from tests.memories.helpers import PAIR, Json, batch, problem, remember, shared_service
-from tests.profiles.helpers import register
-from tests.sessions.helpers import append
-from tests.tasks.helpers import begin, note
+from tests.support.memories import PAIR, Json, batch, problem, remember, shared_service
+from tests.support.profiles import register
+from tests.support.sessions import append
+from tests.support.tasks import begin, note
 
 pytestmark = pytest.mark.anyio
 

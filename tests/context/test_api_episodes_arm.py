@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from tests.actions.helpers import log
-from tests.context.helpers import ask, texts
+from tests.support.actions import log
+from tests.support.context import ask, texts
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.context.helpers import ask, items, names, problem_free, texts
-from tests.profiles.helpers import learn, register
+from tests.support.context import ask, items, names, problem_free, texts
+from tests.support.profiles import learn, register
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ import pytest
 from app.context.sources.facts import names
 from app.core.clock import rfc3339
 from tests.conftest import Service
-from tests.context.helpers import ask, items, texts
-from tests.facts.helpers import day, tell, tell_all
-from tests.memories.helpers import remember
+from tests.support.context import ask, items, texts
+from tests.support.facts import day, tell, tell_all
+from tests.support.memories import remember
 
 pytestmark = pytest.mark.anyio
 

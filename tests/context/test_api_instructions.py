@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.context.helpers import ask, dropped, headings, items, texts, warned
-from tests.memories.helpers import batch, remember
-from tests.profiles.helpers import register
-from tests.sessions.helpers import append, said
+from tests.support.context import ask, dropped, headings, items, texts, warned
+from tests.support.memories import batch, remember
+from tests.support.profiles import register
+from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.context.helpers import TITLES, ask, dropped, headings, items, names, problem_free, texts
-from tests.memories.helpers import PAIR, Json, eventually, problem, remember
-from tests.sessions.helpers import append, memories, said
-from tests.tasks.helpers import begin
+from tests.support.context import TITLES, ask, dropped, headings, items, names, problem_free, texts
+from tests.support.memories import PAIR, Json, eventually, problem, remember
+from tests.support.sessions import append, memories, said
+from tests.support.tasks import begin
 
 pytestmark = pytest.mark.anyio
 

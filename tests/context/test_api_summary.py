@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.context.helpers import ask, dropped, items, problem_free, texts
-from tests.memories.helpers import Json
-from tests.sessions.helpers import append, create, said
+from tests.support.context import ask, dropped, items, problem_free, texts
+from tests.support.memories import Json
+from tests.support.sessions import append, create, said
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from app.context.service import ContextService
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.scope import Scope
 from tests.conftest import Service
-from tests.context.helpers import ask
-from tests.memories.helpers import PAIR
+from tests.support.context import ask
+from tests.support.memories import PAIR
 
 pytestmark = pytest.mark.anyio
 

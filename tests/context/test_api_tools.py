@@ -8,11 +8,11 @@ import pytest
 
 from app.context import rendering
 from app.core import tokens
-from tests.context.helpers import ask, dropped, items, texts
-from tests.context.payloads import HOSTILE
-from tests.context.reader import delimiters, hiding, special_tokens
-from tests.memories.helpers import Json
-from tests.sessions.helpers import append, said
+from tests.support.context import ask, dropped, items, texts
+from tests.support.memories import Json
+from tests.support.payloads import HOSTILE
+from tests.support.reader import delimiters, hiding, special_tokens
+from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from app.tasks.entries import CUT_MARK
-from tests.context.helpers import ask, dropped, items, texts
-from tests.tasks.helpers import begin, note, send
+from tests.support.context import ask, dropped, items, texts
+from tests.support.tasks import begin, note, send
 from tests.tasks.test_api_working_memory import FORTY
 
 pytestmark = pytest.mark.anyio

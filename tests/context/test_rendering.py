@@ -10,8 +10,8 @@ from app.context import rendering
 from app.context.candidates import Candidate
 from app.core import tokens
 from app.core.prompt_fencing import escape, strip_served
-from tests.context.payloads import HOSTILE, UNSEEN
-from tests.context.reader import Entry, Unreadable, delimiters, read
+from tests.support.payloads import HOSTILE, UNSEEN
+from tests.support.reader import Entry, Unreadable, delimiters, read
 
 SPECIAL = st.sampled_from(
     [*HOSTILE, *UNSEEN, "/path", "//", "\r\n", " " * 300, "\n" * 40, "汉字", "😀", "\x00", "\x1f"]

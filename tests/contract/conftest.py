@@ -7,9 +7,9 @@ import pytest
 from app.memories.models import MEMORIES
 from app.settings import Settings
 from app.storage.protocol import Store
-from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
-from tests.stores import Open as Open
-from tests.stores import closed_in_the_end, opener_of
+from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS
+from tests.support.stores import Open as Open
+from tests.support.stores import closed_in_the_end, opener_of
 
 COLLECTIONS = (THINGS, NUMBERED, ENTRIES, MEMORIES)
 

@@ -11,7 +11,7 @@ from app.storage.changes import Allocate, Change, CommitConflict, Committed, Del
 from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from tests.contract.declared import (
+from tests.support.declared import (
     ENTRIES,
     NUMBERED,
     OTHER,
@@ -24,7 +24,7 @@ from tests.contract.declared import (
     search_entry,
     thing,
 )
-from tests.properties import on_a_store
+from tests.support.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
 

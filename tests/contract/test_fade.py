@@ -19,7 +19,7 @@ from app.storage.protocol import DecayRule, Store
 from app.storage.schema import Doc
 from app.storage.scope import Partition
 from app.storage.sqlite import set_wide as embedded_fade
-from tests.contract.declared import OTHER, T, search_entry
+from tests.support.declared import OTHER, T, search_entry
 
 pytestmark = pytest.mark.anyio
 

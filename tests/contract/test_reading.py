@@ -9,8 +9,8 @@ from app.storage.changes import DeleteWhere, Insert
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
 from app.storage.protocol import Order, Store
 from app.storage.schema import Doc
-from tests.contract.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
-from tests.properties import on_a_store
+from tests.support.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
+from tests.support.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
 moderate = on_a_store()

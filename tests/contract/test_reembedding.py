@@ -14,7 +14,7 @@ from app.storage.protocol import Store, VectorCounts
 from app.storage.scope import Partition
 from app.storage.search import Floats
 from tests.contract.conftest import Open
-from tests.contract.declared import (
+from tests.support.declared import (
     AU,
     DIM,
     ENTRIES,

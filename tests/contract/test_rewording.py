@@ -7,9 +7,9 @@ from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store
 from app.storage.text import IS_QUESTION, LONG, index_text
 from tests.contract.conftest import Open
-from tests.contract.declared import ENTRIES, T, ask, entry, random_vector
 from tests.contract.test_windows import like_the_last, windows
-from tests.contract.views import view
+from tests.support.declared import ENTRIES, T, ask, entry, random_vector
+from tests.support.views import view
 
 pytestmark = pytest.mark.anyio
 

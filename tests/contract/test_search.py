@@ -16,7 +16,7 @@ from app.storage.protocol import Store
 from app.storage.schema import Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, terms
-from tests.contract.declared import (
+from tests.support.declared import (
     AU,
     DIM,
     ENTRIES,
@@ -32,8 +32,8 @@ from tests.contract.declared import (
     search_entry,
     unit,
 )
-from tests.contract.views import view
-from tests.properties import on_a_store
+from tests.support.properties import on_a_store
+from tests.support.views import view
 
 pytestmark = pytest.mark.anyio
 moderate = on_a_store()

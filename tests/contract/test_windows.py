@@ -10,8 +10,8 @@ from app.storage.index.record_codec import model_id
 from app.storage.protocol import Store
 from app.storage.search import Floats, SearchQuery
 from tests.contract.conftest import Open
-from tests.contract.declared import DIM, ENTRIES, T, ask, at, entry, entry_doc, random_vector, search_entry
-from tests.contract.views import view
+from tests.support.declared import DIM, ENTRIES, T, ask, at, entry, entry_doc, random_vector, search_entry
+from tests.support.views import view
 
 pytestmark = pytest.mark.anyio
 

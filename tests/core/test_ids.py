@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from app.core.ids import new_id
-from tests.memories.helpers import PAIR, Json
-from tests.sessions.helpers import said
+from tests.support.memories import PAIR, Json
+from tests.support.sessions import said
 
 MADE: list[tuple[str, Json, str, str]] = [
     ("/v1/memories", {**PAIR, "content": "tea"}, "memory_id", "mem"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.core.process import trim
-from tests.server import ROOT
+from tests.support.server import ROOT
 
 BLOCKS, BLOCK = 60_000, 1_024
 

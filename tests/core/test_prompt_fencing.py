@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.core.prompt_fencing import CONTEXT_OPENING, entry, escape, escape_json, json_line, strip_served
-from tests.context.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
-from tests.context.reader import delimiters, hiding, special_tokens
+from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
+from tests.support.reader import delimiters, hiding, special_tokens
 
 PIECES = [*LOOKALIKES, *TOKENS, *HIDING, *UNSEEN, "<", ">", "|", "[", "]", "/", "&lt;", "&#91;", "\n", "\u2028", "\x85"]
 TEXT = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=6).map("".join)

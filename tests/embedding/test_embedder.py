@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -12,7 +11,7 @@ from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.onnx import OnnxModel
 from app.errors import EmbeddingUnavailable
-from tests.embedding.fakes import FakeModel
+from tests.support.fake_model import FakeModel
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +34,7 @@ async def occupied(model: FakeModel, embedder: Embedder) -> asyncio.Task[object]
     model.open.clear()
     model.entered.clear()
     task: asyncio.Task[object] = asyncio.ensure_future(embedder.embed_texts(["first"]))
-    await asyncio.to_thread(model.entered.wait, 5)
+    await asyncio.to_thread(model.entered.wait, 60)
     return task
 
 
@@ -101,13 +100,11 @@ async def test_a_small_write_does_not_wait_for_all_of_a_bulk(model: FakeModel, f
     assert ["n" * 90] in model.batches[:4]
 
 
-async def test_a_lone_caller_does_not_wait_for_company(fake: BatchingEmbedder) -> None:
-    times = []
-    for number in range(50):
-        start = time.perf_counter()
-        await fake.embed_query(f"query {number}")
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.003
+async def test_a_lone_caller_does_not_wait_for_company(model: FakeModel, fake: BatchingEmbedder) -> None:
+    async with asyncio.timeout(60):  # where it waited, nobody else ever came
+        for number in range(50):
+            await fake.embed_query(f"query {number}")
+    assert model.batches == [[f"query {number}"] for number in range(50)]
 
 
 async def test_a_failure_reaches_only_its_caller(model: FakeModel, fake: BatchingEmbedder) -> None:
@@ -194,14 +191,12 @@ async def test_the_event_loop_stays_free_while_the_model_works(minilm: OnnxModel
     batches: list[tuple[int, float]] = []
     embedder: Embedder = await open_embedder(observe_batch=lambda size, seconds: batches.append((size, seconds)))
     work = asyncio.ensure_future(embedder.embed_texts([f"text number {n} about something" for n in range(64)]))
-    worst, turns = 0.0, 0
+    turns = 0
     while not work.done():
         turns += 1
-        start = time.perf_counter()
         await asyncio.sleep(0.001)
-        worst = max(worst, time.perf_counter() - start)
     await embedder.close()
-    assert worst < 0.1 or turns > 50
+    assert turns > 2 * len(batches), "the loop had turns within batches, not only between them"
     assert sum(size for size, _ in batches) == 64
 
 

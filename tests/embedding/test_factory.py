@@ -13,8 +13,8 @@ from app.embedding.model import ExtraOptions, Prompts, Server, knows_all_scripts
 from app.embedding.onnx import DATA, MINILM, OnnxModel
 from app.errors import EmbeddingUnavailable
 from app.settings import EmbeddingSettings
-from tests.embedding.scripted import scripted_server
-from tests.server import ROOT, recalld
+from tests.support.scripted import scripted_server
+from tests.support.server import ROOT, recalld
 
 EXTRAS = {"openai": "openai:m", "sentence-transformers": "sentence-transformers:m"}
 

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -15,7 +16,7 @@ from app.embedding.factory import load_any, open_embedder
 from app.embedding.model import ExtraOptions, Server
 from app.embedding.openai import OpenAIModel
 from app.errors import EmbeddingUnavailable
-from tests.embedding.scripted import DIM, Reply, ScriptedServer, free_port, scripted_server, vector
+from tests.support.scripted import DIM, Reply, ScriptedServer, free_port, scripted_server, vector
 
 KEY = "sk-very-secret-0123456789"
 
@@ -120,12 +121,12 @@ def test_what_passes_is_tried_again(server: ScriptedServer, connect: Opener, fir
 
 @pytest.mark.parametrize("kind", ["seconds", "date"])
 def test_retry_after_is_waited(server: ScriptedServer, connect: Opener, kind: str) -> None:
-    model = connect(timeout_seconds=8.0)
+    model = connect(timeout_seconds=60.0)
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     server.then(Reply(429, {"Retry-After": "1" if kind == "seconds" else date}))
     model.encode(["later"])
     waited = server.seen[-1].at - server.seen[-2].at
-    assert (1.0 if kind == "seconds" else 0.9) <= waited < 6
+    assert waited >= (1.0 if kind == "seconds" else 0.9)
 
 
 def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_kept(server: ScriptedServer, connect: Opener) -> None:
@@ -133,27 +134,28 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_kept(server: Scr
     server.then(
         Reply(429, {"Retry-After": "40"}, b'{"error": {"code": "rate_limit_exceeded", "message": "slow down"}}')
     )
-    started = time.monotonic()
     for _ in range(20):
         with pytest.raises(EmbeddingUnavailable, match=r"answered 429 \(rate_limit_exceeded\)") as caught:
             model.encode(["no"])
         assert caught.value.retry_after in range(30, 41)
-    assert time.monotonic() - started < 10, "40 s were not waited"
-    assert len(server.seen) == 2
+    assert len(server.seen) == 2, "nobody waited and asked again"
 
 
 def test_a_server_that_stays_down_costs_one_deadline_at_most(server: ScriptedServer, connect: Opener) -> None:
     model = connect(timeout_seconds=30.0)  # far more than the waits: a slow machine makes all four attempts too
-    server.then(*[Reply(500, {}, b'{"error": {"type": "server_error"}}')] * 5)
+    server.then(*[Reply(500, {}, b'{"error": {"type": "server_error"}}', delay=0.5)] * 5)
     with pytest.raises(EmbeddingUnavailable, match=r"answered 500 \(server_error\)"):
         model.encode(["a"])
     assert [one.body["input"] for one in server.seen[1:]] == [["a"]] * 4 + [["dimension"]]
-    started = time.monotonic()
     with pytest.raises(EmbeddingUnavailable, match="answered 500"):
         model.encode(["b"])
-    assert time.monotonic() - started < 0.9
-    time.sleep(1.05)
-    assert model.encode(["c"]).shape == (1, DIM)
+    assert len(server.seen) == 6, "it was not asked: the pause lasts as long as it kept us waiting"
+    hangs = time.monotonic() + 60
+    while server.seen[-1].body["input"] != ["c"]:
+        assert time.monotonic() < hangs
+        with suppress(EmbeddingUnavailable):
+            assert model.encode(["c"]).shape == (1, DIM)
+        time.sleep(0.05)
 
 
 def test_a_text_that_the_server_breaks_on_does_not_hold_up_others(server: ScriptedServer, connect: Opener) -> None:
@@ -164,14 +166,12 @@ def test_a_text_that_the_server_breaks_on_does_not_hold_up_others(server: Script
     assert model.encode(["b"]).shape == (1, DIM)
 
 
-@pytest.mark.parametrize("reply", [Reply(delay=5), Reply(trickle=0.02)], ids=["silent", "trickling"])
+@pytest.mark.parametrize("reply", [Reply(delay=60), Reply(trickle=0.02)], ids=["silent", "trickling"])
 def test_an_answer_that_does_not_come_is_not_waited_for(server: ScriptedServer, connect: Opener, reply: Reply) -> None:
     model = connect(timeout_seconds=0.5)
     server.then(reply)
-    started = time.monotonic()
     with pytest.raises(EmbeddingUnavailable, match="in time"):
         model.encode(["a" * 30] * 4)
-    assert time.monotonic() - started < 4, "the answer takes 5 s or more"
 
 
 def test_nobody_there_is_said_with_the_address_at_the_start() -> None:

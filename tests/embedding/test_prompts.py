@@ -15,8 +15,8 @@ from app.embedding.model import Prompts
 from app.embedding.onnx import DATA, MAX_TOKENS, MINILM, MINILM_SHA256, OnnxModel, load_folder
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
-from tests.embedding.fakes import FakeModel
-from tests.memories.helpers import PAIR
+from tests.support.fake_model import FakeModel
+from tests.support.memories import PAIR
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from app.embedding.batching import BatchQueue
 from app.embedding.embedder import BatchingEmbedder
 from app.embedding.model import Vectors
 from app.embedding.queue import MEASURED_AT_ONCE, MEASURED_CHARS, URGENT_IN_A_ROW, Backlog, EmbeddingRequest, work_for
-from tests.embedding.fakes import FakeModel
+from tests.support.fake_model import FakeModel
 
 pytestmark = pytest.mark.anyio
 

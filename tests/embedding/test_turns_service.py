@@ -15,7 +15,7 @@ from app.settings import JobSettings, Settings
 from tests.conftest import Starter, TestParts
 from tests.embedding.test_queue import Stepped
 from tests.jobs.conftest import until
-from tests.memories.helpers import PAIR
+from tests.support.memories import PAIR
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ import anyio
 import httpx
 import pytest
 
-from tests.embedding.scripted import Reply, ScriptedServer, scripted_server
-from tests.llm.chat import completion
-from tests.llm.model import NOTHING
-from tests.server import ROOT, Server, recalld, serving
+from tests.support.chat import completion
+from tests.support.model import NOTHING
+from tests.support.scripted import Reply, ScriptedServer, scripted_server
+from tests.support.server import ROOT, Server, recalld, serving
 
 pytest.importorskip("langgraph")
 from langgraph.store.base import BaseStore, InvalidNamespaceError, SearchOp

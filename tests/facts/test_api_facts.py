@@ -10,8 +10,8 @@ from app.core.clock import parse_rfc3339, rfc3339
 from app.embedding.onnx import OnnxModel
 from app.facts.models import FACT_GROUPS, FACTS
 from tests.conftest import Service
-from tests.facts.helpers import HOME, day, listed, objects, spans, tell, tell_all
-from tests.memories.helpers import PAIR, Json, problem, shared_service
+from tests.support.facts import HOME, day, listed, objects, spans, tell, tell_all
+from tests.support.memories import PAIR, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
 

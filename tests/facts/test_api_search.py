@@ -10,8 +10,8 @@ from app.memories.models import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock
-from tests.facts.helpers import day, found, listed, tell, tell_all
-from tests.memories.helpers import Faulty, Json, eventually, problem
+from tests.support.facts import day, found, listed, tell, tell_all
+from tests.support.memories import Faulty, Json, eventually, problem
 
 pytestmark = pytest.mark.anyio
 

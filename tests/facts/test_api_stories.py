@@ -14,10 +14,10 @@ from app.facts.models import FACT_GROUPS, FACTS
 from app.settings import JobSettings, Settings
 from app.storage.filters import Eq
 from tests.conftest import Service, TestParts, running
-from tests.facts.helpers import HOME, listed
-from tests.facts.machine import STEPS, Step, Story
-from tests.facts.telling import Still, StoppedClock, Teller
-from tests.memories.helpers import PAIR
+from tests.support.facts import HOME, listed
+from tests.support.facts_machine import STEPS, Step, Story
+from tests.support.facts_telling import Still, StoppedClock, Teller
+from tests.support.memories import PAIR
 
 pytestmark = pytest.mark.anyio
 

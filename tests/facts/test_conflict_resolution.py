@@ -22,8 +22,8 @@ from app.facts.conflict_resolution import (
     minus,
     settle,
 )
-from tests.facts.machine import STEPS, Step, Story
-from tests.facts.telling import Bookkeeper
+from tests.support.facts_machine import STEPS, Step, Story
+from tests.support.facts_telling import Bookkeeper
 
 
 @settings(max_examples=25, deadline=None)

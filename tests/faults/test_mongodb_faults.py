@@ -1,9 +1,10 @@
 """The service while its MongoDB is away, slow or cut off in the middle of a word: never a false answer.
 
 Over real HTTP, and the real wire through a proxy. What was acknowledged is found afterwards; what was refused is there
-at most once, and once when it had an idempotency key and was tried again; refusals come in time and say when to come
-again; the process stays alive, says that it is not ready, and works again within seconds. The checks are themselves
-checked: on services with a planted bug they must find it.
+at most once, and once when it had an idempotency key and was tried again; refusals come while the fault lasts and say
+when to come again; the process stays alive, says that it is not ready, and works again afterwards. No time is measured:
+a fault lasts until it was felt, and only what takes more than a minute has failed. The checks are themselves checked:
+on services with a planted bug they must find it.
 """
 
 import asyncio
@@ -12,28 +13,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from tests.faults.proxy import Blinking, Mode, Proxy, proxying
-from tests.faults.writing import Book, Load, check, settle
-from tests.mongodb import SecantusDB, start_mongodb
-from tests.server import Server, recalld, serving
+from tests.support.load import Book, Load, check, settle
+from tests.support.mongodb import SecantusDB, start_mongodb
+from tests.support.proxy import Blinking, Mode, Proxy, proxying
+from tests.support.server import Server, recalld, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 
 DEADLINE = 2.0
-ANSWER_SECONDS = DEADLINE + 1.5
-"""Of refusals, as a rule: the deadline is the request's, for all that it waits for the store (2.1 s in all, on a
-machine that has time)."""
-LONGEST_SECONDS = DEADLINE + 10
-"""A request may wait for its embedding too, on a machine that does much else."""
-FAULT_SECONDS = DEADLINE + 2.5
-RECOVERY_SECONDS = 5.0
-SERVE = ("-m", "tests.faults.serve")
+"""Seconds that a request waits for the store."""
+HANGS_SECONDS = 60
+ANSWERS = 30
+"""So many answers of any kind, and so many health checks, does a fault last at least."""
+SERVE = ("-m", "tests.support.serve")
 
 
 @dataclass
@@ -46,7 +43,7 @@ class Bench:
     settings: dict[str, str]
 
     def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.server.client.base_url, timeout=60)
+        return httpx.AsyncClient(base_url=self.server.client.base_url, timeout=HANGS_SECONDS)
 
 
 @contextmanager
@@ -73,30 +70,44 @@ class Seen:
 
     alive: list[int] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
-    alive_seconds: list[float] = field(default_factory=list)
-    ready_seconds: list[float] = field(default_factory=list)
 
 
-async def watch(client: httpx.AsyncClient, seconds: float) -> Seen:
-    seen, ends = Seen(), time.perf_counter() + seconds
+Felt = Callable[[int, int, Seen], bool]
+"""Of the refusals and the acknowledgements since a fault began."""
 
-    async def ask(path: str, codes: list[int], took: list[float]) -> None:
-        while time.perf_counter() < ends:
-            started = time.perf_counter()
+
+def refused(refusals: int, acknowledged: int, seen: Seen) -> bool:
+    """Writers and readiness felt the fault, while it lasted."""
+    return refusals >= 8 and 503 in seen.ready and len(seen.alive) >= ANSWERS
+
+
+def answered(refusals: int, acknowledged: int, seen: Seen) -> bool:
+    """Enough was done for a fault that nobody need feel."""
+    return refusals + acknowledged >= ANSWERS and len(seen.alive) >= ANSWERS
+
+
+async def watch(client: httpx.AsyncClient, book: Book, felt: Felt) -> Seen:
+    """Asks for health until the fault was felt."""
+    seen, refusals, acknowledgements = Seen(), book.refused, book.acknowledged
+
+    def ended() -> bool:
+        return felt(book.refused - refusals, book.acknowledged - acknowledgements, seen)
+
+    async def ask(path: str, codes: list[int]) -> None:
+        while not ended():
             answer = await client.get(path)
-            took.append(time.perf_counter() - started)
-            if time.perf_counter() < ends:
-                codes.append(answer.status_code)
+            codes.append(answer.status_code)
             assert answer.status_code == 200 or answer.headers["retry-after"]
             await asyncio.sleep(0.1)
 
-    await asyncio.gather(ask("/livez", seen.alive, seen.alive_seconds), ask("/readyz", seen.ready, seen.ready_seconds))
+    async with asyncio.timeout(2 * HANGS_SECONDS):
+        await asyncio.gather(ask("/livez", seen.alive), ask("/readyz", seen.ready))
     return seen
 
 
-async def until_recovered(client: httpx.AsyncClient) -> float:
-    """Seconds until it is ready, remembers and recalls."""
-    started = time.perf_counter()
+async def until_recovered(client: httpx.AsyncClient) -> None:
+    """It is ready, remembers and recalls."""
+    hangs = time.monotonic() + HANGS_SECONDS
     mine = {"agent_id": "recovery", "user_id": uuid4().hex}
     wanted = [
         lambda: client.get("/readyz"),
@@ -107,41 +118,53 @@ async def until_recovered(client: httpx.AsyncClient) -> float:
         if (await wanted[0]()).is_success:
             wanted.pop(0)
         else:
-            assert time.perf_counter() - started < 60, "it never recovered"
+            assert time.monotonic() < hangs, "it never recovered"
             await asyncio.sleep(0.05)
-    return time.perf_counter() - started
 
 
-Felt = tuple[Book, Seen, float]
+async def acknowledged(book: Book, more: int, kind: str | None = None) -> None:
+    """So many more writes, of a kind or of any."""
+
+    def number() -> int:
+        return book.acknowledged if kind is None else book.report.counts[kind]
+
+    wanted = number() + more
+    async with asyncio.timeout(HANGS_SECONDS):
+        while number() < wanted:  # noqa: ASYNC110 (many callers write it)
+            await asyncio.sleep(0.01)
 
 
-async def suffer(bench: Bench, begin: Callable[[], object], end: Callable[[], object], retried: bool = True) -> Felt:
-    """Writers before, while and after; what was answered, what health checks said, seconds to recover."""
+async def suffer(
+    bench: Bench,
+    begin: Callable[[], object],
+    end: Callable[[], object],
+    felt: Felt = refused,
+    *,
+    retried: bool = True,
+) -> tuple[Book, Seen]:
+    """Writers before, while and after a fault that lasts until it was `felt`; what was answered, and what health checks
+    said meanwhile."""
     async with bench.client() as client:
         load = Load(client, uuid4().hex)
         load.start()
-        await asyncio.sleep(0.7)
+        await acknowledged(load.book, 8)
+        await acknowledged(load.book, 1, "memories")
         await asyncio.to_thread(begin)
-        seen = await watch(client, FAULT_SECONDS)
+        seen = await watch(client, load.book, felt)
         await asyncio.to_thread(end)
-        recovery = await until_recovered(client)
-        await asyncio.sleep(0.3)
+        await until_recovered(client)
+        await acknowledged(load.book, 4)
         book = await load.end()
         if retried:
             await settle(client, book)
         await check(client, book)
-    return book, seen, recovery
+    return book, seen
 
 
-def judge(book: Book, seen: Seen, recovery: float) -> None:
-    figures = {**book.figures(), "recovery s": round(recovery, 2), "seen": seen}
+def judge(book: Book, seen: Seen) -> None:
+    figures = {**book.figures(), "seen": seen}
     assert not book.report.faults, (book.report.details, figures)
-    assert book.acknowledged > 5, figures
-    assert not book.refusals or median(book.refusals) < ANSWER_SECONDS, figures
-    assert book.slowest < LONGEST_SECONDS, figures
-    assert recovery < RECOVERY_SECONDS, figures
     assert set(seen.alive) == {200}, figures
-    assert median(seen.alive_seconds) < DEADLINE / 2, figures  # a loop that waited for the store would take longer
 
 
 def turning(bench: Bench, mode: Mode) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -155,35 +178,30 @@ def turning(bench: Bench, mode: Mode) -> tuple[Callable[[], None], Callable[[], 
 
 @pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.RESET, Mode.DELAY, Mode.BLACKHOLE], ids=lambda mode: mode.name)
 async def test_a_database_that_is_away_costs_nothing_but_time(good: Bench, mode: Mode) -> None:
-    book, seen, recovery = await suffer(good, *turning(good, mode))
-    judge(book, seen, recovery)
-    assert book.refused > 0, "the fault was felt"
-    assert 503 in seen.ready, seen
-    assert 200 not in seen.ready[1:], seen  # the first may have been under way before
-    assert max(seen.ready_seconds) < LONGEST_SECONDS
+    book, seen = await suffer(good, *turning(good, mode))
+    judge(book, seen)
+    assert 200 not in seen.ready, seen
+    if mode in (Mode.DELAY, Mode.BLACKHOLE):  # a loop that waited for the store would answer both as often
+        assert len(seen.alive) > 2 * len(seen.ready), seen
 
 
 async def test_a_connection_that_breaks_now_and_then_costs_nothing(good: Bench) -> None:
     """Here some writes succeed after they were tried again, below us or by us: they must have happened once."""
-    judge(*await suffer(good, *turning(good, Mode.FLAKY)))
+    judge(*await suffer(good, *turning(good, Mode.FLAKY), answered))
 
 
 async def test_replies_that_are_lost_in_bursts_cost_nothing(good: Bench) -> None:
     """Here commits are done and not answered, again and again, and asked for anew a moment later."""
     blinking = Blinking(good.proxy, Mode.RESET)
-    judge(*await suffer(good, blinking.begin, blinking.end))
+    judge(*await suffer(good, blinking.begin, blinking.end, answered))
 
 
 async def test_a_database_that_is_killed_and_started_again_has_everything(good: Bench) -> None:
-    book, seen, recovery = await suffer(good, good.database.kill, good.database.start)
-    judge(book, seen, recovery)
-    assert 503 in seen.ready, seen
+    judge(*await suffer(good, good.database.kill, good.database.start))
 
 
 async def test_a_database_that_hangs_is_as_one_that_is_away(good: Bench) -> None:
-    book, seen, recovery = await suffer(good, good.database.pause, good.database.resume)
-    judge(book, seen, recovery)
-    assert 503 in seen.ready, seen
+    judge(*await suffer(good, good.database.pause, good.database.resume))
 
 
 async def test_the_store_is_whole_after_all_that(good: Bench) -> None:
@@ -196,11 +214,11 @@ async def test_the_store_is_whole_after_all_that(good: Bench) -> None:
 
 async def test_the_checks_find_a_service_that_acknowledges_before_it_has_committed(tmp_path: Path) -> None:
     with bench(tmp_path, "hasty") as planted:
-        book, _, _ = await suffer(planted, planted.database.kill, planted.database.start, retried=False)
+        book, _ = await suffer(planted, planted.database.kill, planted.database.start, retried=False)
     assert book.report.faults["lost"] > 0, book.figures()
 
 
 async def test_the_checks_find_a_service_that_does_again_what_may_have_been_done(tmp_path: Path) -> None:
     with bench(tmp_path, "blind") as planted:
-        book, _, _ = await suffer(planted, *turning(planted, Mode.PASS), retried=False)
+        book, _ = await suffer(planted, *turning(planted, Mode.PASS), answered, retried=False)
     assert book.report.faults["duplicate"] > 0, book.figures()

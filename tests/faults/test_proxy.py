@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from tests.faults.proxy import Mode, Proxy, proxying
+from tests.support.proxy import Mode, Proxy, proxying
 
 SHORT = 0.3
 
@@ -120,7 +120,7 @@ def test_delay_holds_answers_back(proxy: Proxy, shouter: Shouter) -> None:
         proxy.mode = Mode.DELAY
         started = time.perf_counter()
         assert ask(line, b"tea") == b"TEA"
-        assert SHORT <= time.perf_counter() - started < SHORT + 4
+        assert time.perf_counter() - started >= SHORT
 
 
 def test_a_black_hole_answers_nobody_and_delivers_late(proxy: Proxy, shouter: Shouter) -> None:
@@ -135,7 +135,7 @@ def test_a_black_hole_answers_nobody_and_delivers_late(proxy: Proxy, shouter: Sh
             assert shouter.asked == [b"tea"]
             proxy.mode = Mode.PASS
             for line in (old, new):
-                line.settimeout(5)
+                line.settimeout(60)
                 assert line.recv(100) == b"MILK"
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
-from tests.memories.helpers import PAIR, Json, problem, remember
-from tests.sessions.helpers import append, said
-from tests.stores import Watched
-from tests.tasks.helpers import begin, note
+from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.sessions import append, said
+from tests.support.stores import Watched
+from tests.support.tasks import begin, note
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from app.facts.repository import FactRepository, View
 from app.settings import Settings
 from app.storage.scope import Partition, Scope
 from tests.conftest import Service
-from tests.facts.helpers import day, tell, tell_all
-from tests.memories.helpers import PAIR, Json, problem, shared_service
+from tests.support.facts import day, tell, tell_all
+from tests.support.memories import PAIR, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from app.importers import agent_memory_server, letta, mem0, zep
 from app.importers.loader import bring
 from app.importers.models import DefaultOwner, ImportRecord, SkippedRecord
 from app.storage.schema import Doc
-from tests.command import Run
-from tests.server import serving
+from tests.support.command import Run
+from tests.support.server import serving
 
 pytestmark = pytest.mark.anyio
 NOW = "2026-06-01T12:00:00.000Z"

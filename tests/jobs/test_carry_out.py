@@ -18,7 +18,7 @@ from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written
-from tests.stores import Wrapped
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 

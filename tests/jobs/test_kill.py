@@ -18,12 +18,12 @@ from app.storage.filters import Eq, both
 from app.storage.protocol import Store
 from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
-from tests.embedding.scripted import Reply, ScriptedServer, scripted_server
 from tests.jobs.conftest import until
-from tests.llm.chat import completion
-from tests.memories.helpers import PAIR
-from tests.server import serving
-from tests.stores import Open
+from tests.support.chat import completion
+from tests.support.memories import PAIR
+from tests.support.scripted import Reply, ScriptedServer, scripted_server
+from tests.support.server import serving
+from tests.support.stores import Open
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

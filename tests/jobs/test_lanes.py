@@ -18,7 +18,7 @@ from app.storage.schema import Collection, Doc
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs
-from tests.stores import Wrapped
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import put, taken
-from tests.stores import Open
+from tests.support.stores import Open
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from app.storage.scope import SYSTEM, Scope
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written
-from tests.stores import Open
+from tests.support.stores import Open
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import taken
-from tests.stores import Open
+from tests.support.stores import Open
 
 pytestmark = pytest.mark.anyio
 

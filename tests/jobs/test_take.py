@@ -17,7 +17,7 @@ from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, TurnedClock
 from tests.jobs.conftest import put, taken
-from tests.properties import on_a_store
+from tests.support.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.settings import JobSettings, LLMSettings, Settings
 from tests.conftest import Service, Starter
-from tests.llm.model import Model, scripted_model
+from tests.support.model import Model, scripted_model
 
 
 @pytest.fixture

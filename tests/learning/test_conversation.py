@@ -8,10 +8,10 @@ from app.learning.derivations import DERIVATIONS
 from app.settings import Settings
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service, Starter, TestParts
-from tests.embedding.scripted import Reply
-from tests.learning.helpers import end, kept, learned, operation, talk, undo, work
-from tests.llm.model import Model
-from tests.memories.helpers import PAIR, Faulty, Json, problem, remember
+from tests.support.learning import end, kept, learned, operation, talk, undo, work
+from tests.support.memories import PAIR, Faulty, Json, problem, remember
+from tests.support.model import Model
+from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
 

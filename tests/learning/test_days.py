@@ -3,12 +3,12 @@
 import httpx
 import pytest
 
-from tests.actions.helpers import act, log_all
 from tests.conftest import Service
-from tests.embedding.scripted import Reply
-from tests.learning.helpers import operation, summaries, work
-from tests.llm.model import Model
-from tests.memories.helpers import Json
+from tests.support.actions import act, log_all
+from tests.support.learning import operation, summaries, work
+from tests.support.memories import Json
+from tests.support.model import Model
+from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
 

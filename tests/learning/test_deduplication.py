@@ -18,9 +18,9 @@ from app.memories.records import new_memory
 from app.settings import JobSettings, Settings
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service, Starter
-from tests.learning.helpers import consolidate, kept, undo, work
-from tests.memories.helpers import Json, batch, found, problem, recall, remember
-from tests.operations.test_api_operations import rows
+from tests.support.learning import consolidate, kept, undo, work
+from tests.support.memories import Json, batch, found, problem, recall, remember
+from tests.support.operations import rows
 
 pytestmark = pytest.mark.anyio
 

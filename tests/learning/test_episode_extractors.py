@@ -9,13 +9,13 @@ from app.actions.models import ACTIONS
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
 from app.storage.filters import EVERYTHING, Absent
-from tests.actions.helpers import act, log, log_all
 from tests.conftest import Service
-from tests.embedding.scripted import Reply
-from tests.learning.helpers import consolidate, operation, undo, work
-from tests.llm.model import Model
-from tests.memories.helpers import PAIR, Json, remember
-from tests.procedures.helpers import learn
+from tests.support.actions import act, log, log_all
+from tests.support.learning import consolidate, operation, undo, work
+from tests.support.memories import PAIR, Json, remember
+from tests.support.model import Model
+from tests.support.procedures import learn
+from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
 

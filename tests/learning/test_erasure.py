@@ -9,9 +9,9 @@ import pytest
 from app.lifespan import COLLECTIONS
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
-from tests.learning.helpers import learned, said, talk, work
-from tests.llm.model import Model
-from tests.memories.helpers import Json, problem
+from tests.support.learning import learned, said, talk, work
+from tests.support.memories import Json, problem
+from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
 CANARY = "canary7f3a9c"

@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.embedding.scripted import Reply
-from tests.learning.helpers import kept, learned, said
-from tests.llm.chat import completion
-from tests.llm.model import Model
-from tests.memories.helpers import PAIR, Json, problem, remember
+from tests.support.chat import completion
+from tests.support.learning import kept, learned, said
+from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.model import Model
+from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
 

@@ -14,10 +14,10 @@ from app.memories.models import MEMORIES
 from app.procedures.models import PROCEDURES
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
-from tests.learning.helpers import end, learned, talk, work
-from tests.llm.model import Model
-from tests.memories.helpers import PAIR, remember
-from tests.procedures.helpers import learn
+from tests.support.learning import end, learned, talk, work
+from tests.support.memories import PAIR, remember
+from tests.support.model import Model
+from tests.support.procedures import learn
 
 pytestmark = pytest.mark.anyio
 

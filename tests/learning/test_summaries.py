@@ -13,9 +13,9 @@ from app.sessions.models import SESSIONS
 from app.sessions.summaries import SummaryText
 from app.storage.scope import Scope
 from tests.conftest import Service
-from tests.learning.helpers import end, kept, learned, operation, summaries, talk, undo, work
-from tests.llm.model import Model
-from tests.memories.helpers import PAIR, Json, found, history
+from tests.support.learning import end, kept, learned, operation, summaries, talk, undo, work
+from tests.support.memories import PAIR, Json, found, history
+from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -14,8 +13,8 @@ from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUna
 from app.llm.base import Budget, configured, open_llm
 from app.llm.client import ANSWER_BYTES, OpenAIChat
 from app.settings import LLMSettings
-from tests.embedding.scripted import Reply, ScriptedServer, free_port, scripted_server
-from tests.llm.chat import completion, says, silent
+from tests.support.chat import completion, says, silent
+from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
 
 pytestmark = pytest.mark.anyio
 
@@ -233,11 +232,10 @@ async def test_a_stop_ends_a_call_that_waits(server: ScriptedServer, chat: OpenA
     task = asyncio.create_task(ask(chat))
     while not server.seen:  # noqa: ASYNC110 (it is another thread's)
         await asyncio.sleep(0.01)
-    started = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - started < 5
+    assert len(server.seen) == 1, "it was not waited and asked again"
 
 
 async def test_without_a_server_there_is_no_model() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Service
 from tests.mcp.conftest import Connect, call, refused
-from tests.memories.helpers import problem
+from tests.support.memories import problem
 
 pytestmark = pytest.mark.anyio
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

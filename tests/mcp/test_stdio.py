@@ -11,9 +11,9 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.command import Run
 from tests.mcp.conftest import call, refused
-from tests.server import ROOT, environment, serving
+from tests.support.command import Run
+from tests.support.server import ROOT, environment, serving
 
 pytestmark = pytest.mark.anyio
 

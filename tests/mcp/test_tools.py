@@ -8,8 +8,8 @@ import pytest
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused
-from tests.memories.helpers import Faulty, remember
-from tests.procedures.helpers import learn
+from tests.support.memories import Faulty, remember
+from tests.support.procedures import learn
 
 pytestmark = pytest.mark.anyio
 ADA = "?agent_id=a&user_id=u"

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import PAIR, found, history, path_of, problem, remember
+from tests.support.memories import PAIR, found, history, path_of, problem, remember
 
 pytestmark = pytest.mark.anyio
 

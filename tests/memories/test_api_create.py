@@ -10,8 +10,8 @@ from app.embedding.embedder import Embedder
 from app.settings import JobSettings, Settings
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts
-from tests.memories.helpers import PAIR, Faulty, batch, found, listed, problem, recall, remember
-from tests.stores import Wrapped
+from tests.support.memories import PAIR, Faulty, batch, found, listed, problem, recall, remember
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 

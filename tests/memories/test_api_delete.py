@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.conftest import TurnedClock
-from tests.memories.helpers import found, listed, path_of, problem, recall, remember
+from tests.support.memories import found, listed, path_of, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 

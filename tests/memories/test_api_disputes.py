@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import PAIR, batch, found, history, listed, problem, recall, remember
+from tests.support.memories import PAIR, batch, found, history, listed, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 

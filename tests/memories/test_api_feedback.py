@@ -15,7 +15,7 @@ from app.storage.schema import Doc
 from app.storage.text import index_text
 from app.writes.executor import IDEMPOTENCY
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import PAIR, batch, eventually, found, history, problem, recall, remember
+from tests.support.memories import PAIR, batch, eventually, found, history, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 
 from app.embedding.onnx import OnnxModel
 from app.settings import Settings
-from tests.memories.helpers import batch, found, shared_service
+from tests.support.memories import batch, found, shared_service
 
 pytestmark = pytest.mark.anyio
 

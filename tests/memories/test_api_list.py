@@ -9,7 +9,7 @@ import pytest
 from app.embedding.onnx import OnnxModel
 from app.settings import Settings
 from tests.conftest import Service
-from tests.memories.helpers import PAIR, batch, listed, problem, remember, shared_service
+from tests.support.memories import PAIR, batch, listed, problem, remember, shared_service
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.memories.helpers import batch, found, recall, remember
+from tests.support.memories import batch, found, recall, remember
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from app.memories.models import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
-from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, recall, remember
+from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
 
 pytestmark = pytest.mark.anyio
 

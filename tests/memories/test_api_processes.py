@@ -6,7 +6,7 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import Starter
-from tests.memories.helpers import PAIR, found, listed, recall, remember
+from tests.support.memories import PAIR, found, listed, recall, remember
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ from app.embedding.embedder import Embedder
 from app.retrieval.reranking import RerankingFailed
 from app.settings import ContextSettings, JobSettings, RerankSettings, Settings
 from tests.conftest import Service, Starter, TestParts
-from tests.context.helpers import ask
-from tests.memories.helpers import PAIR, Faulty, Json, batch, recall, remember
-from tests.procedures.helpers import learn
-from tests.retrieval.fakes import ScriptedReranker, model_folder
+from tests.support.context import ask
+from tests.support.memories import PAIR, Faulty, Json, batch, recall, remember
+from tests.support.procedures import learn
+from tests.support.rerankers import ScriptedReranker, model_folder
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import PAIR, batch, found, history, listed, problem, remember
+from tests.support.memories import PAIR, batch, found, history, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import Starter, TestParts, TurnedClock
-from tests.memories.helpers import PAIR, Faulty, Json, batch, eventually, found, problem, recall, remember
+from tests.support.memories import PAIR, Faulty, Json, batch, eventually, found, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 

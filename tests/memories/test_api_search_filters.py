@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.conftest import TurnedClock
-from tests.memories.helpers import PAIR, Json, batch, eventually, found, problem, recall, remember
+from tests.support.memories import PAIR, Json, batch, eventually, found, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 

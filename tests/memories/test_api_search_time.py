@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.memories.helpers import PAIR, Json, batch, problem, recall
+from tests.support.memories import PAIR, Json, batch, problem, recall
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.learning.helpers import consolidate
-from tests.memories.helpers import found, history, listed, problem, remember
+from tests.support.learning import consolidate
+from tests.support.memories import found, history, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 

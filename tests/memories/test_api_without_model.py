@@ -16,9 +16,9 @@ from app.settings import ContextSettings, JobSettings, Settings
 from app.storage.filters import EVERYTHING
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
-from tests.context.helpers import ask, names, problem_free
-from tests.memories.helpers import PAIR, Faulty, Json, found, problem, recall, remember
-from tests.procedures.helpers import learn
+from tests.support.context import ask, names, problem_free
+from tests.support.memories import PAIR, Faulty, Json, found, problem, recall, remember
+from tests.support.procedures import learn
 
 pytestmark = pytest.mark.anyio
 

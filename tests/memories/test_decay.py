@@ -21,7 +21,7 @@ from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc
 from app.storage.text import index_text
-from tests.stores import Open
+from tests.support.stores import Open
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from app.storage.index.record_codec import model_id
 from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
-from tests.memories.helpers import Faulty, batch, remember
+from tests.support.memories import Faulty, batch, remember
 
 pytestmark = pytest.mark.anyio
 

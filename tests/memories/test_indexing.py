@@ -29,8 +29,8 @@ from app.storage.text import (
     index_text,
 )
 from tests.conftest import Service
-from tests.memories.helpers import remember
-from tests.sessions.helpers import append, said
+from tests.support.memories import remember
+from tests.support.sessions import append, said
 
 NOW = "2026-06-01T12:00:00.000Z"
 NO_TERMS: TermIds = np.empty(0, np.uint32)

@@ -25,7 +25,7 @@ from app.settings import JobSettings, Settings
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from tests.conftest import Service, TestParts, TurnedClock, running
-from tests.memories.helpers import PAIR, Faulty, batch, eventually, found, recall, remember
+from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ class Hashed:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         self.entered.set()
-        assert self.open.wait(20)
+        assert self.open.wait(60)
         self.texts += texts
         if any("poison" in text for text in texts):
             raise ValueError("poison")

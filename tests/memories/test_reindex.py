@@ -23,8 +23,8 @@ from app.storage.scope import ANY_AGENT, SYSTEM, Partition
 from app.storage.search import Columns, SearchQuery
 from app.storage.text import LONG, SAID_BY_USER, index_text, term_ids, terms
 from tests.conftest import Service, Starter
-from tests.memories.helpers import PAIR, Faulty, eventually, found, recall
-from tests.stores import Wrapped
+from tests.support.memories import PAIR, Faulty, eventually, found, recall
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import PAIR, Json, found, problem, remember
+from tests.support.memories import PAIR, found, problem, remember
+from tests.support.operations import forget, operation, rows, undo, work
 
 pytestmark = pytest.mark.anyio
 
@@ -19,39 +19,6 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
     """Its jobs run when a test says so."""
     async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as made:
         yield made
-
-
-async def work(service: Service) -> int:
-    """Runs every job that is due; how many."""
-    held = service.resources
-    runner, number = job_runner(held.settings, held.store, held.embedder, held.clock), 0
-    while await runner.step():
-        number += 1
-    return number
-
-
-async def forget(service: Service, headers: dict[str, str] | None = None, **body: object) -> Json:
-    """The operation, ended."""
-    asked = {"policy": {"older_than_days": 100}, "dry_run": False, **PAIR, **body}
-    answer = await service.client.post("/v1/memories/forget", json=asked, headers=headers)
-    assert answer.status_code == 202, answer.text
-    assert answer.json()["status"] == "queued"
-    await work(service)
-    return await operation(service.client, answer.json()["operation_id"], headers)
-
-
-async def operation(api: httpx.AsyncClient, operation_id: str, headers: dict[str, str] | None = None) -> Json:
-    got = await api.get(f"/v1/operations/{operation_id}", headers=headers)
-    assert got.status_code == 200, got.text
-    body: Json = got.json()
-    return body
-
-
-async def undo(service: Service, operation_id: str, headers: dict[str, str] | None = None) -> Json:
-    answer = await service.client.post(f"/v1/operations/{operation_id}/undo", headers=headers)
-    assert answer.status_code == 202, answer.text
-    await work(service)
-    return await operation(service.client, answer.json()["operation_id"], headers)
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -123,12 +90,6 @@ async def test_a_dry_run_changes_nothing(
     numbers = {"decay": {"memories": 2}, "expiry": {"memories": 1}, "retention": {"rolled_up": 1, "archived": 1}}[name]
     assert {key: result[key] for key in numbers} == numbers
     assert store.name == engine
-
-
-async def rows(service: Service) -> list[Json]:
-    """All but what a request for work is itself noted in."""
-    held = [one for one in COLLECTIONS if one.name not in ("jobs", "operations", "audit")]
-    return [doc for one in held for doc in await service.resources.store.find(one, None, order="asc")]
 
 
 async def test_only_admin_keys_see_and_run_jobs(service: Service, api: httpx.AsyncClient) -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
-from tests.learning.helpers import consolidate
-from tests.memories.helpers import PAIR, remember
-from tests.operations.test_api_operations import forget, undo
-from tests.retention.test_api_forget import run
-from tests.sessions.helpers import append, said
-from tests.stores import Watched
+from tests.support.learning import consolidate
+from tests.support.memories import PAIR, remember
+from tests.support.operations import forget, run, undo
+from tests.support.sessions import append, said
+from tests.support.stores import Watched
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ from app.procedures.schemas import MAX_NOTES
 from app.procedures.search import KEPT_OUTCOMES
 from app.settings import Settings
 from tests.conftest import Starter, TurnedClock
-from tests.memories.helpers import Json, problem
-from tests.procedures.helpers import got, learn, path, report
+from tests.support.memories import Json, problem
+from tests.support.procedures import got, learn, path, report
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 from app.lifespan import COLLECTIONS
 from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from tests.conftest import Service
-from tests.memories.helpers import PAIR, Json, problem
-from tests.procedures.helpers import LOGIN, PARCEL, got, learn, listed, names, path, report
+from tests.support.memories import PAIR, Json, problem
+from tests.support.procedures import LOGIN, PARCEL, got, learn, listed, names, path, report
 
 pytestmark = pytest.mark.anyio
 

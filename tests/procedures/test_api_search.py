@@ -11,8 +11,8 @@ from app.procedures.models import PROCEDURES
 from app.procedures.repository import PROCEDURE
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
-from tests.memories.helpers import PAIR, Faulty, Json, problem
-from tests.procedures.helpers import LOGIN, PARCEL, got, learn, looked_up, names, path, report
+from tests.support.memories import PAIR, Faulty, Json, problem
+from tests.support.procedures import LOGIN, PARCEL, got, learn, looked_up, names, path, report
 
 pytestmark = pytest.mark.anyio
 

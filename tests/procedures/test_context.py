@@ -11,11 +11,11 @@ from app.procedures.search import ProcedureHit, standing
 from app.retrieval.retriever import Hit
 from app.storage.memo import Memo
 from tests.conftest import TurnedClock
-from tests.context.helpers import ask, items, names, problem_free, texts
-from tests.context.payloads import HOSTILE, UNSEEN
-from tests.context.reader import delimiters, read
-from tests.memories.helpers import Json
-from tests.procedures.helpers import LOGIN, PARCEL, learn, path, report
+from tests.support.context import ask, items, names, problem_free, texts
+from tests.support.memories import Json
+from tests.support.payloads import HOSTILE, UNSEEN
+from tests.support.procedures import LOGIN, PARCEL, learn, path, report
+from tests.support.reader import delimiters, read
 
 pytestmark = pytest.mark.anyio
 

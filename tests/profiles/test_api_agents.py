@@ -10,9 +10,9 @@ from app.core import tokens
 from app.core.clock import rfc3339
 from app.profiles.merge import LESSONS
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import PAIR, Json, problem, remember
-from tests.profiles.helpers import AGENT, know, learn, prompt, register, send
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
+from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.profiles import AGENT, know, learn, prompt, register, send
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,8 @@ from app.storage.schema import Collection, Doc
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, write
 from tests.conftest import Service
-from tests.memories.helpers import Json, found, problem
-from tests.profiles.helpers import USER, know, send
+from tests.support.memories import Json, found, problem
+from tests.support.profiles import USER, know, send
 
 pytestmark = pytest.mark.anyio
 

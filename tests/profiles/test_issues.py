@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.profiles.schemas import status_of
-from tests.profiles.helpers import USER, prompt, register, send
+from tests.support.profiles import USER, prompt, register, send
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.profiles import merge
 from app.storage.text import normalise_content
-from tests.memories.helpers import Json
+from tests.support.memories import Json
 
 KEYS = st.sampled_from(["a", "b", "a.b", "$set", "", "ключ"])
 WORDS = st.sampled_from(["tea", "Tea", " tea  ", "ＴＥＡ", "coffee", "long walks", "long  walks", "ключ", "x"])

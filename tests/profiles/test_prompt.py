@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from app.core import tokens
 from app.core.prompt_fencing import escape
 from app.profiles import merge, prompt
-from tests.context import payloads
-from tests.context.reader import hiding, special_tokens
-from tests.memories.helpers import Json
+from tests.support import payloads
+from tests.support.memories import Json
+from tests.support.reader import hiding, special_tokens
 
 NAMES = "agent_experience|user_specific_experience|user_profile|memories|memory"
 TAG = re.compile(rf"<\W*(?:{NAMES})", re.IGNORECASE)

@@ -20,8 +20,8 @@ from app.storage.schema import Collection
 from app.storage.scope import SYSTEM
 from app.storage.sqlite import set_wide
 from tests.conftest import Service, Starter
-from tests.memories.helpers import found, problem, remember
-from tests.retention.lives import Life, bytes_with
+from tests.support.lives import Life, bytes_with
+from tests.support.memories import found, problem, remember
 
 pytestmark = pytest.mark.anyio
 CANARY = "canary7f3a9c"

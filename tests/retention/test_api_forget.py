@@ -6,12 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.lifespan import COLLECTIONS
+from app.retention import service as forgetting
 from app.retention.service import Forgetting
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.memories.helpers import PAIR, Json, batch, found, history, listed, problem, remember
-from tests.operations.test_api_operations import forget, operation, rows, undo, work
+from tests.support.memories import PAIR, Json, batch, found, history, listed, problem, remember
+from tests.support.operations import forget, operation, rows, rows_of, run, undo, work
 
 pytestmark = pytest.mark.anyio
 
@@ -27,15 +27,6 @@ async def plan(api: httpx.AsyncClient, headers: dict[str, str] | None = None, **
     assert answer.status_code == 200, answer.text
     shown: Json = answer.json()
     return shown
-
-
-async def run(service: Service, name: str) -> Json:
-    asked = (await service.client.post(f"/v1/jobs/{name}/run", json={})).json()
-    await work(service)
-    done = await operation(service.client, asked["operation_id"])
-    assert done["status"] == "succeeded", done
-    result: Json = done["result"]
-    return result
 
 
 async def test_the_dry_run_is_the_default_says_why_and_changes_nothing(
@@ -100,11 +91,6 @@ async def test_archives_are_purged_after_the_grace_time_and_not_before(
     assert await rows_of(service, "agent_memories") == await rows_of(service, "memory_history") == []
 
 
-async def rows_of(service: Service, name: str) -> list[Json]:
-    (collection,) = (one for one in COLLECTIONS if one.name == name)
-    return await service.resources.store.find(collection, None, order="asc", limit=10_000)
-
-
 async def test_what_was_brought_back_by_hand_is_never_purged(
     service: Service, api: httpx.AsyncClient, clock: TurnedClock
 ) -> None:
@@ -138,15 +124,15 @@ async def test_an_undo_is_partial_where_another_has_taken_the_place(
 async def test_a_run_cut_short_goes_on_and_counts_all(
     service: Service, api: httpx.AsyncClient, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(3):
-        await batch(api, *({"content": f"m{n}", "deduplicate": False} for n in range(100)))
+    monkeypatch.setattr(forgetting, "BATCH", 20)
+    await batch(api, *({"content": f"m{n}", "deduplicate": False} for n in range(30)))
     clock.move(days=200)
     archive, calls = Forgetting.archive, 0
 
     def failing(self: Forgetting, docs: Any, by: str) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 250:  # in the second batch
+        if calls == 25:  # in the second batch
             raise RuntimeError
         return archive(self, docs, by)
 
@@ -155,29 +141,29 @@ async def test_a_run_cut_short_goes_on_and_counts_all(
     begun = (await api.post("/v1/memories/forget", json=asked)).json()
     await work(service)
     halfway = await operation(api, begun["operation_id"])
-    assert (halfway["status"], halfway["progress"]["done"]) == ("queued", 200)
+    assert (halfway["status"], halfway["progress"]["done"]) == ("queued", 20)
     clock.move(minutes=10)
     await work(service)
     done = await operation(api, begun["operation_id"])
-    assert (done["status"], done["result"]) == ("succeeded", {"archived": 300})
+    assert (done["status"], done["result"]) == ("succeeded", {"archived": 30})
 
     bring_back, calls = Forgetting.bring_back, 0
 
     def failing_undo(self: Forgetting, doc: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 120:
+        if calls == 12:
             raise RuntimeError
         return bring_back(self, doc)
 
     monkeypatch.setattr(Forgetting, "bring_back", failing_undo)
     undoing = (await api.post(f"/v1/operations/{begun['operation_id']}/undo")).json()
     await work(service)
-    assert (await operation(api, undoing["operation_id"]))["progress"]["done"] == 119
+    assert (await operation(api, undoing["operation_id"]))["progress"]["done"] == 11
     clock.move(minutes=10)
     await work(service)
     undone = await operation(api, undoing["operation_id"])
-    assert undone["result"] == {"restored": 300, "not_restored": 0}
+    assert undone["result"] == {"restored": 30, "not_restored": 0}
 
 
 async def test_bound_keys_forget_what_they_may_write_and_undo_it(

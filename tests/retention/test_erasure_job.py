@@ -23,9 +23,9 @@ from app.storage.protocol import Store
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.jobs.conftest import until
-from tests.memories.helpers import Json, problem, remember
-from tests.retention.lives import bytes_with
-from tests.stores import Wrapped
+from tests.support.lives import bytes_with
+from tests.support.memories import Json, problem, remember
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from app.storage.text import index_text
 from tests.jobs.conftest import until
-from tests.server import Server, serving
+from tests.support.server import Server, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 MEMORIES_EACH, AT_ONCE = 2_400, 400

@@ -19,9 +19,8 @@ from app.storage.protocol import Store
 from app.storage.schema import Doc
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, TurnedClock
-from tests.memories.helpers import PAIR, Faulty, Json, found, history, remember
-from tests.operations.test_api_operations import forget, work
-from tests.retention.test_api_forget import rows_of, run
+from tests.support.memories import PAIR, Faulty, Json, found, history, remember
+from tests.support.operations import forget, rows_of, run, work
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
 from tests.jobs.conftest import taken
-from tests.memories.helpers import PAIR, Json, remember
-from tests.operations.test_api_operations import forget
+from tests.support.memories import PAIR, Json, remember
+from tests.support.operations import forget
 
 pytestmark = pytest.mark.anyio
 

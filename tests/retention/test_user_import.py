@@ -18,8 +18,8 @@ from app.retention.user_import import NoUserExport, UserReport
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
-from tests.memories.helpers import Json
-from tests.retention.lives import Life
+from tests.support.lives import Life
+from tests.support.memories import Json
 
 pytestmark = pytest.mark.anyio
 REBUILT = {

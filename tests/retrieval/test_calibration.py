@@ -16,7 +16,7 @@ from app.retrieval.query_analysis import QueryText
 from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION
-from tests.memories.columns import (
+from tests.support.columns import (
     NOBODY,
     NOW,
     columns_of,

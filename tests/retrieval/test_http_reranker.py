@@ -11,7 +11,7 @@ import pytest
 
 from app.retrieval.http_reranker import ANSWER_BYTES, TEI_TEXTS, HttpReranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, RerankingLate, SecondStage
-from tests.embedding.scripted import Reply, ScriptedServer, free_port, scripted_server
+from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
 
 pytestmark = pytest.mark.anyio
 

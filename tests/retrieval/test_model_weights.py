@@ -9,8 +9,8 @@ from app.embedding.embedder import BatchingEmbedder, Embedder
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, weights_for
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
-from tests.embedding.fakes import FakeModel
-from tests.memories.helpers import PAIR
+from tests.support.fake_model import FakeModel
+from tests.support.memories import PAIR
 
 pytestmark = pytest.mark.anyio
 

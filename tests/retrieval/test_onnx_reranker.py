@@ -12,7 +12,7 @@ import pytest
 from app.embedding.onnx import MINILM, read_folder, read_session
 from app.retrieval.onnx_reranker import BATCH_TOKENS, MAX_TOKENS, OnnxReranker, load_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed
-from tests.retrieval.fakes import model_folder
+from tests.support.rerankers import model_folder
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from app.storage.text import (
     index_text,
     name_id,
 )
-from tests.memories.columns import (
+from tests.support.columns import (
     NOBODY,
     NOW,
     SPOKEN,

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from app.retrieval.reranker_factory import open_reranker
 from app.settings import RerankSettings, Settings
-from tests.embedding.scripted import Reply, scripted_server
-from tests.retrieval.fakes import model_folder
-from tests.server import recalld, serving
+from tests.support.rerankers import model_folder
+from tests.support.scripted import Reply, scripted_server
+from tests.support.server import recalld, serving
 
 KEY = "sk-very-secret-0123456789"
 OWNER = {"agent_id": "a", "user_id": "u"}

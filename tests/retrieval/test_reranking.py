@@ -19,7 +19,7 @@ from app.retrieval.reranking import (
     SecondStage,
     best_first,
 )
-from tests.retrieval.fakes import ScriptedReranker
+from tests.support.rerankers import ScriptedReranker
 
 pytestmark = pytest.mark.anyio
 

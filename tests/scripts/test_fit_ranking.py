@@ -38,7 +38,7 @@ from scripts.fit_ranking import (
     score_of,
     weights_of,
 )
-from tests.memories.columns import columns_of
+from tests.support.columns import columns_of
 
 Drawn: TypeAlias = tuple[Case, Floats]
 BEGIN = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from tests.conftest import TurnedClock
-from tests.memories.helpers import problem
-from tests.sessions.helpers import OWNER, Json, append, create, memories, messages, said, seqs
+from tests.support.memories import problem
+from tests.support.sessions import OWNER, Json, append, create, memories, messages, said, seqs
 
 pytestmark = pytest.mark.anyio
 

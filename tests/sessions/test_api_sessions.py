@@ -10,8 +10,8 @@ from app.sessions.repository import SessionRepository
 from app.storage.changes import CommitConflict
 from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import problem
-from tests.sessions.helpers import OWNER, append, create, memories, messages, said, seqs
+from tests.support.memories import problem
+from tests.support.sessions import OWNER, append, create, memories, messages, said, seqs
 
 pytestmark = pytest.mark.anyio
 

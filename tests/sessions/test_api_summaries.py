@@ -5,9 +5,9 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service
-from tests.learning.helpers import end, summaries, work
-from tests.memories.helpers import found, problem
-from tests.sessions.helpers import append, create, said
+from tests.support.learning import end, summaries, work
+from tests.support.memories import found, problem
+from tests.support.sessions import append, create, said
 
 pytestmark = pytest.mark.anyio
 

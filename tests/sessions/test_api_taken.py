@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import Service
-from tests.memories.helpers import PAIR, problem
+from tests.support.memories import PAIR, problem
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ from app.core.prompt_fencing import entry
 from app.embedding.onnx import OnnxModel
 from app.sessions.windows import fit
 from app.settings import Settings
-from tests.context.payloads import HOSTILE, UNSEEN
-from tests.context.reader import delimiters, hiding, special_tokens
-from tests.memories.helpers import problem, shared_service
-from tests.sessions.helpers import Json, append, create, said, seqs
+from tests.support.memories import problem, shared_service
+from tests.support.payloads import HOSTILE, UNSEEN
+from tests.support.reader import delimiters, hiding, special_tokens
+from tests.support.sessions import Json, append, create, said, seqs
 
 pytestmark = pytest.mark.anyio
 

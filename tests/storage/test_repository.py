@@ -11,7 +11,7 @@ from app.storage.protocol import Order, Store
 from app.storage.repository import Listing, Repository
 from app.storage.scope import Scope
 from app.storage.sqlite.store import EmbeddedStore
-from tests.contract.declared import OTHER, THINGS, T, at, thing
+from tests.support.declared import OTHER, THINGS, T, at, thing
 
 pytestmark = pytest.mark.anyio
 

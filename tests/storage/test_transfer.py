@@ -18,8 +18,8 @@ from app.storage.scope import Partition
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
 from app.storage.transfer import MovableStore, Record
-from tests.contract.declared import OTHER, T, ask, at, further_windows, random_vector
-from tests.contract.views import view
+from tests.support.declared import OTHER, T, ask, at, further_windows, random_vector
+from tests.support.views import view
 
 pytestmark = pytest.mark.anyio
 

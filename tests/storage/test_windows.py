@@ -13,7 +13,7 @@ from app.storage.index.record_codec import model_id, pack, quantise
 from app.storage.index.segment import Block, Row, Segment
 from app.storage.search import Columns, Floats
 from app.storage.windows import holds_windows, joined, parted
-from tests.contract.declared import DIM, MODEL, SEARCHED, ask, entry_doc, random_vector, search_entry
+from tests.support.declared import DIM, MODEL, SEARCHED, ask, entry_doc, random_vector, search_entry
 
 OTHER_MODEL = "model-b"
 

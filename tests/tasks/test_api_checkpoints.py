@@ -8,8 +8,8 @@ import pytest
 
 from app.tasks.models import TASKS
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import Json, problem
-from tests.tasks.helpers import STATE, TASK, begin, checkpoints, move, note, send, task
+from tests.support.memories import Json, problem
+from tests.support.tasks import STATE, TASK, begin, checkpoints, move, note, send, task
 
 pytestmark = pytest.mark.anyio
 

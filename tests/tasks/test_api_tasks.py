@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import Json, problem
-from tests.tasks.helpers import OWNER, TASK, begin, checkpoints, move, note, send, task
+from tests.support.memories import Json, problem
+from tests.support.tasks import OWNER, TASK, begin, checkpoints, move, note, send, task
 
 pytestmark = pytest.mark.anyio
 

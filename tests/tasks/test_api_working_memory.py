@@ -7,8 +7,8 @@ from app.core import tokens
 from app.storage.changes import Update
 from app.tasks.models import TASKS
 from tests.conftest import Service
-from tests.memories.helpers import Json, problem
-from tests.tasks.helpers import TASK, begin, note, send, task
+from tests.support.memories import Json, problem
+from tests.support.tasks import TASK, begin, note, send, task
 from tests.tasks.test_api_tasks import HOSTILE
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core import tokens
 from app.core.schemas import merge_patch
 from app.tasks import entries
-from tests.memories.helpers import Json
+from tests.support.memories import Json
 
 KEYS = st.sampled_from(["a", "b", "a.b", "$set", "", "ключ", "__proto__", "a/b", "0"])
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=3)

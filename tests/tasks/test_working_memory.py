@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core import tokens
 from app.tasks.entries import ALL_RESULTS, CUT_MARK, LONG_VALUE, NEXT_STEPS, READING_ORDER, entries
 from app.tasks.working_memory import describe, select
-from tests.memories.helpers import Json
+from tests.support.memories import Json
 
 TEXTS = st.text(alphabet=st.sampled_from("abz .\n\t\u2028€汉😀é<>`0#-[]:"), min_size=1, max_size=200).map(
     lambda text: f"x{text}"

@@ -14,7 +14,7 @@ from app.storage.changes import Delete, Insert
 from app.storage.scope import SYSTEM
 from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, write
 from tests.conftest import Service, TurnedClock
-from tests.memories.helpers import PAIR, listed, problem, remember
+from tests.support.memories import PAIR, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -166,7 +166,7 @@ async def test_work_that_takes_longer_than_its_lease_keeps_its_claim(service: Se
     """As asking a language model does: nobody else takes the claim meanwhile, and the answer is stored."""
     request, lease, store, clock = (
         KeyedRequest("default", "anonymous", "k", "f"),
-        0.15,
+        1.0,
         service.resources.store,
         SystemClock(),
     )

@@ -15,7 +15,7 @@ from app.storage.index.record_codec import (
     range_value,
     repack,
 )
-from tests.contract.declared import SEARCHED, at, entry_doc, random_vector, search_entry
+from tests.support.declared import SEARCHED, at, entry_doc, random_vector, search_entry
 
 HEAD = head_dtype(len(SEARCHED.ranges))
 

@@ -8,7 +8,7 @@ from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Range
 from app.storage.index.record_codec import pack
 from app.storage.index.segment import MIN_DEAD, Row, Segment
 from app.storage.search import Columns, concatenate
-from tests.contract.declared import DIM, SEARCHED, ask, at, entry_doc, random_vector, search_entry
+from tests.support.declared import DIM, SEARCHED, ask, at, entry_doc, random_vector, search_entry
 
 
 def row(number: int, text: str = "tea", rev: int = 1, **fields: Any) -> Row:

@@ -4,9 +4,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from app.storage.mongo.store import MongoOptions, MongoStore
-from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
-from tests.mongodb import Deployment, Emptied, emptied
-from tests.stores import closed_in_the_end
+from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS
+from tests.support.mongodb import Deployment, Emptied, emptied
+from tests.support.stores import closed_in_the_end
 
 COLLECTIONS = (THINGS, NUMBERED, ENTRIES)
 Open: TypeAlias = Callable[..., Awaitable[MongoStore]]

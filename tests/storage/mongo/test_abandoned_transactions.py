@@ -9,9 +9,9 @@ import pytest
 from app.errors import StoreUnavailable
 from app.storage.changes import Allocate
 from app.storage.mongo.store import MongoOptions, MongoStore
-from tests.contract.declared import DIM, NUMBERED, THINGS, T, thing
-from tests.faults.proxy import Mode, Proxy, proxying
-from tests.mongodb import Deployment, SecantusDB
+from tests.support.declared import DIM, NUMBERED, THINGS, T, thing
+from tests.support.mongodb import Deployment, SecantusDB
+from tests.support.proxy import Mode, Proxy, proxying
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def test_what_a_cut_off_transaction_held_is_free_soon_after(store: MongoSt
         await asyncio.to_thread(setattr, proxy, "mode", Mode.PASS)
         started = time.perf_counter()
         while not await numbers(store, 1):
-            assert time.perf_counter() - started < 10
+            assert time.perf_counter() - started < 45, "MongoDB gives it up by itself after a minute"
     await asyncio.sleep(0.1)  # nothing comes in late, either
     committed = await store.commit([Allocate("c", T)])
     assert committed.allocated["c"] == await store.count(THINGS, T) + 1, "one number for each thing, no gap"
@@ -67,7 +67,7 @@ async def test_while_the_server_is_away_nothing_piles_up(store: MongoStore, prox
     assert await numbers(store, 30) == 0
     assert len(store._runner._abandoned._sessions) <= 2
     await asyncio.to_thread(setattr, proxy, "mode", Mode.PASS)
-    for _ in range(200):
+    for _ in range(1_200):
         if not store._runner._abandoned._sessions:
             break
         await asyncio.sleep(0.05)

@@ -24,7 +24,7 @@ from app.storage.mongo.schema import models
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Collection
 from app.storage.search import Columns, SearchQuery
-from tests.contract.declared import (
+from tests.support.declared import (
     AU,
     DIM,
     ENTRIES,

@@ -10,9 +10,9 @@ from app.errors import TooLarge
 from app.storage.changes import Insert, Update
 from app.storage.mongo.codec import OWN, decode, encode, key, unique_keys
 from app.storage.mongo.store import MongoStore
-from tests.contract.declared import THINGS, T, thing
-from tests.mongodb import Deployment
-from tests.properties import on_a_store
+from tests.support.declared import THINGS, T, thing
+from tests.support.mongodb import Deployment
+from tests.support.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
 

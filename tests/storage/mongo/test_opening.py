@@ -16,9 +16,9 @@ from app.storage.mongo.client import greet
 from app.storage.mongo.errors import explained, without_password
 from app.storage.mongo.partitions import META
 from app.storage.mongo.store import MongoOptions, MongoStore
-from tests.contract.declared import DIM, ENTRIES, T, entry, thing, unit
-from tests.mongodb import Deployment
 from tests.storage.mongo.conftest import COLLECTIONS, Open
+from tests.support.declared import DIM, ENTRIES, T, entry, thing, unit
+from tests.support.mongodb import Deployment
 
 # the driver leaves the socket open of an attempt to connect that it is closed in
 left_open = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

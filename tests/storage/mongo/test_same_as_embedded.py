@@ -17,7 +17,8 @@ from app.storage.protocol import Store
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import SearchQuery
 from app.storage.sqlite.store import EmbeddedStore
-from tests.contract.declared import (
+from tests.storage.mongo.conftest import COLLECTIONS
+from tests.support.declared import (
     AU,
     DIM,
     ENTRIES,
@@ -29,9 +30,8 @@ from tests.contract.declared import (
     random_vector,
     search_entry,
 )
-from tests.contract.views import view
-from tests.properties import on_a_store
-from tests.storage.mongo.conftest import COLLECTIONS
+from tests.support.properties import on_a_store
+from tests.support.views import view
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from app.storage.mongo import schema
 from app.storage.mongo.schema import SearchIndexes, models
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Collection
-from tests.contract.declared import DIM, ENTRIES
-from tests.mongodb import Deployment
 from tests.storage.mongo.conftest import COLLECTIONS
+from tests.support.declared import DIM, ENTRIES
+from tests.support.mongodb import Deployment
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def _clean(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
 async def until_ready(indexes: SearchIndexes) -> None:
     await indexes.find_out()
     assert indexes._watching is not None
-    await asyncio.wait_for(indexes._watching, 10)
+    await asyncio.wait_for(indexes._watching, 60)
     assert indexes.ready(ENTRIES)
     await indexes.close()
 

@@ -7,7 +7,7 @@ import pytest
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.mongo.blind_updates import is_plain
 from app.storage.mongo.store import MongoStore
-from tests.contract.declared import ENTRIES, NUMBERED, THINGS, T, at, thing
+from tests.support.declared import ENTRIES, NUMBERED, THINGS, T, at, thing
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import apsw
 import pytest
 
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from tests.contract.declared import DIM, ENTRIES, NUMBERED, THINGS
-from tests.stores import closed_in_the_end
+from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS
+from tests.support.stores import closed_in_the_end
 
 COLLECTIONS = (THINGS, NUMBERED, ENTRIES)
 Open: TypeAlias = Callable[..., Awaitable[EmbeddedStore]]

@@ -10,8 +10,8 @@ import pytest
 
 from app.storage.sqlite.backup import make_private, restore
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from tests.contract.declared import THINGS, T, thing
 from tests.storage.sqlite.conftest import Open
+from tests.support.declared import THINGS, T, thing
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import apsw
 import pytest
 
 from app.storage.sqlite.store import EmbeddedStore
-from tests.contract.declared import entry, further_windows, numbered, random_vector, thing
+from tests.support.declared import entry, further_windows, numbered, random_vector, thing
 
 pytestmark = pytest.mark.anyio
 Raw = Callable[..., list[Any]]

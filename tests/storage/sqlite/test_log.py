@@ -11,8 +11,8 @@ import pytest
 from app.storage.sqlite.schema import connect
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from app.storage.sqlite.writer import LogTruncation, truncate
-from tests.contract.declared import THINGS, T, thing
 from tests.storage.sqlite.conftest import Open
+from tests.support.declared import THINGS, T, thing
 
 pytestmark = pytest.mark.anyio
 

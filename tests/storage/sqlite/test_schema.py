@@ -14,8 +14,8 @@ from app.storage.schema import Unique
 from app.storage.sqlite import sql
 from app.storage.sqlite.schema import LAYOUT
 from app.storage.sqlite.store import EmbeddedStore
-from tests.contract.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
+from tests.support.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 
 pytestmark = pytest.mark.anyio
 Raw = Callable[..., list[Any]]
@@ -113,7 +113,7 @@ async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store
     for pair in others:
         await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
     searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6
 
 

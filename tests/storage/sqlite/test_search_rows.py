@@ -12,7 +12,7 @@ from app.storage.index.segment import Segment
 from app.storage.sqlite import search_rows
 from app.storage.sqlite.schema import connect
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from tests.contract.declared import AU, DIM, ENTRIES, T, ask, entry, random_vector
+from tests.support.declared import AU, DIM, ENTRIES, T, ask, entry, random_vector
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from app.storage.changes import Change, CommitConflict, Committed
 from app.storage.sqlite import changes
 from app.storage.sqlite.schema import connect, migrate
 from app.storage.sqlite.writer import MAX_GROUP, WriterThread
-from tests.contract.declared import THINGS, thing
+from tests.support.declared import THINGS, thing
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ class Gated:
 
     def __call__(self, connection: apsw.Connection, wanted: Sequence[Change]) -> Committed:
         self.reached.set()
-        assert self.open.wait(10)
+        assert self.open.wait(60)
         return changes.execute(connection, wanted)
 
 
@@ -87,7 +87,7 @@ async def test_a_list_that_fails_harms_no_neighbour(setup: Setup) -> None:
 
 async def test_nothing_is_acknowledged_before_the_commit(setup: Setup) -> None:
     committing = threading.Event()
-    setup.connection.set_commit_hook(lambda: not committing.wait(10))
+    setup.connection.set_commit_hook(lambda: not committing.wait(60))
     going = asyncio.create_task(setup.writer.commit([thing()]))
     await asyncio.sleep(0.05)
     assert not going.done()

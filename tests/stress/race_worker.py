@@ -1,0 +1,98 @@
+"""A worker whose lease is a second, as a process of its own: `python -m tests.stress.race_worker DIRECTORY [stops]`.
+
+One that `stops` does so by itself (SIGSTOP), in the middle of a job, past its lease.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from app.core.clock import SystemClock, rfc3339
+from app.jobs import runner as running
+from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.runner import Done, Run, Runner
+from app.jobs.schedule import Schedules
+from app.metrics import JOB_RUNS
+from app.settings import Settings
+from app.storage.changes import Insert
+from app.storage.factory import EMBEDDED, StoreLocation, open_store
+from app.storage.filters import Eq
+from app.storage.protocol import Store
+from app.storage.schema import Collection
+from app.storage.scope import SYSTEM
+
+EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
+KINDS, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=1)
+PERIODS = {True: timedelta(seconds=0.2), False: timedelta(seconds=2)}
+"""On the embedded store, and elsewhere. A job that lapsed is taken when no other is due: there must be such moments."""
+STOPS_AT = 10
+PATIENCE_SECONDS = 30
+"""Of a store call: what waits here waits for its turn, and nobody is to be refused."""
+
+
+def period() -> timedelta:
+    return PERIODS[Settings().store.get_secret_value() == EMBEDDED]
+
+
+async def opened(directory: Path) -> Store:
+    settings = Settings(data_dir=directory)
+    where = StoreLocation(
+        store=settings.store.get_secret_value(),
+        directory=directory,
+        database=settings.mongodb.database,
+        exact_up_to=settings.mongodb.exact_up_to,
+        deadline_seconds=PATIENCE_SECONDS,
+        busy_timeout_ms=PATIENCE_SECONDS * 1000,
+        cache_bytes=settings.cache_bytes,
+    )
+    return await open_store(where, (JOBS, SCHEDULES, EFFECTS), dim=1)
+
+
+async def worker(directory: Path, *, stops: bool) -> None:
+    """One process; prints how many leases it lost."""
+    running.POLL_SECONDS = 0.01
+    store = await opened(directory)
+    ran = 0
+
+    async def tick(run: Run) -> Done:
+        nonlocal ran
+        ran += 1
+        job_id = run.lease.doc["job_id"]
+        is_new = not await run.store.count(EFFECTS, SYSTEM, Eq("job_id", job_id))  # one that was cut short goes on
+        if stops and ran == STOPS_AT:
+            os.kill(os.getpid(), signal.SIGSTOP)  # between looking and writing, where it hurts
+        if is_new:
+            await run.commit([Insert(EFFECTS, _effect(run, job_id))])
+        return Done({})
+
+    schedules = Schedules(store, SystemClock(), dict.fromkeys(KINDS, period()))
+    task = asyncio.create_task(Runner(store, SystemClock(), dict.fromkeys(KINDS, tick), schedules, LEASE).run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task
+    await store.close()
+    lost = sum(JOB_RUNS.labels(kind, "lease_lost")._value.get() for kind in KINDS)
+    print(json.dumps({"ran": ran, "lease_lost": int(lost)}))
+
+
+def _effect(run: Run, job_id: str) -> dict[str, Any]:
+    return {
+        "tenant_id": SYSTEM,
+        "effect_id": uuid4().hex,
+        "job_id": job_id,
+        "kind": run.lease.doc["kind"],
+        "ticked_at": run.lease.doc["created_at"],
+        "pid": os.getpid(),
+        "created_at": rfc3339(run.clock.now()),
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(worker(Path(sys.argv[1]), stops=len(sys.argv) > 2))
