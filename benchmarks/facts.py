@@ -23,7 +23,7 @@ import uvicorn
 from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.facts.ledger import Book
+from app.facts.ledger import Ledger
 from app.facts.models import sentence
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
@@ -102,13 +102,13 @@ def assertions(user: str, links: int, literals: int, homes: int, people: int) ->
 
 def documents(bodies: Iterator[FactCreate]) -> Iterator[Doc]:
     """The rows that the service would have stored, each a minute after the one before."""
-    books: dict[str, Book] = {}
+    books: dict[str, Ledger] = {}
     clock = (rfc3339(TODAY - timedelta(days=30) + timedelta(minutes=at)) for at in count())
     for body in bodies:
         draft, now = draft_of(body, dict(SOURCE)), next(clock)
-        book = books.setdefault(draft["group_id"], Book(None, [], now))
+        book = books.setdefault(draft["group_id"], Ledger(None, [], now))
         book.now = now
-        book.tell(draft, assertion_of(body, draft))
+        book.assert_fact(draft, assertion_of(body, draft))
     for book in books.values():
         yield from book.written.values()
 

@@ -48,9 +48,9 @@ def reembed(
     report = asyncio.run(_reembed(settings.model_copy(update={"embedding": chosen}), drop_old=drop_old))
     _show(report, as_json_=as_json_)
     if not report["ok"]:
-        lacking = sum(row["pending"] + row["left"] for row in report["collections"])
+        missing = sum(row["pending"] + row["left"] for row in report["collections"])
         raise ReembeddingIncomplete(
-            f"{lacking} records have no vector of {report['model']}: written meanwhile, or refused by the model. "
+            f"{missing} records have no vector of {report['model']}: written meanwhile, or refused by the model. "
             "Run this again."
         )
     if wanted != settings.embedding.model:
@@ -83,7 +83,7 @@ async def move(store: Store, embedder: Embedder, *, drop_old: bool = False) -> R
 
         counts = await work.run(seen)
     seconds = time.perf_counter() - started
-    dropped = await work.drop_kept() if drop_old and whole(counts) else 0
+    dropped = await work.drop_previous_vectors() if drop_old and whole(counts) else 0
     return {
         "ok": whole(counts),
         "model": embedder.name,

@@ -136,7 +136,9 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
     ]
 
 
-def settle(live: Sequence[Statement], disputed: Statement, now: str, *, beside: bool = False) -> list[LedgerChange]:
+def mark_migrated(
+    live: Sequence[Statement], disputed: Statement, now: str, *, beside: bool = False
+) -> list[LedgerChange]:
     """Takes a disputed statement's part: it is cut, and asserted again with the trust of those that it contends with,
     or, `beside` them, as one of many."""
     others = [one for one in live if one.id != disputed.id]

@@ -26,14 +26,14 @@ from app.facts.conflict_resolution import (
     ValidSpan,
     contenders,
     decide,
-    settle,
+    mark_migrated,
 )
 from app.storage.schema import Doc
 
 _TICK = timedelta(milliseconds=1)
 
 
-class Book:
+class Ledger:
     """`group`: its document, None where there is none yet; `docs`: its live facts, as many as matter."""
 
     def __init__(self, group: Doc | None, docs: Sequence[Doc], now: str) -> None:
@@ -48,7 +48,7 @@ class Book:
         self.like: dict[str, str] = {}
         """Of new facts that say again what a stored one says, that one's id."""
 
-    def tell(self, draft: Doc, said: Assertion) -> tuple[str, bool]:
+    def assert_fact(self, draft: Doc, said: Assertion) -> tuple[str, bool]:
         """Asserts what `draft` says: the id of the fact that stands for it, and whether it is new."""
         said = replace(said, usual=self.usual)
         self.usual = said.cardinality or self.usual
@@ -60,7 +60,7 @@ class Book:
     def keep(self, fact_id: str, *, beside: bool = False) -> str:
         """Settles a dispute for the disputed fact: the id of what stands for it now."""
         doc = self.live[fact_id]
-        kept, _ = self._carry_out(settle(self._statements(), statement(doc), self.now, beside=beside), doc)
+        kept, _ = self._carry_out(mark_migrated(self._statements(), statement(doc), self.now, beside=beside), doc)
         for one in self.written:
             self.like.setdefault(one, fact_id)
         return kept

@@ -6,7 +6,7 @@ from typing import Any
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
-from app.facts.ledger import Book
+from app.facts.ledger import Ledger
 from app.facts.models import FACTS, group_of, key_of, sentence
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FactCreate, FactSearch, object_type, render
@@ -62,11 +62,11 @@ class FactService:
         await self._embed(drafts)  # first, so that little time passes between reading and committing
         now = rfc3339(self._clock.now())
         said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
-        books = await self._books(drafts, said, now)
-        report = [books[draft["group_id"]].tell(draft, one) for draft, one in zip(drafts, said, strict=True)]
+        ledgers = await self._books(drafts, said, now)
+        report = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
         pairs = zip(drafts, report, strict=True)
-        items = [render(books[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
-        changes = [change for book in books.values() for change in await self._changes(book)]
+        items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
+        changes = [change for ledger in ledgers.values() for change in await self._changes(ledger)]
         return WriteResult({"items": items}, changes, 201), any(new for _, new in report)
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
@@ -77,9 +77,9 @@ class FactService:
         if doc["status"] == "retracted":
             return _answer(doc)
         _require_live(doc)
-        book = Book(await self._facts.group(doc["group_id"]), [doc], rfc3339(self._clock.now()))
-        book.retract(fact_id)
-        return _answer(book.latest(fact_id), await self._changes(book))
+        ledger = Ledger(await self._facts.group(doc["group_id"]), [doc], rfc3339(self._clock.now()))
+        ledger.retract(fact_id)
+        return _answer(ledger.latest(fact_id), await self._changes(ledger))
 
     async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """The fact that was kept."""
@@ -89,16 +89,16 @@ class FactService:
             raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
         span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
         group_id, now = doc["group_id"], rfc3339(self._clock.now())
-        book = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
-        _require_live(book.live.get(fact_id) or await self._facts.get(fact_id))
+        ledger = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
+        _require_live(ledger.live.get(fact_id) or await self._facts.get(fact_id))
         if keep in (fact_id, BOTH):
-            kept = book.keep(fact_id, beside=keep == BOTH)
-        elif keep in book.contenders(fact_id):
+            kept = ledger.keep(fact_id, beside=keep == BOTH)
+        elif keep in ledger.contenders(fact_id):
             kept = keep
-            book.retract(fact_id)
+            ledger.retract(fact_id)
         else:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
-        return _answer(book.latest(kept), await self._changes(book))
+        return _answer(ledger.latest(kept), await self._changes(ledger))
 
     async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """With all that was ever stated of the same assertion. For what was wrong there is `retract`."""
@@ -110,7 +110,7 @@ class FactService:
         last = await self._facts.stands_alone(doc)
         return WriteResult(None, self._facts.remove(doc, group, last=last), 204)
 
-    async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Book]:
+    async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Ledger]:
         """What is known of each group that is spoken of, as far as it matters for what is said."""
         group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
         span = ValidSpan(min(least_start(one, now) for one in said), max(one.end for one in said))
@@ -118,24 +118,24 @@ class FactService:
 
     async def _open(
         self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str], now: str
-    ) -> dict[str, Book]:
+    ) -> dict[str, Ledger]:
         """The groups are read first: what changes after that makes the commit fail."""
         groups = await self._facts.groups(group_ids)
         live: dict[str, list[Doc]] = {group_id: [] for group_id in group_ids}
         for doc in await self._facts.near([*groups], span, objects) if groups else []:
             live[doc["group_id"]].append(doc)
-        return {group_id: Book(groups.get(group_id), docs, now) for group_id, docs in live.items()}
+        return {group_id: Ledger(groups.get(group_id), docs, now) for group_id, docs in live.items()}
 
-    async def _changes(self, book: Book) -> list[Change]:
-        closed, written = list(book.closed.values()), list(book.written.values())
+    async def _changes(self, ledger: Ledger) -> list[Change]:
+        closed, written = list(ledger.closed.values()), list(ledger.written.values())
         if not closed and not written:
             return []
-        await self._embed([doc for doc in written if doc["fact_id"] not in book.like])
+        await self._embed([doc for doc in written if doc["fact_id"] not in ledger.like])
         changes: list[Change] = [self._facts.close(doc) for doc in closed]
         for doc in written:
-            stored = book.like.get(doc["fact_id"])
+            stored = ledger.like.get(doc["fact_id"])
             changes += self._facts.add_like(doc, stored) if stored else self._facts.add(doc, self._entry(doc))
-        return [*changes, self._facts.turn(book.group, (closed or written)[0], book.now, book.usual)]
+        return [*changes, self._facts.turn(ledger.group, (closed or written)[0], ledger.now, ledger.usual)]
 
     def _entry(self, fact: Doc) -> IndexEntry:
         return self._entries[sentence(fact)]

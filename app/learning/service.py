@@ -24,7 +24,7 @@ class Learning:
     async def summarize(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """202 with the operation that writes the session's summary."""
         now = self._tools.clock.now()
-        session = await SessionRepository(self._tools.store, self._scope).live(session_id, rfc3339(now))
+        session = await SessionRepository(self._tools.store, self._scope).get_unexpired(session_id, rfc3339(now))
         precondition.check(session)
         owner = {name: session[name] for name in ("agent_id", "user_id")}
         self._scope.require_write(session["agent_id"], session["user_id"])

@@ -100,11 +100,11 @@ class Reembed:
         finally:
             if writing is not None:
                 done += await writing
-        await self._vectors.settle(kind.collection, pairs, self._model)
+        await self._vectors.mark_migrated(kind.collection, pairs, self._model)
         return done
 
     async def _page(self, kind: Embeddable, pairs: Sequence[int], after: int) -> list[MissingVector]:
-        return await self._vectors.lacking(kind.collection, pairs, self._model, after, AT_ONCE)
+        return await self._vectors.missing_vectors(kind.collection, pairs, self._model, after, AT_ONCE)
 
     async def behind(self) -> bool:
         """Whether `catch_up` would look at any pair. Reads only."""
@@ -133,9 +133,9 @@ class Reembed:
             kind.collection.name: await self._vectors.counts(kind.collection, self._model, dim) for kind in self._kinds
         }
 
-    async def drop_kept(self) -> int:
+    async def drop_previous_vectors(self) -> int:
         """Forgets the vectors of other models; how many."""
-        return sum([await self._vectors.drop_kept(kind.collection) for kind in self._kinds])
+        return sum([await self._vectors.drop_previous_vectors(kind.collection) for kind in self._kinds])
 
     async def _updates(self, kind: Embeddable, page: Sequence[MissingVector]) -> list[Update]:
         """Of those that the model takes. Nothing that a caller asked for, so the version stays."""

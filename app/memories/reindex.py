@@ -30,7 +30,7 @@ of the document, vectors of windows, `standing`."""
 SEARCH = "search"
 """Id of the one note."""
 NO_MODEL = 0
-"""The code of no model: `lacking` then names all records."""
+"""The code of no model: `missing_vectors` then names all records."""
 PAIRS_AT_ONCE = 200
 RECORDS_AT_ONCE = 200
 COMMITTED_AT_ONCE = 32
@@ -75,7 +75,7 @@ class Reindex:
             for pair in pairs:
                 walk.turn_to(pair)
                 while walk.goes_on() and (
-                    page := await reading.lacking(collection, [pair], NO_MODEL, walk.row, RECORDS_AT_ONCE)
+                    page := await reading.missing_vectors(collection, [pair], NO_MODEL, walk.row, RECORDS_AT_ONCE)
                 ):
                     await self._page(kind, page, walk)
                     if walk.due:

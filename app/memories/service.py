@@ -40,7 +40,7 @@ class MemoryService:
 
     async def get(self, memory_id: str) -> Doc:
         now = self._clock.now()
-        return await self._decays.shown(await self._memories.live(memory_id, rfc3339(now)), to_ms(now))
+        return await self._decays.shown(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         now = self._clock.now()
@@ -54,7 +54,7 @@ class MemoryService:
     async def change(self, memory_id: str, patch: Callable[[Doc], MemoryPatch], precondition: IfMatch) -> WriteResult:
         """A patch made from the very version that it will replace."""
         now = self._clock.now()
-        doc = await self._memories.live(memory_id, rfc3339(now))
+        doc = await self._memories.get_unexpired(memory_id, rfc3339(now))
         fields = patch(doc).model_dump(exclude_unset=True)
         self._memories.require_write(doc)
         precondition.check(doc)
@@ -93,7 +93,7 @@ class MemoryService:
     async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult:
         """The memories that it superseded become active again (`restore`), or go with it (`delete`)."""
         now = rfc3339(self._clock.now())
-        doc = await self._memories.live(memory_id, now)
+        doc = await self._memories.get_unexpired(memory_id, now)
         precondition.check(doc)
         succession = Succession(self._memories, now)
         if predecessors == "delete":
@@ -103,7 +103,7 @@ class MemoryService:
     async def resolve(self, memory_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """Settles a dispute. The answer is the memory that is kept."""
         now = self._clock.now()
-        doc = await self._memories.live(memory_id, rfc3339(now))
+        doc = await self._memories.get_unexpired(memory_id, rfc3339(now))
         self._memories.require_write(doc)
         precondition.check(doc)
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(doc, keep)
@@ -124,7 +124,7 @@ class MemoryService:
         return deleted
 
     async def history(self, memory_id: str, listing: Listing) -> Doc:
-        await self._memories.live(memory_id, rfc3339(self._clock.now()))
+        await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         docs, cursor = await self._memories.history_page(memory_id, listing)
         return {"items": [await _past(doc, self._decays) for doc in docs], "next_cursor": cursor}
 

@@ -122,7 +122,7 @@ MOST = 1_000
 IMPORTANCE = 0.4
 TEXT = "text"
 
-Tell: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
+DescribeDay: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
 """A text of a day's actions that goes on from an earlier one, with its `model` and `prompt_version`; None: there is
 none. It raises nothing: counts go on without it."""
 

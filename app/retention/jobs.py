@@ -47,7 +47,7 @@ class ForgettingJobs:
         embedder: Embedder,
         clock: Clock,
         retention: RetentionSettings,
-        teller: Callable[[], decay_job.Tell] | None = None,
+        teller: Callable[[], decay_job.DescribeDay] | None = None,
     ) -> None:
         """`teller`: for each run one who tells of days, where there is a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
@@ -187,7 +187,9 @@ class ForgettingJobs:
             done += len(docs)
         return done
 
-    async def _roll_up_day(self, run: Run, day: decay_job.Day, actions: list[Doc], tell: decay_job.Tell | None) -> None:
+    async def _roll_up_day(
+        self, run: Run, day: decay_job.Day, actions: list[Doc], tell: decay_job.DescribeDay | None
+    ) -> None:
         """The summary and the deletion of what it sums up are one commit. Late actions are added to the day's one."""
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))

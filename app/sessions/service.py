@@ -239,7 +239,7 @@ class SessionService:
         }
 
     async def _live(self, session_id: str) -> Doc:
-        return await self._sessions.live(session_id, self._now())
+        return await self._sessions.get_unexpired(session_id, self._now())
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

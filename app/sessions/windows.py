@@ -37,7 +37,7 @@ class Windows:
         self._sessions, self._clock = sessions, clock
 
     async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Doc:
-        session = await self._sessions.live(session_id, rfc3339(self._clock.now()))
+        session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
         if window.looks_back:
             if cursor is not None:  # it is of a list that is paged: of another one
@@ -51,7 +51,7 @@ class Windows:
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> Doc:
         """The last messages as text; older ones go first when `max_tokens` is short, which the text never exceeds."""
-        session = await self._sessions.live(session_id, rfc3339(self._clock.now()))
+        session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session)
         found = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
         characters = sum(doc["tokens"] for doc in found) * _CHARACTERS_A_TOKEN

@@ -17,7 +17,7 @@ class InsertListeners:
     def add(self, collection: Collection, callback: Callback) -> None:
         self._callbacks.setdefault(collection.name, []).append(callback)
 
-    def tell(self, changes: Sequence[Change]) -> None:
+    def notify(self, changes: Sequence[Change]) -> None:
         if not self._callbacks:
             return
         inserted = {change.collection.name for change in changes if isinstance(change, Insert)}

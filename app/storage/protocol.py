@@ -81,11 +81,11 @@ class Reembedding(Protocol):
         """In the order of their numbers."""
         ...
 
-    async def lacking(
+    async def missing_vectors(
         self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]: ...
 
-    async def settle(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
         """Notes which of the pairs have vectors of the model throughout."""
         ...
 
@@ -93,7 +93,7 @@ class Reembedding(Protocol):
         """By looking at every row."""
         ...
 
-    async def drop_kept(self, collection: Collection) -> int:
+    async def drop_previous_vectors(self, collection: Collection) -> int:
         """Forgets what `Update.keep` kept; how many vectors."""
         ...
 

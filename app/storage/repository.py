@@ -74,7 +74,7 @@ class Repository:
             raise NotFound()
         return doc
 
-    async def live(self, doc_id: str, now: str) -> Doc:
+    async def get_unexpired(self, doc_id: str, now: str) -> Doc:
         """Raises NotFound, for an expired one too: time limits are exact, whenever the purge comes."""
         doc = await self.get(doc_id)
         if expired(doc, now):

@@ -204,7 +204,7 @@ class TaskService:
         return task
 
     async def _live(self, task_id: str) -> Doc:
-        return await self._tasks.live(task_id, self._now())
+        return await self._tasks.get_unexpired(task_id, self._now())
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

@@ -157,7 +157,7 @@ async def write(
         return stored
     renewing = asyncio.create_task(claim.renew(), context=Context())
     try:
-        return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.settle(outcome)])
+        return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.mark_migrated(outcome)])
     except StoreUnavailable:  # freeing waits for the same store: the caller is told first, whose patience is over
         freeing = asyncio.create_task(claim.free(), context=Context())
         _FREEING.add(freeing)
@@ -249,7 +249,7 @@ class _Claim:
             with suppress(RecalldError):  # one that was lost is found out by the commit
                 await self._store.commit([self._ours(until)])
 
-    def settle(self, outcome: WriteResult) -> Sequence[Change]:
+    def mark_migrated(self, outcome: WriteResult) -> Sequence[Change]:
         body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
         answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}
         answer["users"] = sorted({*self._request.users, *users_of(outcome)})

@@ -78,7 +78,7 @@ async def test_each_model_finds_by_its_own_vectors_while_they_are_moved(store: S
         VectorCounts(6, of_model=6, without=0, others=0, kept=6),
         VectorCounts(6, of_model=0, without=0, others=6, kept=6),
     )
-    assert await store.reembedding.drop_kept(ENTRIES) == 6
+    assert await store.reembedding.drop_previous_vectors(ENTRIES) == 6
     assert await cosines(await open_store(), MODEL, random_vector(2)) == {}
     assert await cosines(store, NEW, random_vector(105)) == new
     assert (await counts(store)).kept == 0
@@ -141,10 +141,10 @@ async def pairs_of(store: Store, which: Any, model: int = NEW_ID) -> list[int]:
     return await store.reembedding.pairs(ENTRIES, model, 0, 100, which)
 
 
-async def lacking(store: Store, pairs: list[int], limit: int = 100) -> list[str]:
+async def missing_vectors(store: Store, pairs: list[int], limit: int = 100) -> list[str]:
     found: list[str] = []
     place = 0
-    while page := await store.reembedding.lacking(ENTRIES, pairs, NEW_ID, place, limit):
+    while page := await store.reembedding.missing_vectors(ENTRIES, pairs, NEW_ID, place, limit):
         assert len(page) <= limit
         place = page[-1].row
         found += [one.doc["entry_id"] for one in page]
@@ -162,12 +162,12 @@ async def test_what_is_left_is_known_by_pair_and_by_record(store: Store) -> None
     assert await pairs_of(store, "unlike") == await pairs_of(store, "other") == every
     assert await pairs_of(store, "unlike", OLD_ID) == []
     assert await store.reembedding.pairs(ENTRIES, NEW_ID, every[1], 1, "unlike") == [every[2]]
-    assert len(await lacking(store, every, limit=4)) == 10
-    assert sorted(await lacking(store, every[1:2])) == [f"user-1.{i}" for i in range(3)]
+    assert len(await missing_vectors(store, every, limit=4)) == 10
+    assert sorted(await missing_vectors(store, every[1:2])) == [f"user-1.{i}" for i in range(3)]
 
     await store.commit([moved(f"user-1.{i}", i) for i in range(3)] + [moved("user-2.0", 0)])
-    assert sorted(await lacking(store, every[1:3])) == ["user-2.1", "user-2.2"]
-    await store.reembedding.settle(ENTRIES, every, NEW_ID)
+    assert sorted(await missing_vectors(store, every[1:3])) == ["user-2.1", "user-2.2"]
+    await store.reembedding.mark_migrated(ENTRIES, every, NEW_ID)
     assert await pairs_of(store, "unlike") == [every[0], *every[2:]]
     assert await pairs_of(store, "other") == [every[0], every[3]], "the third has both, and so is of none"
     assert all(finding.ok for finding in await store.check(deep=True))
@@ -182,12 +182,12 @@ async def test_a_write_of_another_model_and_one_without_a_vector_are_seen(store:
         (entry("tea", "none"), ["old", "none"]),
         (Update(ENTRIES, T, "one", entry=search_entry("roses", random_vector(6))), ["one", "old", "none"]),
     ):
-        await store.reembedding.settle(ENTRIES, [pair], NEW_ID)
+        await store.reembedding.mark_migrated(ENTRIES, [pair], NEW_ID)
         await store.commit([written])
         assert await pairs_of(store, "unlike") == [pair]
-        assert await lacking(store, [pair]) == left
+        assert await missing_vectors(store, [pair]) == left
     assert await counts(store) == VectorCounts(4, of_model=1, without=1, others=2, kept=1)
-    await store.reembedding.settle(ENTRIES, [pair], NEW_ID)
+    await store.reembedding.mark_migrated(ENTRIES, [pair], NEW_ID)
     assert await pairs_of(store, "unlike") == [pair], "nothing is noted that is not so"
 
 

@@ -21,7 +21,7 @@ GRID = [rfc3339(START + timedelta(days=day)) for day in (-6, -3, 0, 3, 6, 9)]
 
 
 @dataclass(frozen=True)
-class Tell:
+class DescribeDay:
     """`start`, `end`: places in the grid; -1 is null, None is left out."""
 
     object: str
@@ -61,7 +61,7 @@ class Resolve:
     hours: int
 
 
-Step = Tell | Retract | Resolve
+Step = DescribeDay | Retract | Resolve
 
 HOURS = st.sampled_from([0, 0, 1, 30, 80])
 SPANS: list[tuple[int | None, int | None]] = [
@@ -71,7 +71,7 @@ SPANS: list[tuple[int | None, int | None]] = [
     *((start, end) for start in range(6) for end in range(start + 1, 6)),
 ]
 TELLS = st.builds(
-    lambda name, span, trust, cardinality, policy, hours: Tell(
+    lambda name, span, trust, cardinality, policy, hours: DescribeDay(
         name, span[0], span[1], trust, cardinality, policy, hours
     ),
     st.sampled_from("ABC"),
@@ -95,7 +95,7 @@ STEPS = st.integers(0, 9).flatmap(
 class Driver(Protocol):
     """A service that the story is told to, at the time that it is told."""
 
-    async def tell(self, step: Tell, now: datetime) -> str:
+    async def tell(self, step: DescribeDay, now: datetime) -> str:
         """`known`, `disputed` or `new`."""
         ...
 
@@ -134,7 +134,7 @@ class Story:
     async def _take(self, step: Step) -> None:
         moment = self._moment()
         match step:
-            case Tell():
+            case DescribeDay():
                 wanted = self.oracle.tell(step.said, moment)
                 assert await self.driver.tell(step, self.now) == wanted
             case Retract():

@@ -9,14 +9,14 @@ from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.facts.conflict_resolution import Assertion, ValidSpan
-from app.facts.ledger import Book, statement
+from app.facts.ledger import Ledger, statement
 from app.facts.models import FACTS
 from app.facts.service import least_start
 from app.storage.filters import Eq
 from app.storage.schema import Doc
 from tests.conftest import Service, TurnedClock
 from tests.support.facts import HOME
-from tests.support.facts_machine import Tell
+from tests.support.facts_machine import DescribeDay
 
 
 class Still:
@@ -53,7 +53,7 @@ class Teller:
     def __init__(self, service: Service, user: str) -> None:
         self._api, self._service, self._user = service.client, service, user
 
-    async def tell(self, step: Tell, now: datetime) -> str:
+    async def tell(self, step: DescribeDay, now: datetime) -> str:
         body = {**HOME, "user_id": self._user, **step.body(), "object_type": "entity"}
         made = await self._post("", body, now)
         return "known" if made.pop("answered") == 200 else "disputed" if made["status"] == "disputed" else "new"
@@ -83,20 +83,20 @@ class Bookkeeper:
         self.docs: dict[str, Doc] = {}
         self.group: Doc | None = None
 
-    def _open(self, now: datetime, said: Assertion | None = None) -> Book:
+    def _open(self, now: datetime, said: Assertion | None = None) -> Ledger:
         live = [doc for doc in self.docs.values() if doc["known_until"] is None]
         if said is not None:
             span = ValidSpan(least_start(said, rfc3339(now)), said.end)
             near = [(doc, one) for doc in live if (one := statement(doc)).span.touches(span)]
             live = [doc for doc, one in near if one.cardinality == "one" or one.object[0] == said.object[0]]
-        return Book(self.group, live, rfc3339(now))
+        return Ledger(self.group, live, rfc3339(now))
 
-    def _shut(self, book: Book) -> None:
+    def _shut(self, book: Ledger) -> None:
         if book.closed or book.written:
             self.docs |= book.closed | book.written
             self.group = {"known": book.now, "usual": book.usual}
 
-    async def tell(self, step: Tell, now: datetime) -> str:
+    async def tell(self, step: DescribeDay, now: datetime) -> str:
         book = self._open(now, step.said)
         draft = {
             "object_key": step.object,
@@ -104,7 +104,7 @@ class Bookkeeper:
             "confidence": 1.0,
             "trust": step.trust,
         }
-        fact_id, new = book.tell(draft, step.said)
+        fact_id, new = book.assert_fact(draft, step.said)
         self._shut(book)
         return "known" if not new else "disputed" if book.latest(fact_id)["status"] == "disputed" else "new"
 

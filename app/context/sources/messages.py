@@ -28,7 +28,7 @@ async def gather(request: SourceRequest) -> list[Candidate]:
         return []
     sessions = SessionRepository(request.resources.store, request.scope)
     try:
-        session = await sessions.live(request.body.session_id, rfc3339(request.now))
+        session = await sessions.get_unexpired(request.body.session_id, rfc3339(request.now))
     except NotFound:
         session = None
     if session is None or not request.owns(session):

@@ -31,7 +31,7 @@ async def _session(request: SourceRequest, sessions: SessionRepository) -> Doc |
     if request.body.session_id is None:
         return None
     try:
-        session = await sessions.live(request.body.session_id, rfc3339(request.now))
+        session = await sessions.get_unexpired(request.body.session_id, rfc3339(request.now))
     except NotFound:
         return None
     return session if request.owns(session) else None

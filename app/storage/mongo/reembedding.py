@@ -42,7 +42,7 @@ class MongoReembedding:
 
         return await self._slow(read)
 
-    async def lacking(
+    async def missing_vectors(
         self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         wanted = {PAIR: {"$in": list(pairs)}, ROW: {"$gt": after}, **_lacks(model)}
@@ -53,14 +53,14 @@ class MongoReembedding:
 
         return await self._slow(read)
 
-    async def settle(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
         async def write() -> None:
             versions = self._database[PAIRS].find({"pair": {"$in": list(pairs)}}, {"pair": 1, "version": 1})
             before = await versions.to_list()
-            lacking = await self._database[collection.name].aggregate(
+            missing_vectors = await self._database[collection.name].aggregate(
                 [{"$match": {PAIR: {"$in": list(pairs)}, **_lacks(model)}}, {"$group": {"_id": f"${PAIR}"}}]
             )
-            left = {int(group["_id"]) async for group in lacking}
+            left = {int(group["_id"]) async for group in missing_vectors}
             # who wrote there meanwhile has moved the version
             writes = [
                 UpdateOne({"_id": pair["_id"], "version": pair["version"]}, {"$set": {"model": Int64(model)}})
@@ -85,7 +85,7 @@ class MongoReembedding:
 
         return await self._slow(read)
 
-    async def drop_kept(self, collection: Collection) -> int:
+    async def drop_previous_vectors(self, collection: Collection) -> int:
         dropped = 0
         while step := await self._slow(lambda: self._drop_some(collection)):
             dropped += step

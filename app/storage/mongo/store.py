@@ -147,7 +147,7 @@ class MongoStore(Shielded):
         started = time.perf_counter()
         committed = await self._commit(changes)
         self._options.observe_commit(1, time.perf_counter() - started)
-        self._listeners.tell(changes)
+        self._listeners.notify(changes)
         return committed
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:

@@ -38,7 +38,7 @@ class EmbeddedReembedding:
         bound = (model, collection.name, after, limit)
         return await self._apart(lambda connection: [int(pair) for (pair,) in connection.execute(statement, bound)])
 
-    async def lacking(
+    async def missing_vectors(
         self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         statement = (
@@ -54,7 +54,7 @@ class EmbeddedReembedding:
 
         return await self._apart(read)
 
-    async def settle(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
         statement = (
             f"UPDATE pairs SET model = ? WHERE pair IN ({_marks(pairs)}) AND NOT EXISTS ("
             f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
@@ -81,7 +81,7 @@ class EmbeddedReembedding:
 
         return await self._apart(read)
 
-    async def drop_kept(self, collection: Collection) -> int:
+    async def drop_previous_vectors(self, collection: Collection) -> int:
         step = _Dropping(collection)
         while not step.done:
             await self._submit(step.run)

@@ -166,7 +166,7 @@ class EmbeddedStore:
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         committed = await self.writer.commit(changes)
-        self._listeners.tell(changes)
+        self._listeners.notify(changes)
         return committed
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:

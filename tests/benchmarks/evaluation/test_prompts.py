@@ -270,9 +270,9 @@ def test_an_answer_that_lacks_a_section_is_asked_for_again_and_then_said() -> No
     world = World("world", (item("the red boat", 0),), (asked("boat", ["the red boat"], 1),))
     (recovered,) = ask_world(Service((fake := Fake(failing=1)).client()), world, [500], wall_clock=False)
     assert (recovered.degraded, len(fake.contexts)) == (False, 2)
-    (lacking,) = ask_world(Service((fake := Fake(failing=9)).client()), world, [500], wall_clock=False)
-    assert (lacking.degraded, len(fake.contexts)) == (True, ATTEMPTS)
-    assert "1 answers lacked a section" in table(summary([lacking]), [500])
+    (missing_vectors,) = ask_world(Service((fake := Fake(failing=9)).client()), world, [500], wall_clock=False)
+    assert (missing_vectors.degraded, len(fake.contexts)) == (True, ATTEMPTS)
+    assert "1 answers lacked a section" in table(summary([missing_vectors]), [500])
 
 
 def test_the_table_has_a_row_for_each_set_and_figures_for_each_budget() -> None:

@@ -273,7 +273,7 @@ async def test_a_scope_with_vectors_kept_beside_the_index_is_searched_exactly_by
     large._indexes._ready.add("entries")
     found = await large.search(ENTRIES, ask(vector=random_vector(1)))
     assert (found.has_vector.sum(), candidates.sent) == (3, [])
-    await large.reembedding.settle(ENTRIES, await large.reembedding.pairs(ENTRIES, 0, 0, 9, "every"), NEW_ID)
+    await large.reembedding.mark_migrated(ENTRIES, await large.reembedding.pairs(ENTRIES, 0, 0, 9, "every"), NEW_ID)
     await large.search(ENTRIES, ask(vector=random_vector(1), model="model-b"))
     assert len(candidates.sent) == 1, "the index has those"
     await large.search(ENTRIES, ask(vector=random_vector(1)))
