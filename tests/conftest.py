@@ -201,7 +201,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set(again)
     items[:] = sorted((item for item in items if item not in left_out), key=_place)
     for item in items:
-        mark(item, _engine_of(item), item.path.relative_to(HERE).parts[0])
+        mark(item, _engine_of(item), item.path.relative_to(HERE))
 
 
 def _place(item: pytest.Item) -> int:
