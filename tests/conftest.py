@@ -210,7 +210,7 @@ def _place(item: pytest.Item) -> int:
 
 def _engine_of(item: pytest.Item) -> str | None:
     """None: the test has no engine."""
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     name: str | None = params.get("engine", params.get("shared_settings"))
     return name
 
