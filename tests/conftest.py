@@ -201,7 +201,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set(again)
     items[:] = sorted((item for item in items if item not in left_out), key=_place)
     for item in items:
-        mark(item, _engine_of(item), item.path.relative_to(HERE).parts[0])
+        mark(item, _engine_of(item), item.path.relative_to(HERE))
 
 
 def _place(item: pytest.Item) -> int:
@@ -210,9 +210,9 @@ def _place(item: pytest.Item) -> int:
 
 def _engine_of(item: pytest.Item) -> str | None:
     """None: the test has no engine."""
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    name = params.get("engine", params.get("shared_settings"))
-    return name if isinstance(name, str) else None
+    params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    name: str | None = params.get("engine", params.get("shared_settings"))
+    return name
 
 
 @pytest.fixture(params=ENGINES)

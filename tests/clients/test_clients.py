@@ -16,6 +16,8 @@ from app.settings import LLMSettings
 from scripts import generate_clients as generator
 from tests.support.server import ROOT, Server, serving
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = ROOT / "clients"
 OWNER: models.SearchRequest = {"query": "tea", "agent_id": "a", "user_id": "u"}
 

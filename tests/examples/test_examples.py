@@ -22,6 +22,8 @@ pytest.importorskip("langgraph")
 from langgraph.store.base import BaseStore, InvalidNamespaceError, SearchOp
 from langgraph.store.memory import InMemoryStore
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = ROOT / "examples"
 LINES = 80
 Json = dict[str, Any]

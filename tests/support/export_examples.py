@@ -1,20 +1,17 @@
-"""Write app/api/data/openapi_examples.json: the answers of a service in the conversation of
-tests/support/conversation.py.
+"""Write app/api/data/openapi_examples.json: what a running service answers in the conversation of conversation.py.
 
-Run `python -m tests.support.export_examples`, and scripts/export_openapi.py after it, when a test says that an
-example is missing or does not fit."""
+Run `python -m tests.support.export_examples`, and scripts/export_openapi.py after it, when a test says that an example
+is missing or does not fit.
+"""
 
 import asyncio
 import json
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import httpx
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from app.api.openapi import EXAMPLES
 from app.main import create_app

@@ -1,23 +1,41 @@
 """Marks that say what a test needs, so that `scripts/test` can leave tests out. They are found, not written by hand."""
 
+from pathlib import PurePath
 from zlib import crc32
 
 import pytest
 
 STARTS_PROCESSES = {"subprocess", "serving", "recalld", "start_mongodb"}
 """A module that imports one of these starts processes."""
+TAKES_SECONDS = {
+    "api/test_bad_input.py",
+    "api/test_conversation.py",
+    "api/test_tenancy.py",
+    "cli/test_archive.py",
+    "context/test_packing.py",
+    "contract/test_second_store.py",
+    "embedding/test_openai.py",
+    "learning/test_poisoning.py",
+    "llm/test_client.py",
+    "memories/test_decay.py",
+    "retention/test_erasure_job.py",
+    "scripts/test_fit_ranking.py",
+}
+"""A third of the time of all that needs neither process nor MongoDB."""
 ALWAYS_ON_MONGODB = ("contract", "storage")
 ONE_OF = 4
 """Of the feature tests, one in so many runs on MongoDB without `--all`: what differs between engines is in the contract
 suite, which always runs on both."""
 
 
-def mark(item: pytest.Item, engine: str | None, folder: str) -> None:
-    """`engine`: of the test's own parameter; `folder`: of `tests/`, "" for the tests that lie there."""
+def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
+    """`engine`: of the test's own parameter; `path`: from `tests/` on."""
+    if path.as_posix() in TAKES_SECONDS:
+        item.add_marker("takes_seconds")
     if STARTS_PROCESSES & vars(getattr(item, "module", None)).keys():
         item.add_marker("process")
     if engine != "mongodb" and "mongodb" not in getattr(item, "fixturenames", ()):
         return
     item.add_marker("mongodb")
-    if folder not in ALWAYS_ON_MONGODB and crc32(item.nodeid.encode()) % ONE_OF:
+    if path.parts[0] not in ALWAYS_ON_MONGODB and crc32(item.nodeid.encode()) % ONE_OF:
         item.add_marker("rest")
