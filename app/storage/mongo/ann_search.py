@@ -15,7 +15,7 @@ from app.storage.index.segment_cache import SegmentCache
 from app.storage.memo import Memo
 from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
 from app.storage.mongo.filters import text_filter, vector_filter
-from app.storage.mongo.partitions import PAIRS, Database, PartitionState, changed_rows, row_of, state_of
+from app.storage.mongo.partitions import PAIRS, Database, MongoPartition, changed_rows, row_of, state_of
 from app.storage.mongo.schema import WORDS, text_index, vector_index
 from app.storage.schema import Collection
 from app.storage.search import Columns, SearchQuery, concatenate
@@ -34,7 +34,7 @@ class SegmentLoader:
     def drop_pairs(self, pairs: Sequence[int]) -> None:
         self._cache.drop_pairs(pairs)
 
-    async def of(self, collection: Collection, state: PartitionState, model: int) -> Segment:
+    async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
         """The pair's copy, at least as new as `state`, with its vectors of `model`."""
         cached = self._cache.get((state.pair, model), state.floor)
         if cached is not None and cached[1] >= state.version:
@@ -42,7 +42,7 @@ class SegmentLoader:
         async with self._one_at_a_time(state.pair):
             return await self._refreshed(collection, state, model)
 
-    async def _refreshed(self, collection: Collection, state: PartitionState, model: int) -> Segment:
+    async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
         wanted, key = state.version, (state.pair, model)
         while True:
             cached = self._cache.get(key, state.floor)
@@ -63,7 +63,7 @@ class SegmentLoader:
             self._cache.put(key, segment, state.version)
             return segment
 
-    async def _now(self, state: PartitionState) -> PartitionState:
+    async def _now(self, state: MongoPartition) -> MongoPartition:
         found = await self._database[PAIRS].find_one({"_id": state.key})
         return state if found is None else state_of(found)
 
@@ -96,7 +96,7 @@ class Candidates:
         self._database, self._dim = database, dim
 
     async def columns(
-        self, collection: Collection, query: SearchQuery, states: Sequence[PartitionState], now_ms: int
+        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], now_ms: int
     ) -> Columns:
         """Of `states`, at least one."""
         found, counts = await asyncio.gather(
@@ -116,7 +116,7 @@ class Candidates:
         )
 
     async def _found(
-        self, collection: Collection, query: SearchQuery, states: Sequence[PartitionState], now_ms: int
+        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], now_ms: int
     ) -> list[Stored]:
         parts = [self._fresh(collection, state, now_ms) for state in states]
         if query.vector is not None and len(query.vector) == self._dim:
@@ -129,7 +129,7 @@ class Candidates:
         cursor = await self._database[collection.name].aggregate(list(pipeline))
         return await cursor.to_list()
 
-    async def _fresh(self, collection: Collection, state: PartitionState, now_ms: int) -> list[Stored]:
+    async def _fresh(self, collection: Collection, state: MongoPartition, now_ms: int) -> list[Stored]:
         """Rows that were written so lately that the indexes may not have them."""
         since = state.version_at(now_ms - OVERLAY_MS)
         if since >= state.version:
@@ -138,7 +138,7 @@ class Candidates:
         return await self._database[collection.name].find(query, fields(collection)).to_list()
 
     async def _frequencies(
-        self, collection: Collection, query: SearchQuery, states: Sequence[PartitionState]
+        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
     ) -> list[float]:
         counted = [self._aggregate(collection, frequency(collection, query, states, int(term))) for term in query.terms]
         replies = await asyncio.gather(*counted)
@@ -161,7 +161,7 @@ class Candidates:
         return [stored for page in await asyncio.gather(*(c.to_list() for c in cursors)) for stored in page]
 
     def _of_pair(
-        self, collection: Collection, query: SearchQuery, state: PartitionState, found: Iterable[Stored]
+        self, collection: Collection, query: SearchQuery, state: MongoPartition, found: Iterable[Stored]
     ) -> Columns:
         spec = collection.spec
         segment = Segment(spec, self._dim, state.agent)
@@ -195,7 +195,7 @@ def fields(collection: Collection) -> Stored:
     return dict.fromkeys((ROW, PAIR, *PACKED, spec.session, spec.ordinal), 1) | {"_id": 0}
 
 
-def by_vector(collection: Collection, query: SearchQuery, states: Sequence[PartitionState]) -> list[Stored]:
+def by_vector(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
     assert query.vector is not None
     within = [
         {"tenant_id": {"$eq": query.tenant}},
@@ -214,7 +214,7 @@ def by_vector(collection: Collection, query: SearchQuery, states: Sequence[Parti
     return [{"$vectorSearch": stage}, {"$project": fields(collection)}]
 
 
-def by_text(collection: Collection, query: SearchQuery, states: Sequence[PartitionState]) -> list[Stored]:
+def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
     words = term_text(sorted({int(term) for term in query.terms}))
     compound = {
         "filter": [*within_pairs(query, states), *text_filter(query.where)],
@@ -228,7 +228,7 @@ def by_text(collection: Collection, query: SearchQuery, states: Sequence[Partiti
     ]
 
 
-def frequency(collection: Collection, query: SearchQuery, states: Sequence[PartitionState], term: int) -> list[Stored]:
+def frequency(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], term: int) -> list[Stored]:
     """How many of the scope hold the term: the filter does not change what a scope knows."""
     has_term = {"text": {"query": term_text([term]), "path": WORDS}}
     compound = {"filter": [*within_pairs(query, states), has_term]}
@@ -236,7 +236,7 @@ def frequency(collection: Collection, query: SearchQuery, states: Sequence[Parti
     return [{"$searchMeta": {"index": text_index(collection), "compound": compound, "count": count}}]
 
 
-def within_pairs(query: SearchQuery, states: Sequence[PartitionState]) -> list[Stored]:
+def within_pairs(query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
     return [
         {"equals": {"path": "tenant_id", "value": query.tenant}},
         {"in": {"path": PAIR, "value": [state.pair for state in states]}},

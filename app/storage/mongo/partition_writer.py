@@ -8,24 +8,22 @@ from bson.int64 import Int64
 from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from app.storage.alternate_vectors import model_of, model_of_pair
+from app.storage.alternate_vectors import model_of
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
 from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
 from app.storage.mongo.errors import DUPLICATE_KEY
 from app.storage.mongo.partitions import (
     META,
-    MIN_TOMBSTONES,
     PAIR_NUMBERS,
     PAIRS,
     ROW_BITS,
     TOMBSTONES,
     Database,
+    MongoPartition,
     MongoSession,
-    PartitionState,
     by_key,
     new_document,
-    note_speaker,
     owner,
     pair_key,
 )
@@ -38,8 +36,8 @@ from app.storage.transfer import at_version
 class PairWriting:
     def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
         self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
-        self._open: dict[str, PartitionState] = {}
-        self._known: dict[str, PartitionState] = {}
+        self._open: dict[str, MongoPartition] = {}
+        self._known: dict[str, MongoPartition] = {}
         self._new: set[str] = set()
         self._gone: dict[str, list[int]] = {}
 
@@ -79,7 +77,7 @@ class PairWriting:
         return fields
 
     def _kept(
-        self, collection: Collection, state: PartitionState, own: Mapping[str, Any], packed: PackedRecord
+        self, collection: Collection, state: MongoPartition, own: Mapping[str, Any], packed: PackedRecord
     ) -> Stored:
         """What is kept is of the same text, so a new text ends it."""
         state.kept = True
@@ -105,16 +103,14 @@ class PairWriting:
         return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
 
     def _written(
-        self, collection: Collection, state: PartitionState, doc: Doc, packed: PackedRecord, old: PackedRecord | None
+        self, collection: Collection, state: MongoPartition, doc: Doc, packed: PackedRecord, old: PackedRecord | None
     ) -> Stored:
         fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
         if old is None:
-            state.count += 1
             state.rows += 1
             fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
-        state.model = model_of_pair(state.model, model_of(collection.spec, packed.head), state.count)
+        state.written(collection, doc, model_of(collection.spec, packed.head), new=old is None)
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
-        note_speaker(collection, state, doc)
         return fields
 
     async def remove(self, collection: Collection, found: Sequence[Stored]) -> None:
@@ -126,12 +122,9 @@ class PairWriting:
             if "head" not in own:
                 continue
             state = await self._state(collection, stored)
-            state.count -= 1
-            state.tombstones += 1
+            state.removed()
             state.buried = state.version
             state.length -= length_of(collection, own["head"])
-            if not state.count:
-                state.speakers = []
             self._gone.setdefault(state.key, []).append(int(own["row"]))
 
     async def close(self) -> None:
@@ -139,7 +132,7 @@ class PairWriting:
         for state in self._open.values():
             state.mark(self._now_ms)
             gone = self._gone.get(state.key, [])
-            if state.tombstones > max(MIN_TOMBSTONES, state.count):
+            if state.worn:
                 await self._bury(state)
             elif gone:
                 left: list[Stored] = [{"_id": Int64(row), "pair": state.pair, "rev": state.version} for row in gone]
@@ -159,12 +152,12 @@ class PairWriting:
                 raise Retry from error  # somebody else made the pair meanwhile
             raise
 
-    async def _bury(self, state: PartitionState) -> None:
+    async def _bury(self, state: MongoPartition) -> None:
         """Drops the tombstones; copies older than this version must be read anew."""
         await self._database[TOMBSTONES].delete_many({"pair": state.pair}, session=self._session)
-        state.floor, state.tombstones = state.version, 0
+        state.tombstones_dropped()
 
-    async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> PartitionState:
+    async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> MongoPartition:
         user, agent = doc.get("user_id") or None, doc.get("agent_id") or None
         key = pair_key(collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)
@@ -172,7 +165,14 @@ class PairWriting:
             self._keys.add(key)
             found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
             if found is None:
-                found = PartitionState(key, collection.name, doc["tenant_id"], user, agent, await self._number())
+                found = MongoPartition(
+                    key=key,
+                    collection=collection.name,
+                    tenant=doc["tenant_id"],
+                    user=user,
+                    agent=agent,
+                    pair=await self._number(),
+                )
                 self._new.add(key)
             state = self._open[key] = found
             state.version += 1

@@ -15,9 +15,9 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from app.storage.alternate_vectors import overlaid
-from app.storage.filters import value_at
 from app.storage.index.segment import Row
 from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
+from app.storage.partitions import PartitionState
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 
@@ -28,36 +28,28 @@ META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_to
 PAIR_NUMBERS = "pair numbers"
 """The counter of `META` that new pairs take their numbers from. No transaction ever writes there."""
 
-MAX_SPEAKERS = 64
-MIN_TOMBSTONES = 64
 ROW_BITS = 32
 """A row's handle is its pair's number and its own in the pair: handles are never used twice."""
 MARK_MS = 10_000
 MAX_MARKS = 16
 
 
-@dataclass(slots=True)
-class PartitionState:
-    """`rows`: how many rows were ever made; `length`: terms in all that live; `buried`: version of the last tombstone;
-    `marks`: (milliseconds since 1970, version) every now and then, newest last; `model`: of all its vectors, 0 where
-    they may differ or some document has none; `kept`: some may have another beside them."""
+@dataclass(slots=True, kw_only=True)
+class MongoPartition(PartitionState):
+    """The record of a partition as this engine stores it, under `key`.
+
+    `rows`: how many rows were ever made; `length`: terms of all documents that live; `buried`: version of the last
+    tombstone; `marks`: (milliseconds since 1970, version) now and then, the newest last; `kept`: some documents may
+    have another vector beside theirs."""
 
     key: str
     collection: str
     tenant: str
     user: str | None
-    agent: str | None
-    pair: int
-    version: int = 0
-    floor: int = 0
-    count: int = 0
     rows: int = 0
     length: int = 0
-    tombstones: int = 0
     buried: int = 0
-    speakers: list[str] = field(default_factory=list)
     marks: list[list[int]] = field(default_factory=list)
-    model: int = 0
     kept: bool = False
 
     def version_at(self, ms: int) -> int:
@@ -90,7 +82,7 @@ def pair_key(collection: str, tenant: str, user: str | None, agent: str | None) 
     return orjson.dumps([collection, tenant, user, agent]).decode()
 
 
-def new_document(state: PartitionState) -> Stored:
+def new_document(state: MongoPartition) -> Stored:
     return {
         "_id": state.key,
         "collection": state.collection,
@@ -102,9 +94,9 @@ def new_document(state: PartitionState) -> Stored:
     }
 
 
-def state_of(stored: Stored) -> PartitionState:
+def state_of(stored: Stored) -> MongoPartition:
     plain = {name: int(stored[name]) for name in ("pair", "version", "floor", "count", "rows", "length")}
-    return PartitionState(
+    return MongoPartition(
         key=stored["_id"],
         collection=stored["collection"],
         tenant=stored["tenant_id"],
@@ -127,7 +119,7 @@ def owner(doc: Doc) -> tuple[str | None, str | None]:
 
 async def read(
     database: Database, collection: Collection, tenant: str, wanted: Sequence[Partition]
-) -> list[PartitionState]:
+) -> list[MongoPartition]:
     """The pairs that exist, of those wanted, in the order of their numbers."""
     keys = [
         pair_key(collection.name, tenant, p.user or None, p.agent or None) for p in wanted if p.agent is not ANY_AGENT
@@ -142,7 +134,7 @@ async def read(
     return sorted(states, key=lambda state: state.pair)
 
 
-async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, PartitionState]:
+async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, MongoPartition]:
     found = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
     return {stored["_id"]: state_of(stored) async for stored in found}
 
@@ -151,7 +143,7 @@ _ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
 
 
 async def changed_rows(
-    database: Database, collection: Collection, state: PartitionState, since: int, model: int, dim: int
+    database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
 ) -> list[Row]:
     """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
     where they have one; 0 reads everything that lives."""
@@ -172,9 +164,3 @@ async def changed_rows(
 
 def row_of(own: Stored) -> Row:
     return Row(int(own["row"]), packed_of(own))
-
-
-def note_speaker(collection: Collection, state: PartitionState, doc: Doc) -> None:
-    speaker = value_at(doc, collection.spec.speaker)
-    if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
-        state.speakers.append(speaker)

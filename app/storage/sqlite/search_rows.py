@@ -5,49 +5,33 @@ in, and a deleted one leaves a tombstone, so that any process brings its copy of
 """
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import apsw
 import orjson
 
-from app.storage.alternate_vectors import code, model_at, model_of, model_of_pair, overlaid
+from app.storage.alternate_vectors import code, model_at, model_of, overlaid
 from app.storage.changes import IndexEntry
-from app.storage.filters import value_at
 from app.storage.index.record_codec import PackedRecord, pack, repack, reword
 from app.storage.index.segment import Block, Row, Segment
+from app.storage.partitions import PartitionState
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 
-MAX_SPEAKERS = 64
-MIN_TOMBSTONES = 64
 AT_ONCE = 500
 """Most values in one `IN`."""
 BLOCK = 1_000
 """Rows read at once."""
 
 
-@dataclass(slots=True)
-class PartitionRecord:
-    pair: int
-    version: int
-    floor: int
-    count: int
-    tombstones: int
-    speakers: list[str]
-    agent: str | None
-    model: int = 0
-    """Of all its vectors; 0: they may differ, or some document has none."""
-
-
 def read(
     connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Partition]
-) -> list[PartitionRecord]:
+) -> list[PartitionState]:
     """The pairs that exist, of those wanted. A statement each: joined by OR they would walk all pairs of the tenant."""
-    states: dict[int, PartitionRecord] = {}
+    states: dict[int, PartitionState] = {}
     for pair in wanted:
         of_agent, values = (
             ("", (pair.user,)) if pair.agent is ANY_AGENT else (" AND agent = ?", (pair.user, pair.agent))
@@ -60,12 +44,21 @@ def read(
         found: list[Any] = connection.execute(statement, bound).fetchall()
         for number, version, floor, count, tombstones, speakers, agent, model in found:
             names = orjson.loads(speakers)
-            states[number] = PartitionRecord(number, version, floor, count, tombstones, names, agent or None, model)
+            states[number] = PartitionState(
+                pair=number,
+                agent=agent or None,
+                version=version,
+                floor=floor,
+                count=count,
+                tombstones=tombstones,
+                speakers=names,
+                model=model,
+            )
     return [states[number] for number in sorted(states)]
 
 
 def whole(
-    connection: apsw.Connection, collection: Collection, state: PartitionRecord, segment: Segment, model: int
+    connection: apsw.Connection, collection: Collection, state: PartitionState, segment: Segment, model: int
 ) -> Segment:
     """Fills `segment` with everything of the pair that lives, with its vectors of `model` where they have one. What
     changes meanwhile may be in it or not: it is of a later version than `state`, and comes with the changes since."""
@@ -147,7 +140,7 @@ class Writing:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._open: dict[tuple[str, str, str, str], PartitionRecord] = {}
+        self._open: dict[tuple[str, str, str, str], PartitionState] = {}
         self._collections: dict[int, Collection] = {}
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
@@ -182,7 +175,7 @@ class Writing:
         state = self._state(collection, doc)
         packed = pack(collection.spec, doc, entry, state.version)
         self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
-        self._write(collection, state, doc, row, packed)
+        self._write(collection, state, doc, row, packed, new=False)
 
     def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
         """The row, if there is one, of a document of which the fields `changed` are new: its text and vector stay."""
@@ -193,7 +186,7 @@ class Writing:
             return
         old = PackedRecord(found[0], None, b"", found[1])
         packed = repack(collection.spec, doc, old, state.version, changed)
-        self._note_speaker(collection, state, doc)
+        state.note_speaker(collection, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
             (state.version, packed.head, packed.facets, state.pair, row),
@@ -207,14 +200,14 @@ class Writing:
         if found is None:
             return
         packed = reword(collection.spec, doc, PackedRecord(found[0], None, *found[1:]), text, state.version)
-        self._note_speaker(collection, state, doc)
+        state.note_speaker(collection, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
             (state.version, packed.head, packed.terms, packed.facets, state.pair, row),
         )
 
     def _replace_vector(
-        self, collection: Collection, state: PartitionRecord, row: int, model: bytes, *, keep: bool
+        self, collection: Collection, state: PartitionState, row: int, model: bytes, *, keep: bool
     ) -> None:
         """`model`: the new one's. What is kept is of the same text, so a new text ends it."""
         if not keep:
@@ -229,13 +222,13 @@ class Writing:
         statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
         self._connection.execute(statement, (state.pair, row, model))
 
-    def _add(self, collection: Collection, state: PartitionRecord, doc: Doc, row: int, packed: PackedRecord) -> None:
-        state.count += 1
-        self._write(collection, state, doc, row, packed)
+    def _add(self, collection: Collection, state: PartitionState, doc: Doc, row: int, packed: PackedRecord) -> None:
+        self._write(collection, state, doc, row, packed, new=True)
 
-    def _write(self, collection: Collection, state: PartitionRecord, doc: Doc, row: int, packed: PackedRecord) -> None:
-        state.model = model_of_pair(state.model, model_of(collection.spec, packed.head), state.count)
-        self._note_speaker(collection, state, doc)
+    def _write(
+        self, collection: Collection, state: PartitionState, doc: Doc, row: int, packed: PackedRecord, *, new: bool
+    ) -> None:
+        state.written(collection, doc, model_of(collection.spec, packed.head), new=new)
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
             (state.pair, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
@@ -245,10 +238,7 @@ class Writing:
         state = self._state(collection, doc)
         if not self._there(collection, state.pair, row):
             return
-        state.count -= 1
-        state.tombstones += 1
-        if not state.count:
-            state.speakers = []
+        state.removed()
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
             (state.pair, row, state.version),
@@ -257,7 +247,7 @@ class Writing:
 
     def close(self) -> None:
         for state in self._open.values():
-            if state.tombstones > max(MIN_TOMBSTONES, state.count):
+            if state.worn:
                 self._bury(self._collections[state.pair], state)
             self._connection.execute(
                 "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
@@ -273,13 +263,13 @@ class Writing:
                 ),
             )
 
-    def _bury(self, collection: Collection, state: PartitionRecord) -> None:
+    def _bury(self, collection: Collection, state: PartitionState) -> None:
         """Drops the tombstones; copies older than this version must be read anew."""
         statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
         self._connection.execute(statement, (state.pair,))
-        state.floor, state.tombstones = state.version, 0
+        state.tombstones_dropped()
 
-    def _state(self, collection: Collection, doc: Doc) -> PartitionRecord:
+    def _state(self, collection: Collection, doc: Doc) -> PartitionState:
         user, agent = doc.get("user_id") or "", doc.get("agent_id") or ""
         key = (collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)
@@ -290,17 +280,12 @@ class Writing:
             self._collections[state.pair] = collection
         return state
 
-    def _create(self, key: tuple[str, str, str, str]) -> PartitionRecord:
+    def _create(self, key: tuple[str, str, str, str]) -> PartitionState:
         statement = "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
         self._connection.execute(statement, key)
-        return PartitionRecord(self._connection.last_insert_rowid(), 0, 0, 0, 0, [], key[3] or None)
+        return PartitionState(pair=self._connection.last_insert_rowid(), agent=key[3] or None)
 
     def _there(self, collection: Collection, pair: int, row: int) -> bool:
         statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
         found: Any = self._connection.execute(statement, (pair, row)).fetchone()
         return found is not None and bool(found[0])
-
-    def _note_speaker(self, collection: Collection, state: PartitionRecord, doc: Doc) -> None:
-        speaker = value_at(doc, collection.spec.speaker)
-        if speaker and speaker not in state.speakers and len(state.speakers) < MAX_SPEAKERS:
-            state.speakers.append(speaker)

@@ -20,6 +20,7 @@ from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.index.segment_cache import SegmentCache
 from app.storage.listeners import InsertListeners
+from app.storage.partitions import PartitionState
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
@@ -231,9 +232,7 @@ class EmbeddedStore:
         """Kept by the text that was read this moment, so what is handed out is always what is stored."""
         return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else _fetched(text)
 
-    def _states(
-        self, collection: Collection, tenant: str, wanted: Sequence[Partition]
-    ) -> list[search_rows.PartitionRecord]:
+    def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
         """The pairs as of now."""
         key = (collection.name, tenant, tuple(wanted))
         return self._reads.get(key, lambda: search_rows.read(self._reader, collection, tenant, wanted))
@@ -241,7 +240,7 @@ class EmbeddedStore:
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         return Segment(collection.spec, self._dim, agent)
 
-    async def _segment(self, collection: Collection, state: search_rows.PartitionRecord, model: int) -> Segment:
+    async def _segment(self, collection: Collection, state: PartitionState, model: int) -> Segment:
         """The pair's copy, at least as new as `state`, with its vectors of `model`."""
         key = (state.pair, model)
         cached = self._cache.get(key, state.floor)
@@ -256,13 +255,11 @@ class EmbeddedStore:
             self._cache.update(key, segment, state.version, rows)
         return segment
 
-    def _far(self, cached: tuple[Segment, int], state: search_rows.PartitionRecord) -> bool:
+    def _far(self, cached: tuple[Segment, int], state: PartitionState) -> bool:
         """So much has changed that the difference is better read in a thread."""
         return state.count - len(cached[0]) > INLINE_ROWS
 
-    async def _load(
-        self, collection: Collection, state: search_rows.PartitionRecord, model: int
-    ) -> tuple[Segment, int]:
+    async def _load(self, collection: Collection, state: PartitionState, model: int) -> tuple[Segment, int]:
         """A copy and its version: one that was being loaded already may be older than `state`."""
         key = (state.pair, model)
         if state.count <= INLINE_ROWS:
@@ -274,14 +271,12 @@ class EmbeddedStore:
             return segment, state.version
         return await asyncio.shield(self._loading(collection, state, model))
 
-    def _begin_loading(self, collection: Collection, state: search_rows.PartitionRecord) -> None:
+    def _begin_loading(self, collection: Collection, state: PartitionState) -> None:
         """Who asks about a large pair will search it: it is read while the query is embedded."""
         if self._cache.get((state.pair, state.model), state.floor) is None:
             self._loading(collection, state, state.model)
 
-    def _loading(
-        self, collection: Collection, state: search_rows.PartitionRecord, model: int
-    ) -> asyncio.Task[tuple[Segment, int]]:
+    def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[tuple[Segment, int]]:
         key = (state.pair, model)
         task = self._loads.get(key)
         if task is None:
@@ -294,9 +289,7 @@ class EmbeddedStore:
         if not task.cancelled():
             task.exception()  # who waits for it hears of it; there may be nobody
 
-    async def _load_apart(
-        self, collection: Collection, state: search_rows.PartitionRecord, model: int
-    ) -> tuple[Segment, int]:
+    async def _load_apart(self, collection: Collection, state: PartitionState, model: int) -> tuple[Segment, int]:
         empty = self._empty(collection, state.agent)
         segment = await self._readers.apart(
             lambda connection: search_rows.whole(connection, collection, state, empty, model)
