@@ -118,7 +118,7 @@ Object = Annotated[
     dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
 ]
 CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
-"""For fields that null empties, as a list, an object or a text that is none is written."""
+"""For fields that null clears: it is stored as an empty list, object or text."""
 
 
 class Owned(Schema):

@@ -24,8 +24,8 @@ from app.storage.windows import FurtherWindows
 
 MIN_DEAD = 32
 OWN_BYTES, ENTRY_BYTES = 8_192, 284
-"""What Python keeps for a segment and for an entry (its place, and what searches reckon once), as tracemalloc measured
-it with segments of 100 and of 20,000 entries."""
+"""Bytes that Python uses for a segment and for each entry (its index and the arrays of its view), as measured by
+tracemalloc with segments of 100 and of 20,000 entries."""
 SLACK = 8
 """A segment just loaded has room for an eighth more, so that the next write does not copy all of it."""
 
