@@ -235,7 +235,7 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
 
 
 async def _warm() -> None:
-    """Loads the vocabulary once the service is ready; earlier token counts wait for it. Then returns memory that
+    """Loads the vocabulary once the service is ready (earlier token counts wait for it), then returns memory that
     loading freed."""
     await asyncio.sleep(WARM_AFTER_SECONDS)
     await asyncio.to_thread(tokens.warm)

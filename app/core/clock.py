@@ -20,6 +20,7 @@ class SystemClock:
     """The clock of the operating system."""
 
     def now(self) -> datetime:
+        """Returns the system's time in UTC."""
         return datetime.now(UTC)
 
 

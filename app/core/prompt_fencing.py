@@ -100,7 +100,7 @@ def _entity(char: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""A JSON text whose strings hold no structure once they are decoded either: `\u003c` stands for `<` there."""
+    r"""Returns the JSON text escaped such that its decoded strings contain no structure, either: `\u003c` is `<`."""
     try:
         value = json.loads(text)
         escaped = escape_strings(value)
@@ -113,7 +113,7 @@ def escape_json(text: str) -> str:
     return escape(text)
 
 
-# --- What comes back to us --------------------------------------------------------------------------------------------
+# --- Blocks that we served --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

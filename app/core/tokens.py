@@ -65,8 +65,7 @@ def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int
 
 
 def truncate(text: str, limit: int) -> str:
-    """Returns the longest start of `text` that is whole tokens, valid Unicode and at most `limit` tokens when counted
-    again."""
+    """Returns the longest start of `text` with whole tokens and valid Unicode that has at most `limit` tokens."""
     head = text[: max(limit, 0) * LONGEST_TOKEN]
     tokens = _encode(head)
     if len(tokens) <= limit and len(head) == len(text):

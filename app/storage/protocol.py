@@ -99,7 +99,7 @@ class Reembedding(Protocol):
         ...
 
     async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
-        """Marks those of the partitions in which every vector is of `model`."""
+        """Marks those of the partitions in which every document has a vector of `model`."""
         ...
 
     async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:

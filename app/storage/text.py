@@ -95,7 +95,7 @@ _ARABIC_WORD = re.compile(
 )
 
 _snowball = {name: Stemmer.Stemmer(name, 0) for _, name in _STEMMERS if name and name != "arabic light"}
-_snowball_lock = threading.Lock()  # a Stemmer object is not re-entrant
+_snowball_lock = threading.Lock()  # Stemmer objects are not re-entrant
 
 _TIME_WORD = re.compile(
     r"\d|\b(?:(?:yester|to|mon|tues|wednes|thurs|fri|satur|sun|birth)day|tomorrow|tonight|weekend|ago|last|next|"

@@ -64,7 +64,7 @@ class MovableStore(Store, Protocol):
         ...
 
     async def load_counters(self, counters: Sequence[Counter]) -> None:
-        """Raises the counters to these values. A counter is never lowered."""
+        """Raises the counters to these values. Never lowers one."""
         ...
 
 

@@ -1,5 +1,4 @@
-"""A cache of the segments of partitions in use, bounded in bytes. Searches update its segments with the rows that
-changed."""
+"""A cache of the segments in use, bounded in bytes. Searches update its segments with the rows that changed."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
