@@ -1,4 +1,4 @@
-"""Lifespan: one AsyncExitStack builds every resource and takes it down again in reverse."""
+"""The lifespan: one AsyncExitStack builds every resource and closes it again in reverse order."""
 
 import asyncio
 import logging
@@ -101,7 +101,7 @@ COLLECTIONS: tuple[Collection, ...] = (
 )
 
 EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
-"""All that is found by meaning."""
+"""All kinds of record that are found by meaning."""
 
 WARM_AFTER_SECONDS = 0.5
 RESTART_SECONDS = 1.0
@@ -111,25 +111,35 @@ log = logging.getLogger(__name__)
 
 
 class StartRefused(RecalldError):
-    """The service will not start like this."""
+    """The configuration does not allow the service to start."""
 
 
 class Openers(Protocol):
-    """The seams at which tests put other parts."""
+    """Opens the resources. Tests replace it to use other parts."""
 
-    async def store(self, settings: Settings, dim: int) -> Store: ...
+    async def store(self, settings: Settings, dim: int) -> Store:
+        """Opens the store for vectors of dimension `dim`."""
+        ...
 
-    async def embedder(self, settings: Settings) -> Embedder: ...
+    async def embedder(self, settings: Settings) -> Embedder:
+        """Opens the embedding model."""
+        ...
 
-    async def reranker(self, settings: Settings) -> Reranker | None: ...
+    async def reranker(self, settings: Settings) -> Reranker | None:
+        """Opens the reranker, or returns None if none is configured."""
+        ...
 
-    def llm(self, settings: Settings) -> LLM | None: ...
+    def llm(self, settings: Settings) -> LLM | None:
+        """Returns the language model's client, or None if none is configured."""
+        ...
 
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """Returns the clock."""
+        ...
 
 
 class RealParts:
-    """What the service runs on."""
+    """Opens the resources that the settings name."""
 
     async def store(self, settings: Settings, dim: int) -> Store:
         return await open_store(settings, dim)
@@ -161,12 +171,16 @@ class RealParts:
 async def open_store(
     settings: Settings, dim: int, *, elsewhere: str | None = None, existing: bool = False
 ) -> MovableStore:
-    """The store of the settings; or the one `elsewhere` names, in place of RECALLD_STORE."""
+    """Opens the store of the settings, or the one that `elsewhere` names in place of RECALLD_STORE.
+
+    Raises StoreUnavailable, with `existing` also if the store does not exist.
+    """
     where = where_of(settings, elsewhere)
     return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=_observe_commit)
 
 
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
+    """Returns the location of the store of the settings, or of `elsewhere`."""
     return StoreLocation(
         store=elsewhere or settings.store.get_secret_value(),
         directory=settings.data_dir,
@@ -182,13 +196,13 @@ def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
 async def found_store(
     settings: Settings, openers: Openers, dim: int, clock: Clock
 ) -> AsyncIterator[tuple[Store, KeylessAccess]]:
-    """The store, closed in the end, and who may use it without a key.
+    """Opens the store and closes it at the end. Yields it with the rule for requests without a key.
 
-    Raises StartRefused where API keys were made for it and it holds none, unless authentication is off.
+    Raises StartRefused if API keys were made for this store and it contains none, unless authentication is off.
     """
     marker = keys_made(settings)
     if settings.auth == "on" and where_of(settings).missing and marker.names_store():
-        raise StartRefused(marker.way_out())  # before opening it, which would make an empty store
+        raise StartRefused(marker.way_out())  # before opening, which would create an empty store
     store = await openers.store(settings, dim)
     try:
         keyless = KeylessAccess(Keys(store, clock), marker)
@@ -202,13 +216,13 @@ async def found_store(
 
 
 def keys_made(settings: Settings) -> KeysMade:
-    """The file that says whether API keys were made for the store of the settings."""
+    """Returns the file that says whether API keys were made for the store of the settings."""
     return KeysMade(settings.data_dir, where_of(settings).name)
 
 
 @asynccontextmanager
 async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]:
-    """Raises StartRefused, or what a part says that cannot be opened."""
+    """Yields the resources. Raises StartRefused, or the error of a resource that cannot be opened."""
     async with AsyncExitStack() as stack:
         try:
             resources = await _build(stack, settings, openers)
@@ -221,8 +235,8 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
 
 
 async def _warm() -> None:
-    """Once the service is ready; who counts tokens before, waits for the vocabulary. What loading it and the model left
-    behind is given back."""
+    """Loads the vocabulary once the service is ready (earlier token counts wait for it), then returns memory that
+    loading freed."""
     await asyncio.sleep(WARM_AFTER_SECONDS)
     await asyncio.to_thread(tokens.warm)
     await asyncio.to_thread(process.trim)
@@ -257,7 +271,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
-    """Every kind of job and what runs it."""
+    """Returns the runner with the handlers and schedules of every kind of job."""
     teller = None if llm is None else partial(day_teller, llm)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
@@ -331,7 +345,7 @@ async def _running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterat
 
 
 async def _supervised(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """A background task that fails is started again, ever more slowly."""
+    """Runs a background task and restarts it after a failure, with increasing pauses."""
     pause = RESTART_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`create_app(settings)`: nothing happens at import."""
+"""The application factory: `create_app(settings)`. Importing this module has no side effects."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,11 +20,11 @@ from app.settings import Settings
 
 
 class Service(FastAPI):
-    """The framework with `RequestLayer` as its outermost layer."""
+    """FastAPI with `RequestLayer` as its outermost layer."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Without what the framework puts around ours (its page for a 500, its telemetry, its limit on bodies): these
-        have nothing left to do, and each of them takes its time at each request."""
+        """Builds the stack without the layers that the framework puts around ours: its page for a 500, its telemetry
+        and its body limit have nothing to do here, and each would take time at each request."""
         layer: Any = super().build_middleware_stack()
         while not isinstance(layer, RequestLayer):
             layer = layer.app
@@ -35,6 +35,10 @@ class Service(FastAPI):
 
 
 def create_app(settings: Settings | None = None, openers: Openers | None = None) -> FastAPI:
+    """Returns the application. Resources are opened by its lifespan.
+
+    `settings` default to the environment. `openers` are replaced by tests.
+    """
     settings = settings or Settings()
     openers = openers or RealParts()
 
@@ -48,13 +52,13 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         version=VERSION,
         lifespan=resources,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is ours, and sends nothing anywhere
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
     errors.install(app)
-    # `include_router` would compile each route a second time, and match it twice at each request. Ours come before the
-    # framework's own pages.
+    # `include_router` would compile each route a second time and match it twice at each request. Our routes come before
+    # the framework's own pages.
     app.router.routes[:0] = routes()
     app.router.routes.append(mcp.route())
     return app

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the service. Labels are route templates, kinds and outcomes: they stay few and hold no ids."""
+"""Prometheus metrics of the service. Labels are route templates, kinds and outcomes: few values, and no ids."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

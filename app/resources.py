@@ -1,4 +1,4 @@
-"""What lifespan builds and endpoints' dependencies read."""
+"""The resources that the lifespan builds and the dependencies of endpoints read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,54 +14,73 @@ from app.storage.schema import Collection
 
 
 class AccessLog(Protocol):
-    """Takes note that memories were recalled; written off the request's path."""
+    """Records that memories were recalled. It writes outside the request."""
 
-    def note(self, tenant: str, memory_ids: list[str]) -> None: ...
+    def note(self, tenant: str, memory_ids: list[str]) -> None:
+        """Records a recall of the memories, to be written later."""
+        ...
 
 
 class AgentSettingsReader(Protocol):
-    """What lower layers need of an agent's settings."""
+    """Reads the settings of an agent that lower layers need."""
 
     async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
-        """`decay` (`factor`, `grace_days`, `floor`) and `min_importance`; None where the agent is not registered."""
+        """Returns `decay` (`factor`, `grace_days`, `floor`) and `min_importance`; None if the agent is not
+        registered."""
         ...
 
 
 class Limiter(Protocol):
+    """Limits the rate of requests for each key."""
+
     def check(self, key_id: str, per_second: float | None) -> None:
-        """`per_second`: the key's own limit, in place of the setting's. Raises RateLimited."""
+        """Counts a request. Raises RateLimited.
+
+        `per_second` is the key's own limit, in place of the setting's.
+        """
         ...
 
 
 class JobRunner(Protocol):
+    """Runs queued jobs on demand."""
+
     async def carry_out(self, job_id: str, seconds: float) -> None:
-        """Runs a queued job now, whatever else runs, also where `RECALLD_JOBS_ENABLED` is false. Returns when the run
-        has ended, well or not, or after `seconds`: the run then goes on. Raises StoreUnavailable."""
+        """Runs a queued job now, whatever else runs, also if `RECALLD_JOBS_ENABLED` is false.
+
+        Returns when the run has succeeded or failed, or after `seconds`; the run then continues. Raises
+        StoreUnavailable.
+        """
         ...
 
 
 class KeylessCheck(Protocol):
-    """Whether requests without an API key are served."""
+    """Decides whether requests without an API key are served."""
 
     @property
     def ended(self) -> bool:
-        """True once a key was seen; it stays so."""
+        """True once a key was seen. It never becomes false again."""
         ...
 
-    async def allowed(self) -> bool: ...
+    async def allowed(self) -> bool:
+        """Returns whether a request without a key may be served now."""
+        ...
 
     async def end(self) -> None:
-        """A key was seen or made."""
+        """Records that a key was seen or made."""
         ...
 
 
 @dataclass(slots=True)
 class Lifecycle:
+    """The state of the process. `draining` is true while it shuts down."""
+
     draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
+    """Everything that endpoints share, built once by the lifespan."""
+
     settings: Settings
     store: Store
     embedder: Embedder
@@ -73,11 +92,13 @@ class Resources:
     keyless: KeylessCheck
     llm: LLM | None = None
     second_stage: SecondStage | None = None
-    """Reranks the first hits of callers' hybrid searches. Background work goes without."""
+    """Reranks the first hits of callers' hybrid searches. Background work does not use it."""
     collections: Sequence[Collection] = ()
-    """All that is stored, for what concerns every feature: erasing and exporting a user."""
+    """All collections, for features that concern every kind of record: erasing and exporting a user."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 
 class State(TypedDict):
+    """The lifespan state of the application."""
+
     resources: Resources

@@ -1,4 +1,4 @@
-"""Every router. The framework tries them in this order: what is asked most comes first."""
+"""All routers. The framework tries routes in this order, so the most requested come first."""
 
 import re
 
@@ -44,7 +44,11 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 
 def routes() -> list[BaseRoute]:
-    """All of them. `/v1/memories/search` is no memory's path: GET of it is 405 and not a search for a record."""
+    """Returns all routes.
+
+    A route with parameters does not match the literal path of another route: GET of `/v1/memories/search` is a 405, not
+    a lookup of the memory `search`.
+    """
     found = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
     literal = {route.path for route in found if not route.param_convertors}
     for route in (one for one in found if one.param_convertors):

@@ -1,14 +1,14 @@
-"""How characters look: letters that look like ASCII ones, and characters that show nothing.
+"""Appearance of characters: letters that look like ASCII ones, and characters that are invisible.
 
-The look-alikes are the letters of Unicode's confusables (UTS 39) that somebody can mistake for one ASCII character, for
-the scripts in which whole words can be written with them. Wide, bold and other compatibility forms need no table.
+The look-alikes are letters of Unicode's confusables (UTS 39) that can be mistaken for one ASCII character, in scripts
+that can imitate whole words. Wide, bold and other compatibility forms need no table.
 """
 
 import re
 import unicodedata
 
 LESS_THAN = "<\uff1c\ufe64\u226e\u02c2\u2039\u276e\u2770\u1438\u27e8\u2329\u3008\ufe3f\u29fc\u2991\U0001d236"
-"""Characters that are or look like `<`."""
+"""`<` and the characters that look like it."""
 _LOOKALIKES = {
     "<": LESS_THAN,
     ">": "\u02c3\u203a\u276f\u2771\u1433\u27e9\u3009\u29fd\u2992\U0001d237",
@@ -45,13 +45,13 @@ _LOOKALIKES = {
 _ASCII = {char: plain for plain, chars in _LOOKALIKES.items() for char in chars}
 _UNSEEN = frozenset({"Cf", "Cc", "Mn", "Me"})
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800")
-_CACHED_BELOW = 0x10000  # the table of folded characters stays below some megabytes
+_CACHED_BELOW = 0x10000  # limits the table of folded characters to a few megabytes
 
 HIDDEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\ufffb"
 )
-"""Unicode's Default_Ignorable_Code_Point below U+10000, and the marks of interlinear annotations: for a regex."""
+"""Unicode's Default_Ignorable_Code_Point below U+10000 and the marks of interlinear annotations, for a regex."""
 _HIDDEN_RUN = re.compile(f"[{HIDDEN}\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+")
 _ZWNJ, _ZWJ = "\u200c", "\u200d"
 _EMOJI_SELECTORS = "\ufe0e\ufe0f"
@@ -60,16 +60,16 @@ _BLACK_FLAG = "\U0001f3f4"
 _FLAGS = tuple(
     "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f" for region in ("gbeng", "gbsct", "gbwls")
 )
-"""England, Scotland, Wales: the only flags that Unicode recommends and tag characters spell."""
+"""England, Scotland, Wales: the only flags spelled with tag characters that Unicode recommends."""
 _VIRAMA = 9  # canonical combining class
 _JOINING = ((0x0590, 0x1CFF), (0xA800, 0xABFF), (0x10A00, 0x11FFF))
-"""Where the scripts stand in which a joiner between letters changes what is written: Arabic, Indic and their kin."""
+"""Blocks of the scripts in which a joiner between letters changes the writing: Arabic, Indic and related scripts."""
 _SYMBOLS = ((0x2190, 0x21FF), (0x25A0, 0x25FF), (0x1F3FB, 0x1F3FF))
 _OTHER_EMOJI = frozenset("\u203c\u2049\u2139\u3030")
 
 
 class _Folded(dict[int, str]):
-    """What each character looks like, for `str.translate`."""
+    """Maps each character to the ASCII text that it looks like, for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
         found = "".join(map(_folded, unicodedata.normalize("NFKD", _ASCII.get(chr(code), chr(code)))))
@@ -88,21 +88,22 @@ _FOLDED = _Folded()
 
 
 def fold(text: str) -> str:
-    """The text as it looks: without what shows nothing and without accents, look-alikes as ASCII. Case stays."""
+    """Returns the text as it looks: without invisible characters and accents, look-alikes as ASCII. Case is kept."""
     return text.translate(_FOLDED)
 
 
 def visible(text: str) -> str:
-    """The text without characters that show nothing and could hide text: tags, bidi controls, zero-width characters.
+    """Returns the text without invisible characters that could hide text: tags, bidi controls, zero-width characters.
 
-    Joiners stay between letters of scripts that need them and between emoji, as do an emoji's selector of its form and
-    the tags of the flags of England, Scotland and Wales. Selectors of a letter's form go: the letter stays.
+    Joiners are kept between letters of scripts that need them and between emoji, as are an emoji's variation selector
+    and the tags of the flags of England, Scotland and Wales. Variation selectors of letters are removed; the letter
+    stays.
     """
     return text if text.isascii() else _HIDDEN_RUN.sub(_needed, text)
 
 
 def _needed(run: re.Match[str]) -> str:
-    """What the text needs of a run of characters that show nothing."""
+    """Returns the part of a run of invisible characters that the text needs."""
     hidden, text = run.group(), run.string
     before, after = text[max(run.start() - 1, 0) : run.start()], text[run.end() : run.end() + 1]
     if before == _BLACK_FLAG:

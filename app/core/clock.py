@@ -1,4 +1,4 @@
-"""Time, injected. Times in documents are RFC 3339 strings in UTC with milliseconds: they sort as they are."""
+"""Time, injected. Times in documents are RFC 3339 strings in UTC with milliseconds, which sort in order of time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -9,39 +9,45 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
+    """The source of the current time. Tests replace it."""
+
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """Returns the current time, aware and in UTC."""
         ...
 
 
 class SystemClock:
+    """The clock of the operating system."""
+
     def now(self) -> datetime:
+        """Returns the system's time in UTC."""
         return datetime.now(UTC)
 
 
 def rfc3339(moment: datetime) -> str:
-    """`2026-11-21T08:30:00.123Z`; always 24 characters, so that strings order as times do."""
+    """Formats a time as `2026-11-21T08:30:00.123Z`: always 24 characters, so that strings sort as times do."""
     at = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return at.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:
+    """Parses an RFC 3339 time. Raises ValueError."""
     return datetime.fromisoformat(text)
 
 
 def to_ms(moment: datetime | str) -> int:
-    """Milliseconds since 1970."""
+    """Returns milliseconds since 1970, rounded down."""
     at = parse_rfc3339(moment) if isinstance(moment, str) else moment
     return (at - _EPOCH) // _MILLISECOND
 
 
 def from_ms(milliseconds: int) -> str:
-    """As `rfc3339`."""
+    """Formats milliseconds since 1970 like `rfc3339`."""
     return rfc3339(_EPOCH + milliseconds * _MILLISECOND)
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Raises ValueError for what is no IANA time zone."""
+    """Returns the time zone. Raises ValueError if the name is not an IANA time zone."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""What the clients of OpenAI-compatible servers have in common. Imported where the extra `openai` is there."""
+"""Functions shared by the clients of OpenAI-compatible servers. Import it only if the extra `openai` is installed."""
 
 import math
 import re
@@ -15,7 +15,10 @@ _CODE = re.compile(r"[\w.-]{1,64}")
 
 
 def headers(key: str) -> dict[str, Any]:
-    """Ours alone: the library's own variables (OPENAI_ORG_ID, …) were set for another server, perhaps."""
+    """Returns the headers of a request.
+
+    They override the library's own variables (OPENAI_ORG_ID, …), which may have been set for another server.
+    """
     return {
         "Authorization": f"Bearer {key}" if key else openai.omit,
         "OpenAI-Organization": openai.omit,
@@ -24,12 +27,15 @@ def headers(key: str) -> dict[str, Any]:
 
 
 def passes(status: int) -> bool:
-    """The same request may succeed later."""
+    """Returns whether the same request may succeed later."""
     return status in _PASSES or status >= 500
 
 
 def reason(error: openai.APIStatusError, key: str) -> str:
-    """What may be told: of the server's words its code alone, since it may quote the key or somebody's text."""
+    """Returns the description of an error, without the key or stored text.
+
+    Of the server's answer it contains only the error code, because the message may quote either.
+    """
     report = [str(part) for part in (error.code, error.type) if part]
     said = next((part for part in report if _CODE.fullmatch(part) and part != key), "")
     return (
@@ -40,7 +46,7 @@ def reason(error: openai.APIStatusError, key: str) -> str:
 
 
 def retry_after(header: str | None) -> float | None:
-    """Seconds, from seconds or a date; None where there is nothing to go by."""
+    """Parses a Retry-After header (seconds or a date) into seconds. Returns None if it has neither."""
     try:
         seconds = float(header or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What every wire shape shares: the strict base, the field types of SPEC §1, the page and the problem."""
+"""Shared wire schemas: the strict base class, the field types of SPEC §1, the page and the problem."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Json: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 MAX_WHOLE = 2**53
-"""Every reader of JSON holds integers up to here."""
+"""Every JSON reader handles integers up to this value exactly."""
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 
@@ -42,7 +42,7 @@ class Schema(BaseModel):
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
-    """A `model_config` that shows the value in the documentation."""
+    """Returns a `model_config` that shows the value as an example in the documentation."""
     return ConfigDict(json_schema_extra={"examples": [value]})
 
 
@@ -61,7 +61,7 @@ def _zone_name(name: str) -> str:
 
 
 class NotNull:
-    """For fields of a PATCH that can be left out but not cleared."""
+    """Marks fields of a PATCH that can be left out but not cleared."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -87,7 +87,7 @@ def _whole(value: Any) -> Any:
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of `X | None`, of what can be left out but is never null."""
+    """Returns the JSON schema of `X | None` without the null, for fields that can be left out but are never null."""
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     if len(options) != 1:
         return schema
@@ -96,7 +96,7 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]
-"""RFC 3339 with a zone in; the same moment in UTC with milliseconds out."""
+"""Accepts RFC 3339 with a zone; becomes the same time in UTC with milliseconds."""
 TimeZone = Annotated[
     str,
     StringConstraints(min_length=1, max_length=64),
@@ -108,7 +108,7 @@ TimeZone = Annotated[
 ]
 Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$", examples=["user-456"])]
 WHOLE = BeforeValidator(_whole)
-"""For integers, strict and with their bounds before it: 50.0 is one, as JSON Schema has it, "50" and true are none."""
+"""For integers, placed after `strict` and the bounds: 50.0 is accepted, as in JSON Schema; "50" and true are not."""
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
@@ -118,7 +118,7 @@ Object = Annotated[
     dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
 ]
 CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
-"""For fields that null empties, as a list, an object or a text that is none is written."""
+"""For fields that null clears: it is stored as an empty list, object or text."""
 
 
 class Owned(Schema):
@@ -137,25 +137,29 @@ class Owned(Schema):
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         result = handler(core)
         named = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("agent_id", "user_id"))
-        # inside of allOf, since generators of clients take anyOf beside properties for a choice of shapes
+        # inside allOf, because client generators read anyOf beside properties as a choice of shapes
         handler.resolve_ref_schema(result)["allOf"] = [{"anyOf": list(named)}]
         return result
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON values: to Python 1, 1.0 and true are one and the same."""
+    """Returns whether two JSON values are equal. To Python, 1, 1.0 and true are equal."""
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
 
 
 def require_size(value: Any, limit: int, name: str, pointer: str) -> None:
-    """Raises Invalid where the value has more than `limit` bytes as JSON. Patches add up, each within its limits."""
+    """Raises Invalid if the value exceeds `limit` bytes as JSON. Several patches, each within its limits, may add
+    up."""
     size = len(orjson.dumps(value))
     if size > limit:
         raise invalid(pointer, f"{name} would have {size} bytes as JSON: at most {limit} are kept")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396: objects merge key by key, null removes a key, anything else replaces. Keys are data, never paths."""
+    """Applies an RFC 7396 merge patch: objects merge by key, null removes a key, anything else replaces.
+
+    Keys are data, never paths.
+    """
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}

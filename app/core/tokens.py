@@ -1,7 +1,7 @@
-"""Tokens of the o200k_base vocabulary, offline: the one unit in which budgets and limits are given.
+"""Counts tokens of the o200k_base vocabulary, offline. All budgets and limits use this unit.
 
-Special tokens inside a text count as the plain characters they are. Runs of whitespace longer than `LONGEST_RUN` are
-cut, since tiktoken's regex overflows its stack on them: such a text may count a token more for each cut.
+Special tokens inside a text count as plain characters. Runs of whitespace longer than `LONGEST_RUN` are cut, because
+tiktoken's regex overflows its stack on them: such a text may count one token more for each cut.
 """
 
 import re
@@ -38,14 +38,20 @@ _LONG_RUN = re.compile(r"\s{256,}+")  # possessive: each run is read once
 
 
 def count(text: str) -> int:
-    """Tokens of any str. Linear in its length: about 0.1–1 s a million characters, so keep huge texts off the loop.
-    Those of short texts are kept: the same lines go into one prompt after another."""
+    """Returns the number of tokens.
+
+    Time is linear: about 0.1–1 s for a million characters, so keep huge texts off the event loop. Counts of short texts
+    are cached, because the same lines go into many prompts.
+    """
     return _count_short(text) if len(text) <= SHORT_TEXT else len(_encode(text))
 
 
 def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int | None) -> tuple[str, int, int]:
-    """Text, tokens and how many of `parts` are in: the most, from the first on, whose `render(count)` has at most
-    `limit` tokens. Counts nearly add up but for a token at a seam, so their sum is a guess that is then checked."""
+    """Renders the longest prefix of `parts` that fits in `limit` tokens.
+
+    Returns the text, its tokens and the number of parts, where the text is `render(number)`. Counts nearly add up
+    except for a token at a seam, so their sum is an estimate, which is then checked.
+    """
     taken = len(parts)
     if limit is not None:
         totals = accumulate(count(part) for part in parts)
@@ -59,12 +65,12 @@ def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int
 
 
 def truncate(text: str, limit: int) -> str:
-    """The start of `text` that is whole tokens and valid Unicode, and `limit` of them or fewer when counted again."""
+    """Returns the longest start of `text` with whole tokens and valid Unicode that has at most `limit` tokens."""
     head = text[: max(limit, 0) * LONGEST_TOKEN]
     tokens = _encode(head)
     if len(tokens) <= limit and len(head) == len(text):
         return text
-    for kept in range(limit, 0, -1):  # the first is nearly always right: a prefix can tokenize otherwise than the whole
+    for kept in range(limit, 0, -1):  # the first nearly always fits; a prefix can tokenize differently
         cut = _encoding().decode_bytes(tokens[:kept]).decode("utf-8", errors="ignore")
         if count(cut) <= limit:
             return cut
@@ -72,12 +78,12 @@ def truncate(text: str, limit: int) -> str:
 
 
 def warm() -> None:
-    """Load the vocabulary now (about 0.3 s, once; safe in a thread) rather than in the first call."""
+    """Loads the vocabulary now (about 0.3 s, once; thread-safe) rather than in the first call."""
     _encoding()
 
 
 def vocabulary() -> list[bytes]:
-    """The tokens' bytes, by rank."""
+    """Returns the bytes of each token, by rank."""
     data = zlib.decompress(_VOCABULARY.read_bytes())
     ends = accumulate(data[:_VOCABULARY_SIZE], initial=_VOCABULARY_SIZE)
     return [data[start:end] for start, end in pairwise(ends)]
@@ -89,7 +95,7 @@ def _count_short(text: str) -> int:
 
 
 def _encoding() -> Encoding:
-    with _LOADING:  # it takes 0.3 s, and two of them at once take longer
+    with _LOADING:  # loading takes 0.3 s, and two loads at once take longer
         return _load()
 
 
@@ -97,7 +103,7 @@ def _encoding() -> Encoding:
 def _load() -> Encoding:
     ranks = {token: rank for rank, token in enumerate(vocabulary())}
     encoding = Encoding(NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
-    ranks.clear()  # tiktoken has copied them, and keeps this dict of 22 MB for pickling only
+    ranks.clear()  # tiktoken has copied them, and keeps this dict of 22 MB only for pickling
     return encoding
 
 
@@ -109,7 +115,7 @@ def _encode(text: str) -> list[int]:
 
 
 def _pieces(text: str) -> list[str]:
-    """`text`, cut inside its whitespace runs of more than LONGEST_RUN characters only."""
+    """Cuts `text`, only inside whitespace runs of more than LONGEST_RUN characters."""
     runs = (match.span() for match in _LONG_RUN.finditer(text))
     cuts = [cut for start, end in runs for cut in range(start + LONGEST_RUN, end, LONGEST_RUN)]
     return [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

@@ -1,7 +1,7 @@
-"""The vector that a search asks for, where a document has those of two models: its own, or one that was kept.
+"""Alternate vectors: chooses the vector of the model that a search asks for, a record's own or one kept beside it.
 
-A document's record holds one vector. Moving to another model puts the new one there and keeps the old one beside it,
-so that who still searches by the old model reads rows as they were.
+A record contains one vector. A migration to another model replaces it and keeps the old one beside it, so that searches
+by the old model see rows as they were.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,41 +21,46 @@ AT_ONCE = 4096
 
 @cache
 def model_at(spec: SearchSchema) -> int:
-    """Where in a head the model's code is: four bytes."""
+    """Returns the position of the model's code in a head: four bytes."""
     return _place(spec, "model")
 
 
 @cache
 def flags_at(spec: SearchSchema) -> int:
-    """Where its flags are: one byte."""
+    """Returns the position of the flags in a head: one byte."""
     return _place(spec, "flags")
 
 
 def is_long(spec: SearchSchema, head: bytes) -> bool:
-    """Whether the record's vector is that of several windows."""
+    """Returns whether the record's `vector` has several windows."""
     return bool(head[flags_at(spec)] & LONG)
 
 
 def code(model: int) -> bytes:
-    """As a head holds it."""
+    """Returns a model's code in the form that a head contains."""
     return model.to_bytes(4, "little")
 
 
 def model_of(spec: SearchSchema, head: bytes) -> int:
+    """Returns the code of the model of a head's vector."""
     at = model_at(spec)
     return int.from_bytes(head[at : at + 4], "little")
 
 
 def model_of_pair(known: int, written: int, count: int) -> int:
-    """The model of all vectors of a pair of `count` documents, one of which was just written; 0: they may differ."""
+    """Returns the model of all vectors of a partition with `count` documents, one just written; 0 if they may
+    differ."""
     return written if count == 1 or written == known else 0
 
 
 def overlaid(
     spec: SearchSchema, rows: Sequence[Row], model: int, dim: int, find: Callable[[list[int]], Mapping[int, bytes]]
 ) -> list[Row]:
-    """The rows with the vectors of `model` that were kept, by row, as `find` finds them for rows that may have one.
-    `dim`: the model's."""
+    """Returns the rows with their alternate vectors of `model` (dimension `dim`) in place of their own, where they have
+    one.
+
+    `find` takes the ids of rows that may have an alternate vector, and returns the vectors by row.
+    """
     start, fine = model_at(spec), (code(model), NONE)
     end = start + len(NONE)
     others = [row.id for row in rows if row.packed is not None and row.packed.head[start:end] not in fine]
@@ -77,7 +82,7 @@ def overlaid(
 
 
 def _norms(vectors: Sequence[bytes]) -> list[bytes]:
-    """Lengths in int8 units, as a head holds them."""
+    """Returns the lengths in int8 units, in the form that a head contains."""
     result: list[bytes] = []
     for start in range(0, len(vectors), AT_ONCE):
         part = vectors[start : start + AT_ONCE]

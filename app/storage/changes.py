@@ -1,4 +1,4 @@
-"""Writes are data: a service computes a list of changes, and `Store.commit` makes all of them or none."""
+"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,17 @@ from app.storage.text import IndexedText
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """What search needs of a text. `vector` is unit length, of `model`; None while its embedding is pending."""
+    """The terms and vectors of a text, for the search index.
+
+    `vector` has unit length and comes from `model`; it is None while the embedding is pending.
+    """
 
     text: IndexedText
     vector: Floats | None
     model: str
     further: Floats | None = None
-    """(n, dim): the vectors of a long text's windows after the first, whose is `vector`. None: it has one window."""
+    """(n, dim): the vectors of a long text's windows after the first, which is `vector`. None if the text has one
+    window."""
 
     def __post_init__(self) -> None:
         if self.vector is None:
@@ -34,7 +38,7 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Stands for an allocated value, plus an offset, anywhere in the documents of the same commit."""
+    """A placeholder for an allocated value plus an offset, anywhere in the documents of the same commit."""
 
     name: str
     plus: int = 0
@@ -42,17 +46,22 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
+    """Inserts a document. Conflicts if its id or a unique key exists."""
+
     collection: Collection
     doc: Doc
     entry: IndexEntry | None = None
     like: str | None = None
-    """In place of `entry`: the id of a document of the same owners that was there before this commit, and whose text
-    it leaves alone. The new one has the same text, and takes the other's terms and vectors."""
+    """Used in place of `entry`: the id of a document with the same owners and the same text, which existed before this
+    commit and whose text the commit does not change. The new document copies its terms and vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Sets and increments top-level fields of one document that must be there and agree with `expect`."""
+    """Sets and increments top-level fields of one document.
+
+    The document must exist, and its fields must equal those of `expect`.
+    """
 
     collection: Collection
     tenant: str
@@ -61,28 +70,30 @@ class Update:
     inc: Mapping[str, int] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
     entry: IndexEntry | None = None
-    """None: text and vector stay as they are."""
+    """New terms and vectors; None leaves both unchanged."""
     text: IndexedText | None = None
-    """In place of `entry`: new terms, under which it is found by words; its vectors stay."""
+    """Used in place of `entry`: replaces the terms by which it is found; its vectors stay."""
     keep: bool = False
-    """The vector that `entry` replaces stays beside it, for those who search by its model."""
+    """True keeps the vector that `entry` replaces, for searches by its model."""
     user: str | None = field(default=None, compare=False)
-    """Whose document it is: nothing that an engine looks at."""
+    """The owner of the document. Engines ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Deletes one document, which must exist and whose fields must equal those of `expect`."""
+
     collection: Collection
     tenant: str
     id: str
     expect: Mapping[str, Any] = field(default_factory=dict)
     user: str | None = field(default=None, compare=False)
-    """Whose document it is."""
+    """The owner of the document. Engines ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteWhere:
-    """Deletes what matches at the moment of the commit; `Committed.deleted` counts it."""
+    """Deletes the documents that match at the moment of the commit. `Committed.deleted` counts them."""
 
     collection: Collection
     tenant: str
@@ -91,7 +102,7 @@ class DeleteWhere:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Takes `count` values of a gap-free counter, the first of which `Ref(name)` stands for. Counters start at 1."""
+    """Takes `count` values of a gap-free counter. `Ref(name)` stands for the first of them. Counters start at 1."""
 
     name: str
     tenant: str
@@ -103,13 +114,18 @@ Change: TypeAlias = Insert | Update | Delete | DeleteWhere | Allocate
 
 @dataclass(frozen=True, slots=True)
 class Committed:
+    """The result of a commit: the first value of each allocated counter, and the number of deletions."""
+
     allocated: Mapping[str, int]
     deleted: int
-    """Documents that the `Delete` and `DeleteWhere` changes of the list deleted."""
+    """Number of documents deleted by `Delete` and `DeleteWhere` changes."""
 
 
 class CommitConflict(Conflict):
-    """Nothing of the list was done: `reason` is `exists`, `missing`, `expect` or the name of a unique key."""
+    """A change conflicted, and none of the list was made.
+
+    `reason` is `exists`, `missing`, `expect` or the name of a unique key.
+    """
 
     def __init__(self, collection: str, doc_id: str, reason: str) -> None:
         super().__init__("The record changed meanwhile; please try again.")
@@ -117,7 +133,7 @@ class CommitConflict(Conflict):
 
 
 def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
-    """The tree with every Ref replaced by its value."""
+    """Returns the tree with each Ref replaced by its allocated value."""
     if not allocated:
         return tree
     if isinstance(tree, Ref):
@@ -130,4 +146,5 @@ def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
 
 
 def stale(doc: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
+    """Returns whether any field of `doc` differs from its value in `expect`."""
     return any(doc.get(name) != value for name, value in expect.items())

@@ -1,4 +1,4 @@
-"""Which engine: the only place that knows both."""
+"""Opens the engine that the settings name. Only this module imports both engines."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,7 +18,7 @@ MONGODB = ("mongodb://", "mongodb+srv://")
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """Where the data lie: `embedded` in a directory, or in a MongoDB deployment. Shown without its password."""
+    """Where the data are stored: `embedded` in a directory, or a MongoDB URI. Its `repr` omits the password."""
 
     store: str
     directory: Path
@@ -30,7 +30,7 @@ class StoreLocation:
 
     @property
     def name(self) -> str:
-        """Tells stores apart without a secret: `embedded`, or a digest of the deployment's hosts and the database."""
+        """Identifies the store without secrets: `embedded`, or a digest of the deployment's hosts and the database."""
         if self.store == EMBEDDED:
             return EMBEDDED
         scheme, _, rest = self.store.partition("://")
@@ -40,7 +40,7 @@ class StoreLocation:
 
     @property
     def missing(self) -> bool:
-        """An embedded store whose file is not there."""
+        """True if the store is embedded and its file does not exist."""
         return self.store == EMBEDDED and not (self.directory / FILE_NAME).exists()
 
     def __repr__(self) -> str:
@@ -55,7 +55,10 @@ async def open_store(
     existing: bool = False,
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
 ) -> MovableStore:
-    """Raises StoreUnavailable where it cannot be opened; with `existing` also where it would be a new one."""
+    """Opens the store. Raises StoreUnavailable if it cannot be opened, and with `existing` also if it does not exist.
+
+    `observe_commit` is called after each group commit with the number of writes and the seconds that it took.
+    """
     if where.store == EMBEDDED:
         if existing and where.missing:
             raise StoreUnavailable(f"There is no store in {where.directory}.")
@@ -71,7 +74,7 @@ async def open_store(
         raise StoreUnavailable(
             "RECALLD_STORE must be `embedded` or a URI that begins with mongodb:// or mongodb+srv://."
         )
-    # the driver takes a tenth of a second to import, and some memory: only those pay who use it
+    # importing the driver takes a tenth of a second and some memory, so it is imported only if it is used
     from app.storage.mongo.store import MongoOptions, MongoStore  # noqa: PLC0415
 
     options = MongoOptions(
@@ -85,8 +88,11 @@ async def open_store(
 
 
 def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] = frozenset()) -> int:
-    """Puts a backup into the directory, where nothing may lie but files of the names `beside`; bytes of the database.
-    Raises BackupRefused."""
+    """Restores a backup into the directory, which may contain only files named in `beside`. Returns the database's size
+    in bytes.
+
+    Raises BackupRefused.
+    """
     if where.store != EMBEDDED:
         raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
     return restore(file, where.directory, FILE_NAME, beside)

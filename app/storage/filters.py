@@ -1,7 +1,9 @@
-"""What a query may ask of documents: a typed value, never a caller's dict. Fields are our own names, values are data.
+"""Filters: typed conditions over declared fields. Field names come from our code, values from callers; a caller's dict
+is never used.
 
-Each engine translates these; `matches` is their meaning, and the contract suite holds every engine to it. Nobody
-writes into one; that Python could is for speed: a frozen one takes five times as long to make, and searches make eight.
+Each engine translates filters. `matches` defines their meaning, and the contract suite checks every engine against it.
+Filters are treated as immutable but are not frozen: a frozen one takes five times as long to make, and searches make
+eight.
 """
 
 from collections.abc import Mapping
@@ -13,19 +15,23 @@ Scalar: TypeAlias = str | int | float | bool
 
 @dataclass(slots=True, unsafe_hash=True)
 class Eq:
+    """The field equals the value."""
+
     field: str
     value: Scalar
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class In:
+    """The field equals one of the values."""
+
     field: str
     values: tuple[Scalar, ...]
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Has:
-    """The list field holds the value."""
+    """The list field contains the value."""
 
     field: str
     value: str
@@ -33,7 +39,7 @@ class Has:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Range:
-    """Bounds on a number or a time (RFC 3339, as stored). An absent field is in no range."""
+    """The number or time (RFC 3339, as stored) is within the bounds. An absent field is in no range."""
 
     field: str
     ge: str | float | None = None
@@ -44,23 +50,29 @@ class Range:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Absent:
-    """The field is null or not there."""
+    """The field is null or missing."""
 
     field: str
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Not:
+    """The part does not match."""
+
     part: "Filter"
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class And:
+    """All parts match. Without parts it matches every document."""
+
     parts: tuple["Filter", ...] = ()
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Or:
+    """At least one part matches."""
+
     parts: tuple["Filter", ...]
 
 
@@ -70,7 +82,7 @@ EVERYTHING = And()
 
 
 def both(*parts: Filter | None) -> Filter:
-    """All of `parts` that are there, flattened."""
+    """Returns the conjunction of the parts that are not None, flattened."""
     flat: list[Filter] = []
     for part in parts:
         flat.extend(part.parts if isinstance(part, And) else () if part is None else (part,))
@@ -78,7 +90,7 @@ def both(*parts: Filter | None) -> Filter:
 
 
 def value_at(doc: Mapping[str, Any], field: str) -> Any:
-    """The value of a field, `source.session_id` included; None where there is none."""
+    """Returns the value at a path such as `source.session_id`, or None if it is missing."""
     if "." not in field:
         return doc.get(field)
     value: Any = doc
@@ -88,11 +100,12 @@ def value_at(doc: Mapping[str, Any], field: str) -> Any:
 
 
 def top_of(field: str) -> str:
-    """The top-level field that a field lies in."""
+    """Returns the top-level field of a path."""
     return field.partition(".")[0]
 
 
 def matches(doc: Mapping[str, Any], where: Filter) -> bool:
+    """Returns whether the document matches the filter."""
     match where:
         case And(parts):
             return all(matches(doc, part) for part in parts)

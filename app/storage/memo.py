@@ -1,4 +1,4 @@
-"""What readers reckon from what an engine hands out more than once, kept with it."""
+"""Memoizes what readers compute from objects that an engine returns more than once."""
 
 from collections.abc import Callable
 from operator import is_
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Results of pure functions of something that does not change; it goes when that goes."""
+    """Results of pure functions of an immutable object. It is stored with that object and freed with it."""
 
     __slots__ = ("_held",)
 
@@ -19,7 +19,8 @@ class Memo:
         self._held: dict[str, tuple[tuple[Any, ...], Any]] = {}
 
     def get(self, name: str, sources: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """`make()`, or what it returned for the very same `sources`: arrays by identity, anything else by value."""
+        """Returns `make()`, or its previous result for the same `sources`: arrays compare by identity, others by
+        value."""
         cached = self._held.get(name)
         if cached is None or not _all_same(cached[0], sources):
             cached = self._held[name] = (sources, make())
@@ -27,7 +28,7 @@ class Memo:
         return found
 
     def once(self, name: str, make: Callable[[S], T], source: S) -> T:
-        """`make(source)`, or what it returned before: `source` is what this is kept with."""
+        """Returns `make(source)`, or its previous result. `source` is the object that owns this memo."""
         cached = self._held.get(name)
         if cached is None:
             cached = self._held[name] = ((), make(source))
@@ -36,10 +37,10 @@ class Memo:
 
 
 def _all_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Most often all are identical: then `same` is not called."""
+    """Returns whether all pairs are the same. Usually all are identical, and `same` is not called."""
     return len(one) == len(other) and (all(map(is_, one, other)) or all(map(same, one, other)))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Arrays by identity, anything else by value."""
+    """Returns whether both are the same array, or equal values."""
     return one is other or (not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other)

@@ -1,4 +1,4 @@
-"""The storage protocol: what an engine can do. A contract suite holds every engine to it."""
+"""The storage protocol, which every engine implements. A contract suite tests each engine against it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,10 @@ Order: TypeAlias = Literal["asc", "desc"]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A document that a search found. The engine may hand out the same one again: it is never written into."""
+    """A document found by a search. It is read-only, because the engine may return the same object again.
+
+    `derived` memoizes what readers compute from the document.
+    """
 
     doc: Doc
     derived: Memo = field(default_factory=Memo, compare=False)
@@ -24,10 +27,10 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class DecayRule:
-    """Writes down what `importance` has become at `now` (RFC 3339), from `base_importance` and `anchored_at`.
+    """Sets `importance` to its decayed value at `now` (RFC 3339), from `base_importance` and `anchored_at`.
 
-    The formula is that of `memories/strength.py`; the contract suite holds every engine to it. Pinned ones stay, and so
-    does what would move by less than `least`.
+    The formula is that of `retrieval/decay.py`; the contract suite checks every engine against it. Pinned documents do
+    not change, nor do those whose importance would move by less than `least`.
     """
 
     now: str
@@ -39,7 +42,7 @@ class DecayRule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check of `Store.check`."""
+    """The result of one check of `Store.check`."""
 
     name: str
     ok: bool
@@ -47,12 +50,16 @@ class Finding:
 
 
 PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]
-"""Pairs with documents: all; those not known to be of a model throughout; those known to be of another one."""
+"""Selects partitions that have documents. `every`: all; `unlike`: those not known to have only vectors of the given
+model; `other`: those known to have only vectors of another model."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingVector:
-    """A document that has no vector of the model asked for, or only beside another; `row` is where a page goes on."""
+    """A document without a vector of the requested model, or with one only as its alternate vector.
+
+    `row` is the position after which the next page starts.
+    """
 
     row: int
     doc: Doc
@@ -60,7 +67,10 @@ class MissingVector:
 
 @dataclass(frozen=True, slots=True)
 class VectorCounts:
-    """Of a collection: `records` = `of_model` + `without` any vector + `others`; `kept`: vectors beside those."""
+    """Counts of a collection: `records` = `of_model` + `without` any vector + `others`.
+
+    `kept` counts alternate vectors, which come in addition.
+    """
 
     records: int
     of_model: int
@@ -70,43 +80,50 @@ class VectorCounts:
 
 
 class Reembedding(Protocol):
-    """What moving to another embedding model needs of an engine, for every tenant; a model by its code (`model_id`).
+    """Operations for moving all tenants to another embedding model. A model is named by its code (`model_id`).
 
-    Pairs, by their numbers, know whether all of their vectors are of one model: a write of another one clears that.
+    Each partition has a number and records whether all of its vectors are of one model. A write with another model
+    clears that mark.
     """
 
     async def pairs(
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
-        """In the order of their numbers."""
+        """Returns the numbers of up to `limit` partitions after the number `after`, ascending."""
         ...
 
     async def missing_vectors(
         self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
-    ) -> list[MissingVector]: ...
+    ) -> list[MissingVector]:
+        """Returns up to `limit` documents of the partitions, by row, which follow the row `after`."""
+        ...
 
     async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
-        """Notes which of the pairs have vectors of the model throughout."""
+        """Marks those of the partitions in which every document has a vector of `model`."""
         ...
 
     async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
-        """By looking at every row."""
+        """Counts vectors by model. Reads every row."""
         ...
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
-        """Forgets what `Update.keep` kept; how many vectors."""
+        """Deletes the vectors that `Update.keep` kept. Returns how many."""
         ...
 
 
 class Store(Protocol):
-    """One engine. Every method raises StoreUnavailable when the store cannot be read or written."""
+    """A storage engine. Every method raises StoreUnavailable when the store cannot be read or written."""
 
     name: str
 
     @property
-    def reembedding(self) -> Reembedding: ...
+    def reembedding(self) -> Reembedding:
+        """The operations for moving to another embedding model."""
+        ...
 
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None: ...
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+        """Returns a document by its id, or None."""
+        ...
 
     async def find(
         self,
@@ -118,56 +135,69 @@ class Store(Protocol):
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        """Documents by `collection.order`, then id; keyset paging by `after`. Tenant None is every tenant: for jobs."""
+        """Returns documents sorted by `collection.order`, then id, starting after `after` (keyset paging).
+
+        With `tenant` None it searches all tenants, for jobs.
+        """
         ...
 
-    async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int: ...
+    async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
+        """Counts the documents that match, of one tenant or, with None, of all."""
+        ...
 
-    async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts: ...
+    async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts:
+        """Returns the number of documents, the speakers and the agents of the partitions."""
+        ...
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        """Sees every commit that was acknowledged before the call."""
+        """Returns columns of the query's partitions, for ranking. Sees every commit acknowledged before the call."""
         ...
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
-        """Documents by the handles of `Columns.rows`, in that order; None for one that went meanwhile."""
+        """Returns documents for the handles in `Columns.rows`, in the same order; None for one deleted since."""
         ...
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        """All changes, durably, or none. Raises CommitConflict."""
+        """Makes all changes durably, or none. Raises CommitConflict."""
         ...
 
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        """Applies a rule to what matches, in steps that let others write between them; how many were changed.
+        """Applies a rule to the documents that match, in steps between which others can write. Returns how many
+        changed.
 
-        Nothing that a caller asked for: versions stay, and so do the pairs'. Tenant None is every tenant.
+        Internal change: does not bump the versions of documents or of partitions. With `tenant` None it applies to all
+        tenants.
         """
         ...
 
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        """Whether `apply` would change anything now. Writes nothing."""
+        """Returns whether `apply` would change anything now. Writes nothing."""
         ...
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
-        """Calls `callback` after each commit of this process that inserts into the collection, in its event loop.
-        What other processes insert is to be looked for."""
+        """Calls `callback` in the event loop after each commit of this process that inserts into the collection.
+
+        Inserts of other processes are not reported: poll for them.
+        """
         ...
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        """Forgets what the engine keeps by itself of a user without documents: pairs, tombstones, copies, and these
-        counters."""
+        """Deletes the engine's own records of a user without documents: partitions, tombstones, cached copies, and
+        these counters."""
         ...
 
     async def scrub(self) -> None:
-        """Leaves no byte of what was deleted in the engine's own files. Raises StoreUnavailable where it cannot."""
+        """Removes all bytes of deleted records from the engine's own files. Raises StoreUnavailable if it cannot."""
         ...
 
     async def check(self, *, deep: bool = False) -> list[Finding]:
-        """Reachability; with `deep`, the integrity of everything stored."""
+        """Checks that the store can be reached; with `deep`, also the integrity of everything stored."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Closes the store. It cannot be used afterwards."""
+        ...

@@ -1,4 +1,4 @@
-"""Documents of one collection as one caller may see them. Cannot be built without a scope, and forgets it never."""
+"""A repository: the documents of one collection as one caller may see them. Every query includes the caller's scope."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
@@ -19,7 +19,7 @@ from app.storage.scope import Scope
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Which part of a list, and how it goes."""
+    """The order, page size and cursor of a list request."""
 
     order: Order
     limit: int
@@ -30,16 +30,18 @@ _NO_EXPIRY = Absent("expires_at")
 
 
 def unexpired(now: str) -> Filter:
-    """Time limits are exact on read, whenever the purge comes."""
+    """Returns a filter for documents that have not expired at `now`. Reads apply it, so expiry does not wait for the
+    purge."""
     return Or((_NO_EXPIRY, Range("expires_at", gt=now)))
 
 
 def expired(doc: Doc, now: str) -> bool:
+    """Returns whether the document has expired at `now` (RFC 3339)."""
     return doc["expires_at"] is not None and doc["expires_at"] <= now
 
 
 async def anything(store: Store, wanted: Iterable[tuple[Collection, Filter]]) -> bool:
-    """Whether any of these filters matches a document, of whatever tenant. Stops at the first."""
+    """Returns whether any of the filters matches a document of any tenant. Stops at the first match."""
     for collection, where in wanted:
         if await store.find(collection, None, where, limit=1):
             return True
@@ -49,7 +51,8 @@ async def anything(store: Store, wanted: Iterable[tuple[Collection, Filter]]) ->
 async def pages(
     find: Callable[..., Awaitable[list[Doc]]], collection: Collection, size: int, order: Order = "asc"
 ) -> AsyncIterator[list[Doc]]:
-    """All that `find` finds (`Store.find` or `Repository.find`, of some filter), in keyset batches."""
+    """Yields all documents of `find` (`Store.find` or `Repository.find` with its filter bound) in pages of `size`, by
+    keyset."""
     after = None
     while docs := await find(order=order, after=after, limit=size):
         after = collection.after(docs[-1])
@@ -59,34 +62,36 @@ async def pages(
 
 
 class Repository:
+    """Reads and prepares changes of one collection within one scope. Changes are returned, not committed."""
+
     def __init__(self, store: Store, scope: Scope, collection: Collection) -> None:
         self.store, self.scope, self.collection = store, scope, collection
 
     async def find_one(self, doc_id: str) -> Doc | None:
-        """None where there is none, or none that the caller may see: the two never differ."""
+        """Returns the document, or None if it does not exist or is outside the scope; callers cannot tell which."""
         doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
         return doc if doc is not None and self.scope.sees(doc) else None
 
     async def get(self, doc_id: str) -> Doc:
-        """Raises NotFound."""
+        """Returns the document. Raises NotFound if it does not exist or is outside the scope."""
         doc = await self.find_one(doc_id)
         if doc is None:
             raise NotFound()
         return doc
 
     async def get_unexpired(self, doc_id: str, now: str) -> Doc:
-        """Raises NotFound, for an expired one too: time limits are exact, whenever the purge comes."""
+        """Returns the document. Raises NotFound, also if it has expired but was not purged yet."""
         doc = await self.get(doc_id)
         if expired(doc, now):
             raise NotFound()
         return doc
 
     async def get_any_owner(self, doc_id: str) -> Doc | None:
-        """The tenant's record of that id, whoever may see it: ids are unique in a tenant."""
+        """Returns the tenant's document with that id, also outside the bindings: ids are unique within a tenant."""
         return await self.store.get(self.collection, self.scope.tenant, doc_id)
 
     async def get_many(self, doc_ids: Sequence[str]) -> dict[str, Doc]:
-        """Those of `doc_ids` that are there and visible."""
+        """Returns the documents of `doc_ids` that exist and are visible, by id."""
         wanted = In(self.collection.id_field, tuple(dict.fromkeys(doc_ids)))
         docs = await self.find(wanted, limit=len(wanted.values)) if wanted.values else []
         return {doc[self.collection.id_field]: doc for doc in docs}
@@ -94,14 +99,19 @@ class Repository:
     async def find(
         self, where: Filter, *, order: Order = "desc", after: After | None = None, limit: int = 100
     ) -> list[Doc]:
+        """Returns the visible documents that match. See `Store.find`."""
         seen = both(where, self.scope.visible())
         return await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
 
     async def count(self, where: Filter) -> int:
+        """Counts the visible documents that match."""
         return await self.store.count(self.collection, self.scope.tenant, both(where, self.scope.visible()))
 
     async def page(self, where: Filter, listing: Listing, *, mark: str) -> tuple[list[Doc], str | None]:
-        """One page and the cursor of the next, bound to `mark`: what the caller asked for. Raises InvalidCursor."""
+        """Returns one page and the cursor of the next, or None on the last page.
+
+        A cursor is valid only for the same `mark`, which describes the request. Raises InvalidCursor.
+        """
         mark = repr((self.scope.tenant, self.collection.name, listing.order, mark))
         after = open_cursor(listing.cursor, mark) if listing.cursor is not None else None
         docs = await self.find(where, order=listing.order, after=after, limit=listing.limit + 1)
@@ -113,18 +123,21 @@ class Repository:
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 
     def insert(self, doc: Doc, entry: IndexEntry | None = None) -> Insert:
-        """Raises Forbidden where the caller may not write."""
+        """Returns an insert of `doc`. Raises Forbidden if the caller may not write for its owners."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
         return Insert(self.collection, {"tenant_id": self.scope.tenant, **doc}, entry)
 
     def require_write(self, doc: Doc) -> None:
-        """Raises Forbidden."""
+        """Raises Forbidden if the caller may not change `doc`."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
 
     def update(
         self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: IndexEntry | None = None
     ) -> Update:
-        """A change that a caller asked for: the version moves. Expects the version read, if not told otherwise."""
+        """Returns an update that increments the version. By default it expects the version that was read.
+
+        Raises Forbidden if the caller may not change `doc`.
+        """
         self.require_write(doc)
         return Update(
             self.collection,
@@ -138,7 +151,10 @@ class Repository:
         )
 
     def append(self, doc: Doc, fields: Doc, *, expect: Doc, inc: dict[str, int] | None = None) -> Update:
-        """What is added to a record, or counted in it, without being a change of it: the version stays."""
+        """Returns an update that adds to or counts in a record without incrementing its version.
+
+        Raises Forbidden if the caller may not change `doc`.
+        """
         self.require_write(doc)
         return Update(
             self.collection,
@@ -151,25 +167,27 @@ class Repository:
         )
 
     def delete(self, doc: Doc) -> Delete:
+        """Returns a deletion of `doc`, which must not have changed. Raises Forbidden if the caller may not delete
+        it."""
         self.require_write(doc)
-        expect = {name: doc[name] for name in ("version", "created_at")}  # an id that was freed may be another's now
+        expect = {name: doc[name] for name in ("version", "created_at")}  # the id may have been reused since
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 
 
 def seal_cursor(after: After, mark: str) -> str:
-    """A place in a list, bound to `mark`."""
+    """Encodes a position in a list as a cursor, which is bound to `mark`."""
     place = orjson.dumps([after.value, after.id])
     return _spelled(_seal(place, mark) + place)
 
 
 def open_cursor(cursor: str, mark: str) -> After:
-    """Raises InvalidCursor."""
+    """Decodes a cursor. Raises InvalidCursor if it is malformed or was made for another `mark`."""
     try:
         raw = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
         place: Any = orjson.loads(raw[8:])
     except (Base64Error, UnicodeEncodeError, ValueError) as error:
         raise InvalidCursor() from error
-    if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 can be spelled in more than one way
+    if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 has several spellings of the same bytes
         raise InvalidCursor()
     if not (isinstance(place, list) and len(place) == 2 and type(place[0]) in (str, int) and type(place[1]) is str):
         raise InvalidCursor()

@@ -1,7 +1,8 @@
-"""How a collection is declared: its fields, unique keys, indexes, and what is searched.
+"""Declarations of collections: fields, unique keys, indexes and the search schema.
 
-Documents are plain JSON objects, the same in every engine: they carry `tenant_id`, an id under the collection's
-`id_field`, `version`, `created_at`, `updated_at`; times are RFC 3339 strings (`clock.rfc3339`), which sort as they are.
+Documents are plain JSON objects and are the same in every engine. Each has `tenant_id`, an id under the collection's
+`id_field`, `version`, `created_at` and `updated_at`. Times are RFC 3339 strings (`clock.rfc3339`), which sort in order
+of time.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,10 @@ FieldKind: TypeAlias = Literal["text", "number", "flag", "time", "list"]
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """No two documents of a tenant agree on all `fields`; only documents matching `when` count. Null is a value."""
+    """A unique key: no two documents of a tenant have equal values in all `fields`.
+
+    Only documents that match `when` are compared. Null is a value like any other.
+    """
 
     name: str
     fields: tuple[str, ...]
@@ -26,34 +30,35 @@ class Unique:
 
 @dataclass(frozen=True, slots=True)
 class SearchSchema:
-    """What search keeps of a document beside its text and vector; fields by path, as in filters."""
+    """Declares what search stores of a document beside its text and vector. Fields are paths, as in filters."""
 
     facets: tuple[str, ...]
-    """Fields (text or list) that Eq, In and Has may name."""
+    """Fields (text or list) that the filters Eq, In and Has may name."""
     ranges: tuple[str, ...]
-    """Fields (number or time) that Range and Absent may name."""
+    """Fields (number or time) that the filters Range and Absent may name."""
     time: tuple[str, ...]
-    """When it happened: the first of these that is there."""
+    """Fields that say when it happened. The first one present is used."""
     anchor: tuple[str, ...]
-    """Where its decay starts: the first of these that is there."""
+    """Fields that say when its decay starts. The first one present is used."""
     content: tuple[str, ...] = ("content_hash",)
-    """Number that is equal for documents of which a search shows one: the first of these that is there."""
+    """Fields with a content hash: of documents with equal hashes a search returns only one. The first field present is
+    used."""
     importance: str = "base_importance"
     pinned: str = "pinned"
     session: str = "source.session_id"
     ordinal: str = "source.message_seq"
     speaker: str = "source.speaker"
     text: Callable[[Mapping[str, Any]], str] = itemgetter("content")
-    """What a reranker reads of a document: the text that was embedded."""
+    """Returns the text of a document for a reranker: the text that was embedded."""
     flags: Callable[[Mapping[str, Any]], int] | None = None
-    """Flag bits that the document itself has, beside those of its text (`storage/text.py`)."""
+    """Returns the flag bits of the document itself, in addition to those of its text (`storage/text.py`)."""
     flag_fields: tuple[str, ...] = ()
     """Top-level fields that `flags` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A place in a list: the order field's value and the id of the last document seen."""
+    """A position in a list: the value of the order field and the id of the last document seen."""
 
     value: str | int
     id: str
@@ -61,44 +66,47 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Declared once; indexes, erasure, export, migration and the contract suite read it."""
+    """The declaration of a kind of document. Indexes, erasure, export, migration and the contract suite read it."""
 
     name: str
     id_field: str
     fields: Mapping[str, FieldKind]
-    """Every field that a filter may name, beside the id."""
+    """Every field that a filter may name, except the id."""
     order: str = "created_at"
-    """Lists go by this, then by id."""
+    """The field by which lists are sorted; the id breaks ties."""
     unique: tuple[Unique, ...] = ()
     indexes: tuple[tuple[str, ...], ...] = ()
-    """Equality prefixes that lists are asked by; each index ends in the order."""
+    """Fields that list queries compare for equality, one tuple for each index. Every index ends in the order field."""
     selective: tuple[str, ...] = ()
-    """Indexed fields of which few documents share a value: where one is asked for, it is better to find these and sort
-    them than to walk an index in the order."""
+    """Indexed fields with few documents for each value. If a query names one, finding these documents and sorting them
+    is faster than walking an index in order."""
     global_indexes: tuple[str, ...] = ()
-    """Fields by which jobs ask for every tenant's documents; each is an index without the tenant."""
+    """Fields by which jobs query the documents of all tenants. Each gets an index without the tenant."""
     opaque: tuple[str, ...] = ()
-    """Fields that hold callers' objects: their keys are data and can never be a path."""
+    """Fields that contain callers' objects. Their keys are data and are never used as paths."""
     searched: SearchSchema | None = None
+    """The search schema; None if the collection is not searched."""
     cached: bool = False
-    """Read at each request and seldom written: an engine may keep what it read until the next commit."""
+    """True if documents are read at each request and seldom written. An engine may cache what it read until the next
+    commit."""
     internal: frozenset[str] = frozenset()
-    """Fields that never leave the service, beside the tenant."""
+    """Fields that are never returned to callers, in addition to the tenant."""
     audited: bool = True
-    """Changes are named in the audit trail; not those of bookkeeping, and of children that go with their parent."""
+    """True if the audit trail names changes. False for internal records, and for children that change with their
+    parent."""
     columns: tuple[str, ...] = field(init=False, compare=False, repr=False)
-    """The fields, and the order's."""
+    """The declared fields and the order field, without duplicates."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(dict.fromkeys([*self.fields, self.order])))
 
     @property
     def spec(self) -> SearchSchema:
-        """Of one that is searched."""
+        """The search schema. Raises TypeError if the collection is not searched."""
         if self.searched is None:
             raise TypeError(f"{self.name} is not searched")
         return self.searched
 
     def after(self, doc: Mapping[str, Any]) -> "After":
-        """The place of `doc` in lists."""
+        """Returns the position of `doc` in lists."""
         return After(doc[self.order], doc[self.id_field])

@@ -1,4 +1,4 @@
-"""Who may see what: the tenant, the pair (agent, user) a record belongs to, and a key's bindings."""
+"""Scopes: the tenant of a caller, the bindings of its key, and the partitions (agent, user) that it may reach."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,12 @@ class _Any(Enum):
 ANY_AGENT: Final = _Any.ANY
 
 SYSTEM: Final = ""
-"""Tenant of what belongs to the service itself; no key can name it."""
+"""Tenant of the service's own records. No key can name it."""
 
 
 class Partition(NamedTuple):
-    """Owner of a record. `agent=ANY` stands for every pair of the user, in searches only."""
+    """The (agent, user) pair that owns records. `agent=ANY_AGENT` stands for all partitions of the user, in searches
+    only."""
 
     agent: str | None | _Any
     user: str | None
@@ -28,7 +29,10 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one caller may reach. Bindings of None bind nothing; they cut, they never widen."""
+    """What one caller may reach: a tenant, and the agents and users that its key is bound to.
+
+    None means unbound. Bindings only narrow a scope.
+    """
 
     tenant: str
     agents: frozenset[str] | None = None
@@ -36,7 +40,7 @@ class Scope:
     key_id: str | None = None
 
     def bindings(self) -> dict[str, Any]:
-        """What a job that works for this caller is given, to be read by `of_bindings`."""
+        """Returns the bindings as JSON, for a job that works for this caller. `of_bindings` reads them."""
         return {
             "agents": None if self.agents is None else sorted(self.agents),
             "users": None if self.users is None else sorted(self.users),
@@ -45,6 +49,7 @@ class Scope:
 
     @classmethod
     def of_bindings(cls, tenant: str, bindings: Mapping[str, Any]) -> "Scope":
+        """Returns the scope with bindings from `bindings()`."""
         agents, users = bindings.get("agents"), bindings.get("users")
         return cls(
             tenant,
@@ -54,6 +59,7 @@ class Scope:
         )
 
     def sees(self, doc: Mapping[str, Any]) -> bool:
+        """Returns whether the document is visible. Bound keys also see documents without an agent or user."""
         if self.agents is None and self.users is None:
             return True
         agent, user = doc.get("agent_id"), doc.get("user_id")
@@ -66,22 +72,24 @@ class Scope:
         return self.users is None or user is None or user in self.users
 
     def visible(self) -> Filter:
-        """`sees`, as a filter."""
+        """Returns `sees` as a filter."""
         return both(_bound("agent_id", self.agents), _bound("user_id", self.users))
 
     def writable(self) -> Filter:
-        """What `require_write` allows, as a filter: bound keys never change what is shared beyond them."""
+        """Returns the condition of `require_write` as a filter: bound keys never change records shared beyond their
+        bindings."""
         return both(_among("agent_id", self.agents), _among("user_id", self.users))
 
     def require_write(self, agent: str | None, user: str | None) -> None:
-        """Raises Forbidden where the record would lie outside the bindings, or be seen by all whom they exclude."""
+        """Raises Forbidden if a record with these owners is outside the bindings, or is shared with agents or users
+        outside them."""
         if self.agents is not None and agent not in self.agents:
             raise Forbidden("This key is bound to other agents than the agent_id of this record.")
         if self.users is not None and user not in self.users:
             raise Forbidden("This key is bound to other users than the user_id of this record.")
 
     def pairs(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Partition, ...]:
-        """The pairs that a search naming this agent and user covers (SPEC §1), cut by the bindings."""
+        """Returns the partitions covered by a search for this agent and user (SPEC §1), within the bindings."""
         if agent is None and user is not None:
             wanted: tuple[Partition, ...] = self._pairs_of(user)
         elif user is None or not include_shared:

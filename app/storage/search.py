@@ -1,7 +1,7 @@
-"""What a search asks of an engine, and what the ranking gets back.
+"""The input and output of an engine's search.
 
-An engine answers with columns, never with scores: the exact engines return the whole scope, an approximate one
-returns candidates and their neighbours. The ranking (`memories/ranking.py`) never knows which it was.
+An engine returns columns, not scores. The exact engines return the whole scope, an approximate one returns candidates
+and their neighbours. The ranking (`retrieval/ranking.py`) treats both alike.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ScopeFacts:
-    """What is known of a scope before the query is embedded."""
+    """Facts about a scope that are read before the query is embedded."""
 
     count: int
-    """Documents in the scope."""
+    """Number of documents in the scope."""
     speakers: tuple[str, ...]
-    """Names of those who speak in it, as they were given."""
+    """Names of the speakers in the scope, as they were given."""
     agents: tuple[str | None, ...]
-    """Whose documents they are."""
+    """Agents that own the documents; None for documents without an agent."""
 
 
-@dataclass(slots=True)  # not frozen, as `Columns`: both are made at each search, and that would take five times as long
+@dataclass(slots=True)  # like `Columns`, not frozen: that takes five times as long to make, at each search
 class SearchQuery:
-    """One search over `pairs` of one tenant. `vector` is unit length; None: no cosine is asked for."""
+    """One search over partitions of one tenant. `vector` has unit length; None means no cosine is computed."""
 
     tenant: str
     pairs: tuple[Partition, ...]
@@ -43,32 +43,33 @@ class SearchQuery:
     model: str
     terms: NDArray[np.uint32]
     first_windows: bool = False
-    """Of long documents only the first window counts, not the best: a part of a text does not make it a duplicate."""
+    """True compares only the first window of long documents, not the best one: sharing a part does not make two texts
+    duplicates."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """The documents of a scope, one entry each, n in all; `hits` and `df` have one row for each query term."""
+    """The documents of a scope, n entries. `hits` and `df` have one row for each query term."""
 
     rows: Ints
-    """Engine handles, for `Store.fetch`."""
+    """Handles of the documents, for `Store.fetch`."""
     matched: Bools
-    """Passed the filter. The others are neighbours: features of those that matched, never results."""
+    """True if the document passed the filter. Others are neighbours: they serve as features and are never results."""
     cosine: Floats
-    """-1..1; 0 where `has_vector` is false. Equal documents have equal cosines wherever they stand."""
+    """-1..1; 0 where `has_vector` is false. Equal documents have equal cosines in any position."""
     has_vector: Bools
-    """A vector of the query's model is there."""
+    """True if the document has a vector of the query's model."""
     hits: Floats
     """(terms, n): how often each query term occurs in each document."""
     df: Floats
-    """(terms,): documents of the scope that hold the term."""
+    """(terms,): number of documents in the scope that contain the term."""
     length: Floats
-    """Terms in each document, counted with repetition."""
+    """Number of terms in each document, with repetition."""
     count: int
-    """Documents of the scope: n, or more where the engine returned candidates only."""
+    """Number of documents in the scope: n, or more if the engine returned only candidates."""
     mean_length: float
     previous: Ints
-    """Index, among these entries, of the document before this one in its session; -1 where there is none."""
+    """Index, among these entries, of the previous document of the session; -1 if there is none."""
     following: Ints
     session: Ints
     """Code of the session, 0, 1, 2 …, without large gaps; -1 for none."""
@@ -81,18 +82,21 @@ class Columns:
     document (who said it, whether it is derived or a summary)."""
     base_importance: Floats
     anchor: Ints
-    """Milliseconds since 1970, where fading starts. With `base_importance` and `pinned` it gives the importance."""
+    """Milliseconds since 1970: when decay starts. `base_importance`, `anchor` and `pinned` give the importance."""
     pinned: Bools
     agent: Ints
     """crc32 of the agent's id, 0 for none."""
     content: Ints
-    """64-bit hash of the normalised content: equal contents are shown once."""
+    """64-bit hash of the normalised content. Of equal contents, results show one."""
     derived: Memo = field(default_factory=Memo, compare=False)
-    """The same object for as long as the engine's own columns are the same."""
+    """Memo of results computed from the columns. The same object as long as the engine's own columns are the same."""
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
-    """Columns of several pairs, at least one, as one scope: codes and neighbours are shifted, statistics are added."""
+    """Joins the columns of several partitions (at least one) into one scope.
+
+    Session codes and neighbours are shifted, statistics are added.
+    """
     if len(parts) == 1:
         return parts[0]
     kept = parts[0].derived
@@ -112,7 +116,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
 _PLAIN = ("rows", "length", "speaker", "time", "flags", "agent", "content")
 _FIXED = (*_PLAIN, "count", "mean_length", "previous", "following", "session")
 _FADING = ("base_importance", "anchor", "pinned")
-"""Apart from the others, which an access leaves alone."""
+"""Decay fields, joined separately: an access changes these and leaves the others unchanged."""
 
 
 def _sources(parts: Sequence[Columns], names: Sequence[str]) -> tuple[Any, ...]:
@@ -124,7 +128,7 @@ def _in_a_row(parts: Sequence[Columns], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
-    """What no query changes."""
+    """Joins the columns that do not depend on the query."""
     shifts = np.cumsum([0, *(len(p.rows) for p in parts)])
     codes = np.cumsum([0, *(int(p.session.max(initial=-1)) + 1 for p in parts)])
     count = sum(p.count for p in parts)

@@ -1,8 +1,9 @@
-"""What text search keeps of a text: terms of any script, and two facts about its form.
+"""Text indexing: the terms of a text in any script, and two facts about its form.
 
-Pure, and the same for documents and queries: a word is treated by its script, never by a guess at the language, so
-that both always agree. Word boundaries follow Unicode's categories (a letter keeps its combining marks); scripts
-written without spaces become overlapping bigrams (Unicode UAX 29 leaves them to a dictionary; bigrams need none).
+The functions are pure and the same for documents and queries. A word is treated by its script, never by a guessed
+language, so that both always agree. Word boundaries follow Unicode's categories (a letter keeps its combining marks).
+Scripts written without spaces become overlapping bigrams (Unicode UAX 29 leaves them to a dictionary; bigrams need
+none).
 """
 
 import re
@@ -27,29 +28,29 @@ TermIds: TypeAlias = NDArray[np.uint32]
 HAS_NUMBER_OR_TIME_WORD = 1
 IS_QUESTION = 2
 TEXT_FLAGS = HAS_NUMBER_OR_TIME_WORD | IS_QUESTION
-"""Bits that `index_text` sets. The others come from the document (`Searched.flags`)."""
+"""Bits that `index_text` sets. The others come from the document (`SearchSchema.flags`)."""
 SAID_BY_USER = 4
 SAID_BY_ASSISTANT = 8
 DERIVED = 16
-"""The service made it from other records: by extraction, consolidation or roll-up."""
+"""The service made the record from other records: by extraction, consolidation or roll-up."""
 SUMMARY = 32
 LONG = 64
-"""Its text has more than one window, each with a vector of its own (`storage/windows.py`)."""
+"""The text has more than one window, each with a vector of its own (`storage/windows.py`)."""
 HAS_EVENT_TIME = 128
-"""It says when it happened; the time of others is that at which they were stored."""
+"""The record says when it happened. Without this bit, its time is when it was stored."""
 
 MAX_WORD = 64
-"""Longer tokens are data (base64, hashes): their beginning identifies them."""
+"""Longer tokens are data (base64, hashes) and are identified by their beginning."""
 
 HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA_HANGUL = "\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3"
 THAI_LAO_MYANMAR_KHMER = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
 UNSPACED = HAN + KANA_HANGUL + THAI_LAO_MYANMAR_KHMER
-"""Scripts indexed as bigrams. Korean has spaces, but its particles cling to the word, which bigrams see through."""
+"""Scripts indexed as bigrams. Korean has spaces, but attaches particles to words, which bigrams handle."""
 
 
 def _marks() -> str:
-    """Combining marks outside `UNSPACED` (a character class body): Python's `\\w` leaves them out."""
+    """Returns the combining marks outside `UNSPACED`, for a character class: Python's `\\w` omits them."""
     spans = (range(0x300, 0x0E00), range(0x0F00, 0x2000), range(0xA600, 0xAC00))
     return "".join(chr(c) for span in spans for c in span if unicodedata.category(chr(c)) in ("Mn", "Mc"))
 
@@ -80,8 +81,11 @@ _STEMMERS = (
     ("\u0b7f", None),
     ("\u0bff", "tamil"),
 )
-"""Last character of a script's block, in order, and the stemmer for its words: Snowball's (Latin: Porter2), but for
-Arabic, where Snowball leaves the article at short words: light10 (Larkey, Ballesteros & Connell 2007), one suffix."""
+"""The last character of each script's block, in order, and the stemmer for its words.
+
+The stemmers are Snowball's (Latin: Porter2), except for Arabic: there Snowball keeps the article of short words, so
+light10 is used (Larkey, Ballesteros & Connell 2007), with one suffix.
+"""
 
 _ARABIC_MARKS = re.compile("[\u0640\u064b-\u065f\u0670]")
 _ARABIC_LETTERS = str.maketrans("\u0623\u0625\u0622\u0649", "\u0627\u0627\u0627\u064a")
@@ -91,7 +95,7 @@ _ARABIC_WORD = re.compile(
 )
 
 _snowball = {name: Stemmer.Stemmer(name, 0) for _, name in _STEMMERS if name and name != "arabic light"}
-_snowball_lock = threading.Lock()  # a Stemmer object is not re-entrant
+_snowball_lock = threading.Lock()  # Stemmer objects are not re-entrant
 
 _TIME_WORD = re.compile(
     r"\d|\b(?:(?:yester|to|mon|tues|wednes|thurs|fri|satur|sun|birth)day|tomorrow|tonight|weekend|ago|last|next|"
@@ -106,7 +110,7 @@ _SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """One document as text search stores it: distinct term ids, ascending, and how often each occurs (at most 255)."""
+    """The indexed terms of one document: distinct term ids, ascending, and how often each occurs (at most 255)."""
 
     ids: TermIds
     counts: NDArray[np.uint8]
@@ -115,7 +119,7 @@ class IndexedText:
 
 
 def terms(text: str) -> list[str]:
-    """Index terms in order, repeated as they occur. Without stop words, unless there is nothing else."""
+    """Returns the index terms in order, with repetition. Stop words are removed unless there are no other words."""
     words = _words(_fold(text))
     return [term for word in words if word not in STOP_WORDS and (term := _term(word))] or [
         term for word in words if (term := _term(word))
@@ -123,15 +127,17 @@ def terms(text: str) -> list[str]:
 
 
 def term_ids(words: Sequence[str]) -> TermIds:
-    """crc32 of each term, in order."""
+    """Returns the crc32 of each term, in order."""
     return np.fromiter((crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint32, len(words))
 
 
 def index_text(
     content: str, context: str | None = None, time: datetime | None = None, tags: Sequence[str] = ()
 ) -> IndexedText:
-    """Terms of the content, of its context, its tags and its date ("8", "may", "2023": a query's "May 2023" meets
-    it)."""
+    """Indexes the terms of the content, its context, its tags and its date.
+
+    The date becomes three terms ("8", "may", "2023"), so that a query's "May 2023" matches it.
+    """
     words = terms(content) + (terms(context) if context else []) + (_date_terms(time) if time else [])
     words += [term for tag in tags for term in terms(tag)]
     counted = Counter(term_ids(words).tolist())
@@ -141,18 +147,18 @@ def index_text(
 
 
 def normalise_content(text: str) -> str:
-    """Texts that differ in case, width or white space only are the same content."""
+    """Normalises a text: texts that differ only in case, width or white space have equal content."""
     return " ".join(_fold(text).split())
 
 
 def content_hash(text: str) -> int:
-    """Signed 64-bit hash of the normalised content."""
+    """Returns a signed 64-bit hash of the normalised content."""
     digest = blake2b(normalise_content(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 def name_id(name: str) -> int:
-    """A speaker's code in `Columns.speaker`; 0 is kept for none."""
+    """Returns a speaker's code in `Columns.speaker`; 0 means none."""
     folded = normalise_content(name)
     return crc32(folded.encode("utf-8", "surrogatepass")) if folded else 0
 
@@ -176,7 +182,7 @@ def _words(folded: str) -> list[str]:
 
 
 def _bigrams(run: str) -> list[str]:
-    """Overlapping pairs; a Han character also by itself, for it is often a whole word."""
+    """Returns overlapping pairs of characters, and each Han character by itself, because it is often a whole word."""
     if len(run) == 1:
         return [run]
     return [run[i : i + 2] for i in range(len(run) - 1)] + _HAN.findall(run)
@@ -184,7 +190,7 @@ def _bigrams(run: str) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def _term(word: str) -> str:
-    """The index form of one word: numbers by value, letters without accents (Latin only), stemmed by their script."""
+    """Returns the index form of a word: numbers by value, Latin letters without accents, stemmed by script."""
     word = word[:MAX_WORD]
     if word.isdecimal():
         return str(int(word))
@@ -208,7 +214,7 @@ def _stem(word: str) -> str:
 
 
 DATE_TERMS = 3
-"""How many terms the date of a memory adds to its length."""
+"""Number of terms that a memory's date adds to its length."""
 
 
 def _date_terms(time: datetime) -> list[str]:
@@ -221,6 +227,7 @@ def _flags(content: str) -> int:
 
 
 def _ends_in_question(text: str) -> bool:
-    """The last sentence that has an end, ends in a question mark: an emoji or a caption may follow."""
+    """Returns whether the last sentence with an end mark ends in a question mark. An emoji or a caption may follow
+    it."""
     last_question = max(text.rfind(mark) for mark in _QUESTION_MARKS)
     return last_question > max(text.rfind(mark) for mark in _SENTENCE_ENDS)

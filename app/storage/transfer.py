@@ -1,4 +1,5 @@
-"""Moving everything from one engine to another: records with their packed search rows, and what proves it."""
+"""Moves all data from one engine to another: records with their packed search rows, and checksums to verify the
+copy."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -19,12 +20,12 @@ PAGE = 200
 
 
 class BackupRefused(RecalldError):
-    """Nothing was overwritten."""
+    """A backup or restore was refused. Nothing was overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document and its search row, if it has one; `place` is where an export goes on after it."""
+    """A document and its packed record, if it has one. `place` is the position after which an export continues."""
 
     doc: Doc
     packed: PackedRecord | None
@@ -33,35 +34,42 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
+    """The last value of a counter."""
+
     tenant: str
     name: str
     value: int
 
 
 class MovableStore(Store, Protocol):
-    """Every engine can hand out and take in everything."""
+    """A store that can export and load all its data. Every engine implements this."""
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        """Records of every tenant, in an order of the engine's own; those of one pair as they were made."""
+        """Returns up to `limit` records of all tenants after the position `after`, in the engine's own order.
+
+        Records of one partition come in the order of their insertion.
+        """
         ...
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        """Takes in records, all or none; one whose id is there already is left alone. How many were new."""
+        """Inserts all of the records or none, skipping existing ids. Returns the number inserted."""
         ...
 
     async def backup(self, target: Path) -> int:
-        """All of it, as it was at one moment, as one file; bytes written. Raises BackupRefused."""
+        """Writes a consistent copy of the store to one file. Returns its size in bytes. Raises BackupRefused."""
         ...
 
-    async def counters(self) -> list[Counter]: ...
+    async def counters(self) -> list[Counter]:
+        """Returns all counters."""
+        ...
 
     async def load_counters(self, counters: Sequence[Counter]) -> None:
-        """A counter never goes back."""
+        """Raises the counters to these values. Never lowers one."""
         ...
 
 
 async def exported(store: MovableStore, collection: Collection) -> AsyncIterator[list[Record]]:
-    """Everything, page by page."""
+    """Yields all records of the collection, page by page."""
     place: str | None = None
     while page := await store.export(collection, place, PAGE):
         yield page
@@ -69,14 +77,14 @@ async def exported(store: MovableStore, collection: Collection) -> AsyncIterator
 
 
 def at_version(spec: SearchSchema, packed: PackedRecord, rev: int) -> PackedRecord:
-    """The row as the pair's version `rev` would have written it: versions belong to the store, not to the record."""
+    """Returns the packed record with the partition version `rev`: versions belong to the store, not to the record."""
     head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0].copy()
     head["rev"] = rev
     return replace(packed, head=head.tobytes())
 
 
 def digest(collection: Collection, record: Record) -> bytes:
-    """The same for the same record in every engine."""
+    """Returns a digest of the record, which is the same in every engine."""
     whole = blake2b(orjson.dumps(record.doc, option=orjson.OPT_SORT_KEYS), digest_size=16)
     if record.packed is not None and collection.searched is not None:
         packed = at_version(collection.searched, record.packed, 0)
@@ -88,20 +96,22 @@ def digest(collection: Collection, record: Record) -> bytes:
 
 @dataclass(slots=True)
 class Total:
-    """Of a tenant's records in a collection: how many, how many vectors, and a checksum that no order changes."""
+    """The number of a tenant's records and vectors in a collection, and a checksum that does not depend on their
+    order."""
 
     records: int = 0
     vectors: int = 0
     checksum: int = 0
 
     def add(self, record: Record, fingerprint: bytes) -> None:
+        """Adds a record with its `digest`."""
         self.records += 1
         self.vectors += record.packed is not None and record.packed.vector is not None
         self.checksum = (self.checksum + int.from_bytes(fingerprint, "little")) % (1 << 128)
 
 
 async def totals(store: MovableStore, collection: Collection) -> dict[str, Total]:
-    """Tenant → total."""
+    """Returns the total of each tenant in the collection."""
     found: dict[str, Total] = defaultdict(Total)
     async for page in exported(store, collection):
         for record in page:

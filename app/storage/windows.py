@@ -1,7 +1,7 @@
-"""Vectors of long texts: one for each window, of which the one nearest to a query counts.
+"""Vectors of long texts: one for each window. The window nearest to the query counts.
 
-A record holds the vectors one after the other, as int8, and how many there are in one last byte. That byte is there
-only where there are several, which the record's flag `LONG` says: most records are as long as their one vector.
+A record stores the vectors one after the other, as int8, followed by one byte with their number. The byte exists only
+if there are several vectors, which the record's flag `LONG` says; most records are just as long as their one vector.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from app.storage.search import Bools, Floats, Ints
 
 
 def joined(windows: Sequence[bytes]) -> bytes:
-    """The `vector` of a record whose windows have these vectors, at least one, all of one length."""
+    """Returns the `vector` field of a record whose windows have these vectors (at least one, all of equal length)."""
     if len(windows) == 1:
         return windows[0]
     return b"".join(windows) + bytes((len(windows),))
 
 
 def parted(vector: bytes, *, long: bool) -> tuple[bytes, bytes]:
-    """The vector of the first window, and those of the further ones, of a record's `vector`."""
+    """Splits a record's `vector` field into the vector of the first window and those of the further ones."""
     if not long:
         return vector, b""
     dim = (len(vector) - 1) // vector[-1]
@@ -30,20 +30,23 @@ def parted(vector: bytes, *, long: bool) -> tuple[bytes, bytes]:
 
 
 def holds_windows(length: int, last: int) -> bool:
-    """Whether a `vector` so long, with this last byte, can be that of several windows."""
+    """Returns whether a `vector` field of this length and last byte can contain several windows."""
     return last > 1 and length > last and not (length - 1) % last
 
 
 def norms_of(vectors: NDArray[np.int8]) -> Floats:
-    """Lengths in int8 units."""
+    """Returns the lengths of the vectors (n, dim), in int8 units."""
     norms: Floats = np.linalg.norm(vectors.astype(np.float32), axis=1)
     return norms
 
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """The windows after the first of some entries. `vectors` (m, dim), those of one entry in a row; `per_norm`
-    1 / their lengths; `entries` (k,) whose they are, each once, and `starts` (k,) where each one's begin."""
+    """The windows after the first, of some entries.
+
+    `vectors` (m, dim) has the windows of one entry in consecutive rows; `per_norm` (m,) is 1 / their lengths. `entries`
+    (k,) are the entries, each once; `starts` (k,) is the first row of each.
+    """
 
     vectors: NDArray[np.int8]
     per_norm: Floats
@@ -51,8 +54,10 @@ class Further:
     starts: Ints
 
     def raise_to_best(self, cosine: Floats, wanted: NDArray[np.int8], scale: np.float32, has_vector: Bools) -> None:
-        """Raises the cosine of each entry to that of its best window. Entries without a vector of the query's model
-        keep theirs, which is 0."""
+        """Raises the cosine of each entry to that of its best window, in place.
+
+        Entries without a vector of the query's model keep theirs, which is 0.
+        """
         dots = simsimd.cdist(wanted, self.vectors, metric="dot", out_dtype="float32")
         each = np.asarray(dots)[0] * self.per_norm
         each *= scale
@@ -62,7 +67,7 @@ class Further:
 
 
 class FurtherWindows:
-    """Collects them as entries are added; nothing is taken out."""
+    """Collects further windows as entries are added. Nothing is removed."""
 
     def __init__(self, dim: int) -> None:
         self._vectors = np.empty((0, dim), np.int8)
@@ -76,7 +81,7 @@ class FurtherWindows:
         return int(self._vectors.nbytes) + 4 * len(self._vectors) + 80 * len(self._entries)
 
     def add(self, entry: int, vectors: NDArray[np.int8]) -> None:
-        """Of an entry that has none yet, at least one."""
+        """Adds the further windows (at least one) of an entry that has none yet."""
         end = self._size + len(vectors)
         if end > len(self._vectors):
             old = self._vectors
@@ -89,7 +94,7 @@ class FurtherWindows:
 
     @property
     def result(self) -> Further | None:
-        """As a query needs them; None where there are none."""
+        """The collected windows as a query needs them; None if there are none."""
         if self._made is None and self._size:
             vectors = self._vectors[: self._size]
             norms = norms_of(vectors)

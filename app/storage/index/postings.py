@@ -1,4 +1,4 @@
-"""Which rows hold a key: a sorted base and a short unsorted tail, so that an append does not sort everything again."""
+"""Postings: the rows that contain a key. A sorted base and a short unsorted tail avoid a full sort at each append."""
 
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ _Entries: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDAr
 
 
 class Postings:
-    """Keys (unsigned integers) → rows and counts. Rows that died stay; the caller masks them."""
+    """Maps keys (unsigned integers) to rows and counts. Dead rows stay; the caller masks them."""
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
         self._keys = np.empty(0, dtype)
@@ -26,7 +26,7 @@ class Postings:
         return int(self._keys.nbytes + self._rows.nbytes + self._counts.nbytes) + 13 * self._tail_size
 
     def append(self, keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> None:
-        """One entry for each key, in any order."""
+        """Adds one entry for each key, in any order."""
         if not len(keys):
             return
         self._tail.append((keys, rows, counts))
@@ -35,7 +35,7 @@ class Postings:
             self._merge()
 
     def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> tuple[NDArray[np.float32], list[int]]:
-        """(keys, width): the counts of each key, at its rows; and how many rows each key has."""
+        """Returns a (keys, width) table with the count of each key in each row, and the number of rows of each key."""
         table = np.zeros((len(keys), width), np.float32)
         starts, stops = self._keys.searchsorted(keys).tolist(), self._keys.searchsorted(keys, "right").tolist()
         found = [stop - start for start, stop in zip(starts, stops, strict=True)]
@@ -51,6 +51,7 @@ class Postings:
         return table, found
 
     def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """Returns the rows that contain the key, and its count in each."""
         wanted = self._keys.dtype.type(key)
         start, stop = self._keys.searchsorted(wanted), self._keys.searchsorted(wanted, "right")
         rows, counts = self._rows[start:stop], self._counts[start:stop]
@@ -76,8 +77,11 @@ class Postings:
 
 
 def _sorted(keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> _Entries:
-    """By key. Where it fits in 64 bits with its row and count, these are sorted together: sorting places and gathering
-    by them takes five times as long."""
+    """Sorts entries by key.
+
+    If key, row and count fit in 64 bits, they are packed and sorted together: sorting positions and gathering by them
+    takes five times as long.
+    """
     if keys.dtype.itemsize > KEY_BYTES or int(rows.max()) >> ROW_BITS:
         order = np.argsort(keys)
         return keys[order], rows[order], counts[order]

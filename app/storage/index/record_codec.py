@@ -1,8 +1,8 @@
-"""A document as search keeps it: one fixed record, an int8 vector, its terms and its facets, as bytes.
+"""Packed records: a document's head of fixed size, int8 vector, terms and facets, as bytes.
 
-int8 with one scale a vector finds what float32 finds at a quarter of the size; the scale cancels in the cosine, so
-that only the vector's length in int8 units is kept. A long text has a vector for each window (`storage/windows.py`).
-A cold scope is read with `np.frombuffer`, without a loop.
+int8 with one scale for each vector finds what float32 finds, at a quarter of the size. The scale cancels in the cosine,
+so only the vector's length in int8 units is stored. A long text has a vector for each window (`storage/windows.py`).
+`np.frombuffer` reads a cold scope without a loop.
 """
 
 import math
@@ -31,12 +31,13 @@ FACET = np.dtype("<u8")
 
 @cache
 def head_dtype(ranges: int) -> np.dtype[np.void]:
+    """Returns the layout of a head with this number of ranges."""
     return np.dtype(
         [
             (
                 "rev",
                 "<i8",
-            ),  # the pair's version that last wrote its text, vector, facets or session
+            ),  # the partition version that last wrote its text, vector, facets or session
             ("time", "<i8"),
             ("anchor", "<i8"),
             ("content", "<i8"),
@@ -56,32 +57,35 @@ def head_dtype(ranges: int) -> np.dtype[np.void]:
 
 @dataclass(frozen=True, slots=True)
 class PackedRecord:
+    """A document in the search index, as bytes."""
+
     head: bytes
     vector: bytes | None
-    """Of all windows: see `storage/windows.py`."""
+    """The int8 vectors of all windows (`storage/windows.py`); None while the embedding is pending."""
     terms: bytes
     facets: bytes
 
 
 def quantise(vector: Floats) -> NDArray[np.int8]:
-    """Unit vector → int8, its largest component at ±127."""
+    """Converts a unit vector to int8 such that its largest component becomes ±127."""
     whole: NDArray[np.int8] = np.rint(vector * (127.0 / np.abs(vector).max())).astype(np.int8)
     return whole
 
 
 @cache
 def model_id(name: str, dim: int) -> int:
-    """Code of a model and its dimension in a record; 0 is kept for no vector."""
+    """Returns the code of a model and its dimension in a record; 0 means no vector."""
     return crc32(f"{name}:{dim}".encode()) or 1
 
 
 def facet_id(field: str, value: object) -> int:
-    """64-bit hash of a field's value: equality filters compare these."""
+    """Returns the 64-bit hash of a field's value, which equality filters compare."""
     text = value if isinstance(value, str) else repr(value)
     return int.from_bytes(blake2b(f"{field}\0{text}".encode(), digest_size=8).digest(), "little")
 
 
 def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int) -> PackedRecord:
+    """Returns the packed record of a document and its index entry, at the partition version `rev`."""
     record = _Record(spec)
     record["rev"] = rev
     record["length"], record["flags"] = entry.text.length, entry.text.flags & TEXT_FLAGS
@@ -100,7 +104,11 @@ def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int
 def repack(
     spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, rev: int, changed: Set[str] | None = None
 ) -> PackedRecord:
-    """The record of a changed document whose text and vector stayed; `changed`: its new top-level fields, None: any."""
+    """Returns the record of a changed document whose text and vector stayed.
+
+    `changed` are the top-level fields that changed; None means any. `rev` moves only if facets or the position in the
+    session changed.
+    """
     record = _Record(spec, old.head)
     place = record["session"], record["ordinal"]
     _describe(record, spec, doc, changed)
@@ -113,7 +121,7 @@ def repack(
 
 
 def reword(spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, text: IndexedText, rev: int) -> PackedRecord:
-    """The record of a document with other terms; its vectors stay."""
+    """Returns the record of a document with new terms. Its vectors stay; `rev` moves if the terms differ."""
     result = repack(spec, doc, old, rev)
     record, terms = _Record(spec, result.head), _terms(text)
     record["length"], record["flags"] = text.length, record["flags"] & ~TEXT_FLAGS | text.flags & TEXT_FLAGS
@@ -129,7 +137,8 @@ def _terms(text: IndexedText) -> bytes:
 
 
 class _Record:
-    """One head, its fields by name: writing them through numpy, one by one, takes longer than all the rest."""
+    """One head, with access to fields by name. Writing fields one by one through numpy takes longer than all the
+    rest."""
 
     __slots__ = ("_layout", "_values")
 
@@ -150,7 +159,7 @@ class _Record:
 
 @cache
 def _layout(ranges: int) -> tuple[Struct, dict[str, int | slice]]:
-    """`head_dtype`, and where among its values each field is."""
+    """Returns the struct of `head_dtype`, and the position of each field among its values."""
     dtype = head_dtype(ranges)
     assert dtype.names is not None
     codes, places, count = "<", dict[str, int | slice](), 0
@@ -173,7 +182,8 @@ def _describe(record: _Record, spec: SearchSchema, doc: Mapping[str, Any], chang
 
 @cache
 def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Mapping[str, Any]], Any]], ...]:
-    """Of the record: the field, the top-level fields of the document that it is read from, how it is read."""
+    """Returns, for each field of the record, its name, the top-level document fields it depends on, and how to read
+    it."""
 
     def one(field: str, read: Callable[[Any], Any]) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
         return (field,), lambda doc: read(value_at(doc, field))
@@ -193,13 +203,16 @@ def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Map
 
 
 def _session(spec: SearchSchema, doc: Mapping[str, Any]) -> int:
-    """What was made of a session was not said in it, and has no place there."""
+    """Returns the session's hash, or 0. Derived records have no session position."""
     session = value_at(doc, spec.session)
     return 0 if session is None or value_at(doc, spec.ordinal) is None else facet_id(spec.session, session)
 
 
 def range_value(value: str | float | None) -> float:
-    """Times become milliseconds; what is absent is NaN, which lies in no range."""
+    """Converts the value of a range field to a number.
+
+    Times become milliseconds since 1970. Absent becomes NaN, which lies in no range.
+    """
     if value is None:
         return float("nan")
     return float(to_ms(value)) if isinstance(value, str) else float(value)

@@ -1,7 +1,8 @@
-"""One pair's searchable documents in memory, and the exact search over them; every exact engine uses it.
+"""A segment: the searchable documents of one partition in memory, with exact search. Every exact engine uses it.
 
-Arrays grow by doubling. A changed document is overwritten where it stands if only its record changed, else it dies and
-is appended anew; a deleted one dies. Dead entries are left out of every answer; a segment with many of them is `worn`.
+Arrays grow by doubling. If only the head of a document changed, it is overwritten in place; otherwise its entry dies
+and a new one is appended. The entry of a deleted document dies. Answers leave out dead entries; a segment with many of
+them is `worn`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,15 +24,15 @@ from app.storage.windows import FurtherWindows
 
 MIN_DEAD = 32
 OWN_BYTES, ENTRY_BYTES = 8_192, 284
-"""What Python keeps for a segment and for an entry (its place, and what searches reckon once), as tracemalloc measured
-it with segments of 100 and of 20,000 entries."""
+"""Bytes that Python uses for a segment and for each entry (its index and the arrays of its view), as measured by
+tracemalloc with segments of 100 and of 20,000 entries."""
 SLACK = 8
-"""A segment just read has room for an eighth more, so that the next write does not copy all of it."""
+"""A segment just loaded has room for an eighth more, so that the next write does not copy all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A document's packed record under its handle; None: it was deleted."""
+    """A document's handle and its packed record; None if it was deleted."""
 
     id: int
     packed: PackedRecord | None
@@ -39,8 +40,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Many documents: their handles, and each part of their packed records joined, with the length in bytes of each.
-    A document without a vector has one of no length."""
+    """Many documents: their handles, each part of their packed records joined, and the length in bytes of each part.
+
+    A document without a vector has a vector length of 0.
+    """
 
     ids: Sequence[int]
     heads: bytes
@@ -53,6 +56,8 @@ class Block:
 
 
 class Segment:
+    """The packed records of one partition for vectors of dimension `dim`, and the exact search over them."""
+
     def __init__(self, spec: SearchSchema, dim: int, agent: str | None = None) -> None:
         self._spec, self.dim = spec, dim
         self._agent = name_id(agent) if agent else 0
@@ -88,10 +93,10 @@ class Segment:
             + ENTRY_BYTES * len(self._index)
         )
 
-    # --- Keeping up ---------------------------------------------------------------------------------------------------
+    # --- Updating -----------------------------------------------------------------------------------------------------
 
     def apply(self, rows: Sequence[Row]) -> None:
-        """Brings changed rows up to date; applying a row twice changes nothing."""
+        """Applies changed rows. Applying a row twice has no further effect."""
         others = self._amend(rows)
         if not others:
             return
@@ -101,8 +106,10 @@ class Segment:
         self._fixed = None
 
     def fill(self, blocks: Iterable[Block], count: int) -> None:
-        """All documents of a segment that has none yet, at once: a fraction of what as many rows cost. `count`: about
-        how many there are."""
+        """Adds all documents of an empty segment at once, which costs a fraction of `apply`.
+
+        `count` is their approximate number.
+        """
         self._grow(count)
         terms, facets = list[_Joined](), list[_Joined]()
         for block in blocks:
@@ -115,11 +122,11 @@ class Segment:
 
     @property
     def worn(self) -> bool:
-        """So many entries are dead that it is better loaded anew."""
+        """True if so many entries are dead that reloading the segment is better."""
         return self._dead > max(MIN_DEAD, self._size // 4)
 
     def _amend(self, rows: Sequence[Row]) -> list[Row]:
-        """Overwrites the records whose text, vector, facets and session stayed; the rows for which that is not so."""
+        """Overwrites records whose text, vector, facets and session stayed. Returns the remaining rows."""
         known = [(row, at) for row in rows if row.packed is not None and (at := self._index.get(row.id)) is not None]
         if not known:
             return list(rows)
@@ -133,7 +140,7 @@ class Segment:
         if self._fixed is not None:
             for name in FADING:
                 before[name] = heads[name]
-            # an access changes nothing else, and happens after each search; bytes, for NaN is not equal to itself
+            # an access changes only these, after each search; compared as bytes because NaN is not equal to itself
             kept = before.tobytes() == heads.tobytes()
             self._fixed = (
                 self._fixed.with_columns(fading(self._heads[: self._size], self._fixed.live)) if kept else None
@@ -142,7 +149,7 @@ class Segment:
         return [row for row in rows if row.id not in settled]
 
     def _settle(self, row: Row) -> bool:
-        """Ends what was the row's entry; True when it needs no new one."""
+        """Removes the row's entry. Returns True if the row needs no new one."""
         at = self._index.get(row.id)
         if at is not None:
             self._kill(row.id, at)
@@ -183,7 +190,7 @@ class Segment:
         self._link(start, self._size)
 
     def _place_all(self, block: Block) -> None:
-        """Its records and vectors, after those that are there."""
+        """Appends the records and vectors of the block."""
         start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
         self._size = stop
@@ -195,7 +202,10 @@ class Segment:
         self._index.update(zip(block.ids, range(start, stop), strict=True))
 
     def _note_ranges(self, ranges: NDArray[np.float64]) -> None:
-        """A range that some entry once had counts as not empty, for good: that is slower, never wrong."""
+        """Updates which ranges have no value.
+
+        A range that once had a value never counts as empty again: this is slower but correct.
+        """
         missing: list[bool] = np.logical_and.reduce(np.isnan(ranges), axis=0).tolist()
         self._empty = [was and now for was, now in zip(self._empty, missing, strict=True)]
 
@@ -210,8 +220,10 @@ class Segment:
         self._links[:, :capacity] = links
 
     def _take_vectors(self, block: Block, start: int, stop: int) -> None:
-        """Of each first window, and of the further ones beside them. Vectors of another length (another model's) are
-        zeros, which no query of ours matches."""
+        """Stores the vector of each first window and, separately, of the further ones.
+
+        Vectors of another length (another model's) become zeros, which match no query of ours.
+        """
         lengths = np.asarray(block.vector_lengths, np.int64)
         ours = lengths == self.dim
         whole = np.frombuffer(block.vectors, np.int8)
@@ -233,7 +245,7 @@ class Segment:
                 self._further.add(start + at, windows[1:])
 
     def _post(self, terms: "_Joined", facets: "_Joined", start: int) -> None:
-        """Of the entries from `start` on."""
+        """Adds the terms and facets of the entries from `start` on."""
         words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
         rows = np.arange(start, self._size, dtype=np.int32)
         row_of = np.repeat(rows, np.asarray(terms[1], np.int64) // TERM.itemsize)
@@ -242,7 +254,7 @@ class Segment:
         self._facets.append(values, row_of, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:
-        """Neighbours in the session, by ordinal: at the end where it continues, else all anew."""
+        """Links neighbours in a session by ordinal: extends the session's end, or else links all anew."""
         if not start:
             self._link_first()
             return
@@ -263,10 +275,10 @@ class Segment:
             self._relink()
 
     def _link_first(self) -> None:
-        """The same for a segment that was empty, without a loop."""
+        """Links the entries of a segment that was empty, without a loop."""
         n = self._size
         ids, keys = self._ids[:n], self._heads["session"][:n]
-        placed = (self._heads["ordinal"][:n], keys)  # sorts are stable: ids that ascend need no third one
+        placed = (self._heads["ordinal"][:n], keys)  # sorts are stable: ascending ids need no third key
         order = np.lexsort(placed if (ids[:-1] < ids[1:]).all() else (ids, *placed))
         keys = keys[order]
         first = np.concatenate((keys[:1] >= 0, keys[1:] != keys[:-1]))
@@ -276,7 +288,7 @@ class Segment:
         self._link_in(order[self._sessions[order] >= 0])
 
     def _place(self, at: int) -> tuple[int, int]:
-        """In its session: by ordinal, then in the order of insertion."""
+        """Returns the sort key in a session: the ordinal, then the order of insertion."""
         return int(self._heads[at]["ordinal"]), int(self._ids[at])
 
     def _relink(self) -> None:
@@ -284,7 +296,10 @@ class Segment:
         self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
 
     def _link_in(self, order: Ints) -> None:
-        """All links anew: `order` are the entries that have a session, each session's in a row."""
+        """Rebuilds all links.
+
+        `order` are the entries that have a session, with those of one session in consecutive positions.
+        """
         self._links[:, : self._size] = -1
         same = self._sessions[order[:-1]] == self._sessions[order[1:]]
         self._links[1, order[:-1][same]] = order[1:][same]
@@ -294,6 +309,7 @@ class Segment:
     # --- Searching ----------------------------------------------------------------------------------------------------
 
     def columns(self, query: SearchQuery) -> Columns:
+        """Returns the columns of the live entries for the query."""
         fixed = self._fixed or self._describe()
         self._fixed = fixed
         hits, found = self._terms.spread(query.terms, self._size)
@@ -311,7 +327,7 @@ class Segment:
         return Columns(**fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
 
     def _describe(self) -> SegmentView:
-        """What does not depend on the query; kept until the next change."""
+        """Builds the query-independent arrays. They are cached until the next change."""
         heads, n = self._heads[: self._size], self._size
         live = np.flatnonzero(self._alive[:n]) if self._dead else None
         links, at = self._links[:, :n], slice(None) if live is None else live
@@ -347,7 +363,7 @@ class Segment:
 
 
 _Joined: TypeAlias = tuple[bytes, Sequence[int]]
-"""Parts of packed records, joined, and the length in bytes of each."""
+"""Joined parts of packed records, and the length in bytes of each."""
 
 
 def _together(parts: list[_Joined]) -> _Joined:

@@ -19,12 +19,15 @@ from app.storage.windows import Further
 MAX_KEPT = 16
 
 EntryMask: TypeAlias = Bools | bool
-"""One truth for all entries, or one for each; never written into, for some are kept."""
+"""One boolean for all entries, or one for each. Never modify it, because some are cached."""
 
 
 class Masks:
-    """Of entries that do not change. `ranges` is (n, declared ranges), NaN where an entry has none; `empty` says of
-    which ranges no entry has any."""
+    """Filters over entries that do not change.
+
+    `ranges` is (n, declared ranges), NaN where an entry has no value. `empty` says which ranges have no value in any
+    entry.
+    """
 
     def __init__(
         self, spec: SearchSchema, facets: Postings, ranges: NDArray[np.float64], empty: Sequence[bool]
@@ -34,7 +37,7 @@ class Masks:
         self._kept: dict[tuple[str, tuple[Any, ...]], EntryMask] = {}
 
     def matched(self, where: Filter) -> Bools:
-        """The caller's own."""
+        """Returns the mask of the entries that match, (n,), as a new array."""
         parts = where.parts if isinstance(where, And) else (where,)
         mask = _all([self._mask(part) for part in parts if not self._missing_everywhere(part)])
         if isinstance(mask, bool):
@@ -42,8 +45,10 @@ class Masks:
         return mask.copy()
 
     def _missing_everywhere(self, where: Filter) -> bool:
-        """Something may be absent or else lie in a range, and is absent everywhere: most of what searches filter by,
-        for few things expire."""
+        """Returns whether the filter accepts absent values or a range, and the value is absent everywhere.
+
+        Most filters of searches contain this, because few records expire.
+        """
         if where.__class__ is not Or or len(where.parts) != 2:
             return False
         absent, ranged = where.parts
@@ -75,7 +80,10 @@ class Masks:
                 return not self._empty[number] and self._between(where, self._ranges[:, number])
 
     def _holding(self, field: str, values: tuple[Any, ...]) -> EntryMask:
-        """Kept for the first few sets of values: most searches ask for the same."""
+        """Returns the mask of the entries that contain one of the values.
+
+        Cached for the first few sets of values, because most searches use the same ones.
+        """
         if field not in self._spec.facets:
             raise KeyError(f"{field} is not declared as a facet")
         cached = self._kept.get((field, values))
@@ -89,7 +97,7 @@ class Masks:
         mask = np.zeros(len(self._ranges), np.bool_)
         for value in values:
             rows, _ = self._facets.lookup(facet_id(field, value))
-            if len(rows) == len(mask):  # an entry holds a value once
+            if len(rows) == len(mask):  # an entry contains a value only once
                 return True
             mask[rows] = True
         return mask
@@ -122,51 +130,56 @@ def _any(masks: Iterable[EntryMask]) -> EntryMask:
 
 
 FADING = ("importance", "anchor", "pinned")
-"""Fields of a record that an access may change."""
+"""Decay fields of a record, which an access may change."""
 MAX_QUERIES = 512
 _QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}
-"""By identity of a query's vector, which is held here, so that no other can have it."""
+"""Quantised query vectors, by identity of the vector. Each vector is kept alive here, so that no other gets its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """`live`: entries that are not dead, None for all. Of all entries: `model`, 1 / `norm` (0 where there is no
-    vector), and the filters' masks."""
+    """Query-independent arrays of a segment.
+
+    `live` (m,) are the entries that are not dead, None for all. For all entries there are `model`, `per_norm` (1 /
+    norm, 0 without a vector) and the filters' masks.
+    """
 
     live: Ints | None
     model: NDArray[np.uint32]
     per_norm: Floats
     masks: Masks
     columns: dict[str, Any]
-    """Fields of `Columns`."""
+    """Fields of `Columns`, for the live entries."""
     further: Further | None = None
-    """None where every text has one window."""
+    """Windows after the first; None if every text has one window."""
     _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
 
     def with_columns(self, columns: dict[str, Any]) -> "SegmentView":
-        """The same but for these; what was derived from the others stays."""
+        """Returns a copy with these columns replaced. Results derived from the others stay."""
         return replace(self, columns=self.columns | columns)
 
     def cosine(self, query: SearchQuery, vectors: NDArray[np.int8]) -> tuple[Floats, Bools]:
-        """Of each entry, whose first windows' `vectors` (n, dim) are; and which of them have a vector of the query's
-        model."""
+        """Returns the cosine of each entry (n,), and whether it has a vector of the query's model (n,).
+
+        `vectors` (n, dim) are those of the first windows.
+        """
         n, dim = vectors.shape
         if query.vector is None or len(query.vector) != dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
         wanted, scale = _quantised(query.vector)
         has_vector, per_norm = self._of(model_id(query.model, dim))
-        # a product of int8 vectors is a whole number that float32 holds exactly
+        # a product of int8 vectors is an integer that float32 represents exactly
         dots = simsimd.cdist(wanted, vectors, metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
         cosine *= scale
         if self.further is not None and not query.first_windows:
             self.further.raise_to_best(cosine, wanted, scale, has_vector)
-        np.minimum(cosine, 1, out=cosine)  # both are what `clip` would do, at half its price
+        np.minimum(cosine, 1, out=cosine)  # together equal to `clip`, in half its time
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector
 
     def _of(self, model: int) -> tuple[Bools, Floats]:
-        """Which entries have a vector of the model, and 1 / its norm, 0 for the others."""
+        """Returns which entries have a vector of the model, and 1 / its norm, 0 for the others. Cached."""
         if model not in self._of_model:
             has_vector: Bools = self.model == model
             self._of_model[model] = has_vector, self.per_norm * has_vector
@@ -174,7 +187,7 @@ class SegmentView:
 
 
 def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, Any]:
-    """The columns that say how documents fade, of the entries `live`."""
+    """Returns the decay columns of the entries `live`."""
     at = slice(None) if live is None else live
     return {
         "base_importance": heads["importance"][at].copy(),
@@ -184,7 +197,10 @@ def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, Any]:
 
 
 def _quantised(vector: Floats) -> tuple[NDArray[np.int8], np.float32]:
-    """(1, dim) and 1 / its length; kept where nobody can write into the vector, as with those the embedder keeps."""
+    """Returns the vector as int8 (1, dim), and 1 / its length.
+
+    Cached for read-only vectors, such as those in the embedder's cache.
+    """
     cached = _QUERIES.get(id(vector))
     if cached is None:
         wanted = quantise(vector)

@@ -1,4 +1,4 @@
-"""Search: segments that are loaded whole, or Atlas' index of neighbours for large ones."""
+"""Search on MongoDB: segments loaded whole, or Atlas' approximate nearest-neighbour index for large scopes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -24,18 +24,22 @@ INLINE_ROWS = 2_000
 
 
 class SegmentLoader:
+    """Loads the segments of partitions and keeps them up to date."""
+
     def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
         self._database, self._cache, self._dim = database, cache, dim
         self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
 
     def empty(self, collection: Collection, agent: str | None = None) -> Segment:
+        """Returns a segment without documents."""
         return Segment(collection.spec, self._dim, agent)
 
     def drop_pairs(self, pairs: Sequence[int]) -> None:
+        """Removes the segments of the partitions from the cache."""
         self._cache.drop_pairs(pairs)
 
     async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
         cached = self._cache.get((state.pair, model), state.floor)
         if cached is not None and cached[1] >= state.version:
             return cached[0]
@@ -57,7 +61,7 @@ class SegmentLoader:
             if since and len(segment) != state.count:
                 now = await self._now(state)
                 if since < now.floor or now.version == state.version:
-                    self._cache.drop(key)  # tombstones that were needed went while the difference was read
+                    self._cache.drop(key)  # tombstones that were needed were dropped during the read
                     state = now
                     continue
             self._cache.put(key, segment, state.version)
@@ -69,7 +73,7 @@ class SegmentLoader:
 
     @asynccontextmanager
     async def _one_at_a_time(self, pair: int) -> AsyncIterator[None]:
-        """Two that bring the same copy up to date could apply an older row over a newer one."""
+        """Locks a partition: two concurrent updates of a segment could apply an older row over a newer one."""
         lock, waiting = self._busy.get(pair, (asyncio.Lock(), 0))
         self._busy[pair] = lock, waiting + 1
         try:
@@ -82,23 +86,26 @@ class SegmentLoader:
 
 
 CANDIDATES = 200
-"""From each of the two indexes: the ranking's recall is 0.94 of the evidence at 100 (docs/concepts/retrieval.md)."""
+"""Number of candidates from each of the two indexes. At 100, the ranking finds 0.94 of the evidence
+(docs/concepts/retrieval.md)."""
 NUM_CANDIDATES = min(10_000, 20 * CANDIDATES)
 OVERLAY_MS = 60_000
-"""What changed since is read beside the indexes, which may lag behind."""
+"""Rows changed in this time are read in addition to the indexes, which may lag behind."""
 AROUND = 2
-"""Neighbours looked for, on each side, by their ordinals in the session."""
+"""Number of neighbours on each side, by their ordinals in the session."""
 AT_ONCE = 50
 
 
 class Candidates:
+    """Searches Atlas' vector and text indexes and returns their candidates as columns."""
+
     def __init__(self, database: Database, dim: int) -> None:
         self._database, self._dim = database, dim
 
     async def columns(
         self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], now_ms: int
     ) -> Columns:
-        """Of `states`, at least one."""
+        """Returns the columns of the candidates and their neighbours in the partitions `states` (at least one)."""
         found, counts = await asyncio.gather(
             self._found(collection, query, states, now_ms), self._frequencies(collection, query, states)
         )
@@ -130,7 +137,7 @@ class Candidates:
         return await cursor.to_list()
 
     async def _fresh(self, collection: Collection, state: MongoPartition, now_ms: int) -> list[Stored]:
-        """Rows that were written so lately that the indexes may not have them."""
+        """Returns the rows written so recently that the indexes may lack them."""
         since = state.version_at(now_ms - OVERLAY_MS)
         if since >= state.version:
             return []
@@ -172,7 +179,7 @@ class Candidates:
 
 
 def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]) -> Columns:
-    """Of a session only some turns are here: two that are far apart are no neighbours."""
+    """Removes links between turns that are far apart: candidates contain only some turns of a session."""
     heads = [row.packed.head for row in rows if row.packed is not None]
     ordinals = np.frombuffer(b"".join(heads), head)["ordinal"] if heads else np.empty(0, np.int64)
     own = np.arange(len(ordinals))
@@ -186,16 +193,17 @@ def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]
     return replace(columns, previous=near(columns.previous), following=near(columns.following))
 
 
-# --- What is asked ----------------------------------------------------------------------------------------------------
+# --- Pipelines --------------------------------------------------------------------------------------------------------
 
 
 def fields(collection: Collection) -> Stored:
-    """What a row needs, and where it stands in its session."""
+    """Returns the projection of a row and of its position in the session."""
     spec = collection.spec
     return dict.fromkeys((ROW, PAIR, *PACKED, spec.session, spec.ordinal), 1) | {"_id": 0}
 
 
 def by_vector(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
+    """Returns the pipeline that finds candidates by vector."""
     assert query.vector is not None
     within = [
         {"tenant_id": {"$eq": query.tenant}},
@@ -215,6 +223,7 @@ def by_vector(collection: Collection, query: SearchQuery, states: Sequence[Mongo
 
 
 def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
+    """Returns the pipeline that finds candidates that contain one of the query's terms."""
     words = term_text(sorted({int(term) for term in query.terms}))
     compound = {
         "filter": [*within_pairs(query, states), *text_filter(query.where)],
@@ -229,7 +238,10 @@ def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPa
 
 
 def frequency(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], term: int) -> list[Stored]:
-    """How many of the scope hold the term: the filter does not change what a scope knows."""
+    """Returns the pipeline that counts the documents in the scope that contain the term.
+
+    The query's filter is not applied, because term statistics belong to the scope.
+    """
     has_term = {"text": {"query": term_text([term]), "path": WORDS}}
     compound = {"filter": [*within_pairs(query, states), has_term]}
     count = {"type": "total"}
@@ -237,6 +249,7 @@ def frequency(collection: Collection, query: SearchQuery, states: Sequence[Mongo
 
 
 def within_pairs(query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
+    """Returns the `$search` conditions that limit a search to the partitions of one tenant."""
     return [
         {"equals": {"path": "tenant_id", "value": query.tenant}},
         {"in": {"path": PAIR, "value": [state.pair for state in states]}},

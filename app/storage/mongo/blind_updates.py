@@ -1,4 +1,4 @@
-"""Updates that need not read their document first: MongoDB judges what they expect exactly as we would."""
+"""Blind updates, which do not read the document first. MongoDB checks their expectations exactly as we would."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,15 +10,15 @@ from app.storage.mongo.partitions import Database
 from app.storage.schema import Collection, Unique
 
 TYPE_MISMATCH = 14
-"""`$inc` of null, which counts as 0 here."""
+"""Error code of `$inc` on null, which counts as 0 here."""
 
 
 class NotPlain(Exception):
-    """The document must be read after all."""
+    """The update cannot be made blindly; the document must be read first."""
 
 
 def is_plain(update: Update) -> bool:
-    """Nothing about it must be computed from the document."""
+    """Returns whether nothing of the update must be computed from the document."""
     touched = {*update.set, *update.inc}
     keyed = {name.partition(".")[0] for unique in update.collection.unique for name in _named(unique)}
     once = not update.set.keys() & update.inc.keys()
@@ -46,7 +46,7 @@ def _fields(part: Filter) -> set[str]:
 
 
 def comparable(collection: Collection, expect: Mapping[str, Any]) -> bool:
-    """MongoDB compares these as Python does."""
+    """Returns whether MongoDB compares these values as Python does."""
     return all(
         name not in collection.opaque and (value is None or isinstance(value, str | int | float))
         for name, value in expect.items()
@@ -54,17 +54,18 @@ def comparable(collection: Collection, expect: Mapping[str, Any]) -> bool:
 
 
 def expected(stored_id: str, expect: Mapping[str, Any]) -> Stored:
-    """The document, if it is as expected."""
+    """Returns the query for the document with the expected fields."""
     return {"_id": stored_id, **{name: {"$eq": value} for name, value in expect.items()}}
 
 
 def statement(collection: Collection, fields: Mapping[str, Any], inc: Mapping[str, int]) -> Stored:
+    """Returns the update statement that sets and increments the fields."""
     parts = {"$set": encode(collection, fields), "$inc": dict(inc)}
     return {verb: values for verb, values in parts.items() if values}
 
 
 async def explain(database: Database, change: Update | Delete) -> None:
-    """Raises what kept the statement from finding its document; returns where that has changed meanwhile."""
+    """Raises CommitConflict with the reason why the statement did not match. Returns if it would match now."""
     collection = change.collection
     found = await database[collection.name].find_one({"_id": key(change.tenant, change.id)}, PLAIN)
     if found is None:

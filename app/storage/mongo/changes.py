@@ -1,8 +1,8 @@
-"""What one list of changes does in a transaction: read what it names, compute, write each collection in one go.
+"""Executes one list of changes in a transaction: read the documents it names, compute, write once for each collection.
 
-Documents are computed here, not by the server, so that unique keys, packed records and expectations mean exactly what
-they mean in the embedded engine; the transaction's snapshot makes that safe, for whoever changes a document that we
-write makes one of us begin anew. A document named twice in a list is written in between.
+Documents are computed here, not by the server, so that unique keys, packed records and expectations mean exactly the
+same as in the embedded engine. The transaction's snapshot makes this safe: if another writer changes a document that we
+write, one of the two transactions is retried. A document that is named twice in a list is written in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ from app.storage.mongo.transactions import Retry
 from app.storage.schema import Collection, Doc
 
 WRITES = f"{OWN}.writes"
-"""Makes every update a write, so that two that only expect something exclude each other."""
+"""Makes every update a write, so that two that only check expectations exclude each other."""
 BulkWrite: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
 
 
 def competing(changes: Sequence[Change]) -> set[str]:
-    """Keys of what the list cannot share with another writer."""
+    """Returns the keys of the records that the list cannot share with another writer."""
     keys: set[str] = set()
     for change in changes:
         match change:
@@ -55,12 +55,13 @@ def competing(changes: Sequence[Change]) -> set[str]:
 
 
 def counter_key(change: Allocate) -> str:
+    """Returns the `_id` of a counter."""
     return orjson.dumps([change.tenant, change.name]).decode()
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Writes of one collection that wait, in the order of the list, and whose they are."""
+    """Pending writes of one collection, in the order of the list, and the ids of their documents."""
 
     collection: Collection
     writes: list[BulkWrite] = field(default_factory=list)
@@ -70,7 +71,10 @@ class _Pending:
 
 
 class ChangeAttempt:
-    """One attempt. `keys` learns what else the list competes for. With `read_all` no update is taken for plain."""
+    """One attempt to make a list of changes.
+
+    It adds to `keys` what else the list competes for. With `read_all` it makes no blind updates.
+    """
 
     def __init__(
         self, database: Database, session: MongoSession, keys: set[str], now_ms: int, *, read_all: bool = False
@@ -84,6 +88,7 @@ class ChangeAttempt:
         self._pairs = PairWriting(database, session, keys, now_ms)
 
     async def run(self, changes: Sequence[Change]) -> Committed:
+        """Makes all the changes. Raises CommitConflict, Retry, or NotPlain."""
         await self._prefetch(changes)
         for change in changes:
             await self._do(change)
@@ -93,7 +98,7 @@ class ChangeAttempt:
         return Committed(self._allocated, self._deleted)
 
     async def _prefetch(self, changes: Sequence[Change]) -> None:
-        """Reads what the list names: one statement for each collection, one for its pairs."""
+        """Reads the documents that the list names: one query for each collection, one for the partitions."""
         wanted: dict[str, tuple[Collection, list[str]]] = {}
         likes: list[tuple[str, str]] = []
         for change in changes:
@@ -113,7 +118,7 @@ class ChangeAttempt:
         await self._pairs.prefetch([owned for change in changes if (owned := self._owned(change)) is not None])
 
     def _owned(self, change: Change) -> tuple[Collection, Doc] | None:
-        """A document, or as much of it as tells its pair, whose row the change writes."""
+        """Returns the document whose row the change writes, or the part of it that names its partition."""
         if not isinstance(change, Insert | Update) or not change.collection.searched:
             return None
         if isinstance(change, Insert):
@@ -210,7 +215,7 @@ class ChangeAttempt:
     async def _take(
         self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]
     ) -> tuple[Stored, Doc]:
-        """The document as it is now: as stored, and as it was given."""
+        """Returns the current document, as stored and as given. Raises CommitConflict."""
         stored_id = key(tenant, doc_id)
         await self._settle(collection, stored_id)
         if (collection.name, stored_id) not in self._read:
@@ -224,7 +229,7 @@ class ChangeAttempt:
         return stored, doc
 
     async def _settle(self, collection: Collection, stored_id: str) -> None:
-        """Writes what waits where the list has named the document before."""
+        """Writes the pending changes of the collection if the list has named the document before."""
         pending = self._pending.get(collection.name)
         if pending is not None and stored_id in pending.named:
             await self._flush(collection.name)
@@ -267,18 +272,19 @@ class ChangeAttempt:
         if pending.unread and done.matched_count < sum(isinstance(write, UpdateOne) for write in pending.writes):
             for change in pending.unread:
                 await explain(self._database, change)
-            raise Retry  # what kept it from matching has changed meanwhile
+            raise Retry  # the reason has changed meanwhile
 
 
 @dataclass(slots=True)
 class Assignment:
-    """An update that sets fields, and removes those of ours that are None."""
+    """An update that sets fields and removes those of `_r` that are None."""
 
     set: Stored
     unset: Stored = field(default_factory=dict)
     inc: Stored = field(default_factory=dict)
 
     def own(self, prefix: str, values: Mapping[str, Any]) -> None:
+        """Sets or removes fields of `_r`, whose names get the prefix."""
         for name, value in values.items():
             path = f"{OWN}.{prefix}{name}"
             if value is None:
@@ -287,18 +293,20 @@ class Assignment:
                 self.set[path] = value
 
     def statement(self) -> Stored:
+        """Returns the update statement."""
         parts = {"$set": self.set, "$unset": self.unset, "$inc": self.inc}
         return {verb: fields for verb, fields in parts.items() if fields}
 
 
 def new_document(collection: Collection, doc: Doc) -> Stored:
+    """Returns a new document as it is stored, without its packed record."""
     stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
     keys = unique_keys(collection, doc)
     return stored | ({OWN: {"u": keys}} if keys else {})
 
 
 def refused(collection: Collection, stored_id: str, error: Mapping[str, Any]) -> CommitConflict | Retry:
-    """A duplicate key, by the index that refused it."""
+    """Returns the error for a duplicate key: a conflict of the violated unique key or id, or a retry."""
     doc_id = stored_id.partition(SEPARATOR)[2]
     fields = [str(name) for name in error.get("keyPattern", {})]
     for unique in collection.unique:

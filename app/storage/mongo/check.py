@@ -1,4 +1,5 @@
-"""`recalld doctor` on MongoDB: do the pairs agree with their documents, and is every packed record whole?"""
+"""The checks of `recalld doctor` on MongoDB: agreement of partitions with documents, and integrity of packed
+records."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ MAX_NAMED = 5
 
 
 async def deep(database: Database, collections: Sequence[Collection]) -> list[Finding]:
+    """Returns the findings of all checks. Reads every document."""
     findings = [await _finding("indexes", _missing_indexes(database, collections))]
     for collection in collections:
         findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
@@ -65,7 +67,7 @@ def _bad_row(collection: Collection, own: Stored) -> list[str]:
 
 
 def _windows_fit(collection: Collection, own: Stored) -> bool:
-    """Further windows are there where the record says so, each as long as the first."""
+    """Returns whether further windows exist if the record says so, each as long as the first."""
     further, long = own.get("further", b""), is_long(collection.spec, own["head"])
     fits = "vector" in own and not len(further) % len(raw_vector(own["vector"]))
     return fits if long and further else long == bool(further)

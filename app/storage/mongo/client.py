@@ -1,4 +1,4 @@
-"""The connection: how it is made, and whether the deployment can do what the engine needs."""
+"""The connection: creates the client and checks that the deployment supports what the engine needs."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ OURS: dict[str, Any] = {
     "retryReads": True,
     "tz_aware": True,
 }
-"""Durability is no matter of the URI: these win over it."""
+"""Options that override those of the URI: durability is not configurable there."""
 
 NO_TRANSACTIONS = (
     "MongoDB at {where} is a standalone server, which has no transactions: start it with --replSet rs0 and run "
@@ -29,7 +29,7 @@ NO_TRANSACTIONS = (
 
 
 def connect(uri: str, deadline_seconds: float) -> Client:
-    """Does not speak to it yet. Raises StoreUnavailable where the URI is wrong."""
+    """Returns the client without connecting yet. Raises StoreUnavailable if the URI is invalid."""
     with guarded():
         return AsyncMongoClient(
             uri,
@@ -40,7 +40,7 @@ def connect(uri: str, deadline_seconds: float) -> Client:
 
 
 async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, Any]:
-    """What the deployment says of itself. Raises StoreUnavailable, in a sentence that says what to do."""
+    """Connects and returns the deployment's `hello`. Raises StoreUnavailable with advice on what to do."""
     where = without_password(uri)
     try:
         with pymongo.timeout(deadline_seconds):

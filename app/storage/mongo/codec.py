@@ -1,15 +1,15 @@
-"""A document as MongoDB keeps it: our fields under their own names, and the engine's under `_r`.
+"""Documents as MongoDB stores them: our fields under their own names, and the engine's under `_r`.
 
-`_id` is tenant and id, so that ids of two tenants never clash and a tenant's documents lie together. Fields that hold
-callers' objects are JSON text inside `{"json": …}`: whatever their keys ("$where", "a.b", ""), they are never a path,
-an operator or an update, and integers, floats, null and the order of keys come back exactly. Their plain strings and
-numbers stay as they are.
+`_id` is tenant and id, so that ids of two tenants never clash and a tenant's documents are adjacent. Fields that
+contain callers' objects are JSON text inside `{"json": …}`: their keys ("$where", "a.b", "") can never be a path, an
+operator or an update, and integers, floats, null and the order of keys come back exactly. Plain strings and numbers of
+these fields are stored unchanged.
 
-`_r` holds what no caller sees: `u`, unique keys computed here, so that "null is a value" and conditions of any form
-hold on every deployment; and of a searched document `pair`, `rev` (the pair's version that wrote it last), `row` (its
-handle) and the packed record (`head`, `vector`, `terms`, `facets`), with what the search indexes read beside it;
-`kept` holds the vectors of other models that stand beside `vector`, by the models' codes. A vector index takes one
-vector a document: `vector` is that of the first window, and `further` are those of a long text's other windows.
+`_r` contains what callers do not see. `u` has the unique keys, which are computed here, so that "null is a value" and
+any form of condition work on every deployment. A searched document also has `pair`, `rev` (the partition version that
+last wrote it), `row` (its handle), the packed record (`head`, `vector`, `terms`, `facets`) and what the search indexes
+read. `kept` has alternate vectors, by the codes of their models. A vector index takes one vector for each document:
+`vector` is that of the first window, `further` are those of a long text's other windows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ Stored: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 SEPARATOR = "\x1f"
-"""Between tenant and id; no tenant's name can hold it (`Identifier`)."""
+"""Separates tenant and id. No tenant's name can contain it (`Identifier`)."""
 OWN = "_r"
 PLAIN = {OWN: 0}
-"""Projection of what callers get."""
+"""Projection of a document as callers get it."""
 PAIR, REV, ROW = f"{OWN}.pair", f"{OWN}.rev", f"{OWN}.row"
 PACKED = (f"{OWN}.head", f"{OWN}.vector", f"{OWN}.further", f"{OWN}.terms", f"{OWN}.facets")
 VECTOR, MODEL, KEPT = f"{OWN}.vector", f"{OWN}.model", f"{OWN}.kept"
@@ -42,28 +42,31 @@ _UNLIKE_ROW = (
     *("absent", "kept"),
 )
 WITH_ROW = dict.fromkeys((f"{OWN}.{name}" for name in _UNLIKE_ROW), 0)
-"""Projection of what callers get, and its handle."""
+"""Projection of a document as callers get it, and of its handle."""
 
 
 AT_ONCE = 200
-"""Most values in one `$in`."""
+"""Maximum number of values in one `$in`."""
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yields the values in slices of `AT_ONCE`."""
     for start in range(0, len(values), AT_ONCE):
         yield values[start : start + AT_ONCE]
 
 
 def key(tenant: str, doc_id: str) -> str:
+    """Returns the `_id` of a document."""
     return f"{tenant}{SEPARATOR}{doc_id}"
 
 
 def encode(collection: Collection, fields: Mapping[str, Any]) -> Stored:
+    """Returns the fields as they are stored."""
     return {name: _sealed(value) if name in collection.opaque else value for name, value in fields.items()}
 
 
 def decode(collection: Collection, stored: Stored) -> Doc:
-    """The document as it was given; `stored` is used up."""
+    """Returns the document as it was given. Modifies `stored`."""
     stored.pop("_id", None)
     stored.pop(OWN, None)
     for name in collection.opaque:
@@ -78,7 +81,7 @@ def _sealed(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Without the driver's own integers."""
+    """Returns the value with the driver's own integers as int."""
     kind = type(value)
     if kind is Int64:
         return int(value)
@@ -93,11 +96,12 @@ def _plain(value: Any) -> Any:
 
 
 def unique_path(unique: Unique) -> str:
+    """Returns the path of a unique key."""
     return f"{OWN}.u.{unique.name}"
 
 
 def unique_keys(collection: Collection, doc: Doc) -> dict[str, str]:
-    """Name → value, for those whose condition the document meets."""
+    """Returns the values of the unique keys whose condition the document meets, by name."""
     return {u.name: _unique_key(doc, u) for u in collection.unique if matches(doc, u.when)}
 
 
@@ -107,11 +111,14 @@ def _unique_key(doc: Doc, unique: Unique) -> str:
     return orjson.dumps([doc["tenant_id"], *whole]).decode()
 
 
-# --- What search keeps ------------------------------------------------------------------------------------------------
+# --- Packed records ---------------------------------------------------------------------------------------------------
 
 
 def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
-    """Fields of `_r`: the record, and what the search indexes filter and match by. None: the field is not there."""
+    """Returns the fields of `_r`: the packed record, and the values that search indexes filter and match by.
+
+    None means that the field is not stored.
+    """
     head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0]
     first, further = None, b""
     if packed.vector is not None:
@@ -130,38 +137,40 @@ def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
 
 
 def term_text(ids: list[int]) -> str:
-    """Our own terms as words that a whitespace analyzer keeps apart: both engines find by the same ones."""
+    """Returns term ids as words for a whitespace analyzer, so that both engines search the same terms."""
     return " ".join(f"{term:08x}" for term in ids)
 
 
 def _ranges(spec: SearchSchema, doc: Doc) -> dict[str, float]:
-    """Numbers and times (milliseconds) as numbers; what is absent is left out."""
+    """Returns the values of range fields as numbers, times in milliseconds. Absent ones are left out."""
     given = {field: value_at(doc, field) for field in spec.ranges}
     return {range_name(field): range_value(value) for field, value in given.items() if value is not None}
 
 
 def range_name(field: str) -> str:
+    """Returns the name of a range field in `_r.ranges`."""
     return field.replace(".", "_")
 
 
 def vector_of(raw: bytes) -> Binary:
-    """int8 as BSON's own vector type, which vector search indexes as it is."""
+    """Returns an int8 vector as BSON's vector type, which vector search indexes directly."""
     return Binary(bytes((BinaryVectorDtype.INT8.value[0], 0)) + raw, 9)
 
 
 def raw_vector(stored: bytes) -> bytes:
+    """Returns the int8 vector of a BSON vector."""
     return bytes(stored)[2:]
 
 
 def packed_of(own: Mapping[str, Any]) -> PackedRecord | None:
-    """The packed record in `_r`; None where there is none."""
+    """Returns the packed record in `_r`, or None."""
     if "head" not in own:
         return None
     return PackedRecord(own["head"], whole_vector(own), own["terms"], own["facets"])
 
 
 def whole_vector(own: Mapping[str, Any]) -> bytes | None:
-    """The record's `vector`, of all windows."""
+    """Returns the record's `vector`, with all windows, or None."""
     if "vector" not in own:
         return None
     first, further = raw_vector(own["vector"]), own.get("further", b"")

@@ -1,4 +1,4 @@
-"""What goes wrong between us and MongoDB, as one error with a reason. Nothing here ever shows a password."""
+"""Converts errors of MongoDB and its driver to service errors with a reason. No message contains a password."""
 
 import contextlib
 import re
@@ -21,20 +21,21 @@ _CREDENTIALS = re.compile(r"//[^/@]*@")
 AUTHENTICATION = frozenset({13, 18, 8000})
 """Unauthorized, AuthenticationFailed, AtlasError (bad credentials)."""
 TOO_LARGE = frozenset({257, 10334, 17419, 17420})
-"""TransactionTooLarge, BSONObjectTooLarge, and the two of an update that would make its document too large."""
+"""TransactionTooLarge, BSONObjectTooLarge, and the two codes of an update that would make its document too large."""
 WRITE_CONFLICT = 112
 DUPLICATE_KEY = 11000
 
 
 def without_password(uri: str) -> str:
+    """Returns the URI, or a text that contains it, without user and password."""
     return _CREDENTIALS.sub("//***@", uri)
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Every fault of the driver becomes StoreUnavailable, or TooLarge where the caller's data is the reason.
+    """Converts every error of the driver to StoreUnavailable, or to TooLarge if the caller's data is the reason.
 
-    What the server said of a statement is no cause of ours: it repeats the document, which no log may show.
+    The server's error is not chained as the cause: it repeats the document, which must not appear in logs.
     """
     try:
         yield
@@ -45,6 +46,7 @@ def guarded() -> Iterator[None]:
 
 
 def explained(error: Exception) -> RecalldError:
+    """Returns the service error for an error of the driver."""
     if isinstance(error, DocumentTooLarge):
         return TooLarge("A record would be larger than the 16 MB that MongoDB stores in one document.")
     if isinstance(error, InvalidDocument):
@@ -61,7 +63,7 @@ def explained(error: Exception) -> RecalldError:
 
 
 def codes(error: OperationFailure) -> set[int]:
-    """Of the statement, and of each write in it."""
+    """Returns the error codes of the statement and of each write in it."""
     errors = error.details.get("writeErrors", []) if isinstance(error, BulkWriteError) else []
     return {int(each["code"]) for each in errors} | ({error.code} if error.code is not None else set())
 

@@ -1,4 +1,4 @@
-"""Handing out and taking in everything, for `recalld migrate`."""
+"""Export and import of all records, for `recalld migrate`."""
 
 from collections.abc import Sequence
 
@@ -15,6 +15,7 @@ from app.storage.transfer import Counter, Record
 
 
 async def export(database: Database, collection: Collection, after: str | None, limit: int) -> list[Record]:
+    """Returns up to `limit` records after the position `after`, by `_id`."""
     page = database[collection.name].find({"_id": {"$gt": after or ""}}).sort("_id", 1).limit(limit)
     records = []
     async for stored in page:
@@ -26,7 +27,7 @@ async def export(database: Database, collection: Collection, after: str | None, 
 async def load(
     database: Database, session: MongoSession, collection: Collection, records: Sequence[Record], now_ms: int
 ) -> int:
-    """Inside a transaction."""
+    """Inserts records, skipping existing ids. Returns the number inserted. Runs inside a transaction."""
     keys = [key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
     there: set[str] = set()
     for part in parts(keys):
@@ -49,11 +50,13 @@ async def load(
 
 
 async def counters(database: Database) -> list[Counter]:
+    """Returns all counters."""
     found = database[COUNTERS].find({})
     return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in found]
 
 
 async def load_counters(database: Database, given: Sequence[Counter]) -> None:
+    """Raises the counters to these values."""
     writes = [
         UpdateOne(
             {"_id": orjson.dumps([one.tenant, one.name]).decode()},

@@ -15,6 +15,7 @@ NOTHING: Query = {"_id": {"$in": []}}
 
 
 def where(collection: Collection, part: Filter) -> Query:
+    """Returns the filter as a MongoDB query."""
     match part:
         case And(parts):
             return joined(*(where(collection, inner) for inner in parts))
@@ -33,17 +34,18 @@ def where(collection: Collection, part: Filter) -> Query:
 
 
 def bounds(part: Range) -> Query:
+    """Returns the bounds of a range as query operators."""
     given = {"$gte": part.ge, "$gt": part.gt, "$lte": part.le, "$lt": part.lt}
     return {sign: bound for sign, bound in given.items() if bound is not None} or {"$ne": None}
 
 
 def of_tenant(collection: Collection, tenant: str | None, part: Filter) -> Query:
-    """The filter, of one tenant; None is every tenant."""
+    """Returns the filter as a query of one tenant, or of all with None."""
     return where(collection, part) if tenant is None else joined({"tenant_id": tenant}, where(collection, part))
 
 
 def joined(*parts: Query) -> Query:
-    """All of `parts`."""
+    """Returns the conjunction of the queries."""
     there = [part for part in parts if part]
     names = [name for part in there for name in part]
     if len(names) == len(set(names)):
@@ -52,12 +54,12 @@ def joined(*parts: Query) -> Query:
 
 
 def beyond(collection: Collection, after: After | None, order: Order) -> Query:
-    """What comes after a place in a list."""
+    """Returns the query for documents after a position in a list."""
     if after is None:
         return {}
     sign = "$lt" if order == "desc" else "$gt"
     by = collection.order
-    # the bound on the order field alone is what the index can use; the rest settles ties
+    # the index can use only the bound on the order field; the rest settles ties
     return {
         by: {f"{sign}e": after.value},
         "$or": [{by: {sign: after.value}}, {collection.id_field: {sign: after.id}}],
@@ -65,6 +67,7 @@ def beyond(collection: Collection, after: After | None, order: Order) -> Query:
 
 
 def sorting(collection: Collection, order: Order) -> list[tuple[str, int]]:
+    """Returns the sort keys of a list."""
     sign = -1 if order == "desc" else 1
     return [(collection.order, sign), (collection.id_field, sign)]
 
@@ -82,7 +85,7 @@ NOTHING_TEXT: Stored = {"equals": {"path": PAIR, "value": -1}}
 
 
 def inwards(part: Filter, negated: bool = False) -> Filter:
-    """The same filter, with `Not` around single conditions only, and around no range."""
+    """Returns an equivalent filter with `Not` only around single conditions that are not ranges."""
     match part:
         case Not(inner):
             return inwards(inner, not negated)
@@ -109,7 +112,7 @@ def _numbers(part: Range, sign: str) -> dict[str, float]:
 
 
 def vector_filter(where: Filter) -> list[Stored]:
-    """Conditions that all must hold."""
+    """Returns the conditions that must all hold, for `$vectorSearch`."""
     result = _vector(inwards(where))
     return [result] if result else []
 
@@ -157,13 +160,13 @@ def _vector_not(part: Filter) -> Stored:
 
 
 def text_filter(where: Filter) -> list[Stored]:
-    """Operators that all must match."""
+    """Returns the operators that must all match, for `$search`."""
     result = _text(inwards(where))
     return [] if result is None else [result]
 
 
 def _text(part: Filter) -> Stored | None:
-    """None where everything passes."""
+    """Returns the operator, or None if everything matches."""
     match part:
         case And(parts):
             every = [result for inner in parts if (result := _text(inner)) is not None]

@@ -1,4 +1,4 @@
-"""Search rows of one list of changes: what each write adds to its document, and what it does to the pairs."""
+"""Writes the search rows of one list of changes: the fields that each document gets, and the states of partitions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,6 +34,8 @@ from app.storage.transfer import at_version
 
 
 class PairWriting:
+    """Updates partitions for the documents that one transaction writes."""
+
     def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
         self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
         self._open: dict[str, MongoPartition] = {}
@@ -42,6 +44,7 @@ class PairWriting:
         self._gone: dict[str, list[int]] = {}
 
     async def prefetch(self, docs: Sequence[tuple[Collection, Doc]]) -> None:
+        """Reads the states of the documents' partitions in one query."""
         keys = {pair_key(collection.name, doc["tenant_id"], *owner(doc)) for collection, doc in docs}
         if keys:
             self._known = await by_key(self._database, sorted(keys), self._session)
@@ -56,8 +59,11 @@ class PairWriting:
         text: IndexedText | None = None,
         keep: bool = False,
     ) -> Stored:
-        """Fields of `_r` for a document's row, new where `own` has none; without `entry` its text and vector stay, but
-        for the terms of `text`. `keep`: so does, beside the new one, the vector that is replaced."""
+        """Returns the fields of `_r` for a document's row, a new one if `own` has none.
+
+        Without `entry` the text and vectors stay, except that `text` replaces the terms. `keep` keeps the replaced
+        vector as an alternate vector.
+        """
         spec = collection.spec
         old = packed_of(own) if own else None
         if entry is None and old is None:
@@ -79,7 +85,7 @@ class PairWriting:
     def _kept(
         self, collection: Collection, state: MongoPartition, own: Mapping[str, Any], packed: PackedRecord
     ) -> Stored:
-        """What is kept is of the same text, so a new text ends it."""
+        """Returns the fields of alternate vectors. A kept vector is of the same text; a new text drops it."""
         state.kept = True
         new = model_of(collection.spec, packed.head)
         vector = whole_vector(own)
@@ -87,7 +93,7 @@ class PairWriting:
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
     async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:
-        """Fields of `_r` of a new document whose text and vectors are those of another, which has `own`."""
+        """Returns the fields of `_r` for a new document with the text and vectors of another, whose `_r` is `own`."""
         like = packed_of(own)
         if like is None:
             return {}
@@ -98,7 +104,7 @@ class PairWriting:
         return fields | {"kept": own["kept"]}
 
     async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> Stored:
-        """Fields of `_r` of a new document, whose row is as another store had it."""
+        """Returns the fields of `_r` for a new document from the packed record of another store."""
         state = await self._state(collection, doc)
         return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
 
@@ -114,7 +120,7 @@ class PairWriting:
         return fields
 
     async def remove(self, collection: Collection, found: Sequence[Stored]) -> None:
-        """Takes documents, as they are stored, out of their pairs."""
+        """Removes stored documents from their partitions."""
         if collection.searched is None:
             return
         for stored in found:
@@ -128,7 +134,7 @@ class PairWriting:
             self._gone.setdefault(state.key, []).append(int(own["row"]))
 
     async def close(self) -> None:
-        """Writes the pairs that were touched."""
+        """Writes the states of the partitions that were touched. Raises Retry if another writer created one."""
         for state in self._open.values():
             state.mark(self._now_ms)
             gone = self._gone.get(state.key, [])
@@ -149,11 +155,11 @@ class PairWriting:
             await self._database[PAIRS].bulk_write(writes, session=self._session)
         except BulkWriteError as error:
             if error.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
-                raise Retry from error  # somebody else made the pair meanwhile
+                raise Retry from error  # another writer created the partition meanwhile
             raise
 
     async def _bury(self, state: MongoPartition) -> None:
-        """Drops the tombstones; copies older than this version must be read anew."""
+        """Drops the tombstones. Copies older than this version must be reloaded."""
         await self._database[TOMBSTONES].delete_many({"pair": state.pair}, session=self._session)
         state.tombstones_dropped()
 
@@ -179,7 +185,10 @@ class PairWriting:
         return state
 
     async def _number(self) -> int:
-        """Outside the transaction, so that new pairs do not wait for each other; a number that is not used is lost."""
+        """Returns the number of a new partition.
+
+        Runs outside the transaction, so that new partitions do not wait for each other. An unused number is lost.
+        """
         try:
             found = await self._database[META].find_one_and_update(
                 {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
@@ -191,4 +200,5 @@ class PairWriting:
 
 
 def length_of(collection: Collection, head: bytes) -> int:
+    """Returns the number of terms in a record's text."""
     return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])

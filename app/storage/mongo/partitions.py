@@ -1,8 +1,8 @@
-"""The pairs (agent, user) of searched collections: version, count, speakers; kept by the transactions that touch them.
+"""Partitions of searched collections: version, count, speakers. The transactions that touch them update them.
 
-As in the embedded engine, each list of changes moves the version of the pairs that it touches by one, a row carries the
-version it was written in, and a deleted one leaves a tombstone: any process brings its copy of a pair up to date by
-the difference.
+As in the embedded engine, each list of changes increments the version of the partitions that it touches. A row stores
+the version that wrote it, and a deleted one leaves a tombstone, so that any process can update its copy of a partition
+with the rows that changed.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ MongoSession: TypeAlias = AsyncClientSession
 
 META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
 PAIR_NUMBERS = "pair numbers"
-"""The counter of `META` that new pairs take their numbers from. No transaction ever writes there."""
+"""The counter in `META` that numbers new partitions. No transaction writes to it."""
 
 ROW_BITS = 32
-"""A row's handle is its pair's number and its own in the pair: handles are never used twice."""
+"""A row's handle combines its partition's number and its own number in the partition. Handles are never reused."""
 MARK_MS = 10_000
 MAX_MARKS = 16
 
@@ -53,16 +53,18 @@ class MongoPartition(PartitionState):
     kept: bool = False
 
     def version_at(self, ms: int) -> int:
-        """A version that was reached by then; 0 where nothing that old is known."""
+        """Returns a version that was reached by that time; 0 if none so old is known."""
         return max((version for at, version in self.marks if at <= ms), default=0)
 
     def mark(self, ms: int) -> None:
-        """Notes when this version was written. The newest is always there, the others lie some seconds apart."""
+        """Records when this version was written. The newest mark is always stored, the others are some seconds
+        apart."""
         if len(self.marks) > 1 and self.marks[-1][0] - self.marks[-2][0] < MARK_MS:
             self.marks.pop()
         self.marks = [*self.marks, [ms, self.version]][-MAX_MARKS:]
 
     def fields(self) -> Stored:
+        """Returns the fields that change, as they are stored."""
         return {
             "version": Int64(self.version),
             "floor": Int64(self.floor),
@@ -79,10 +81,12 @@ class MongoPartition(PartitionState):
 
 
 def pair_key(collection: str, tenant: str, user: str | None, agent: str | None) -> str:
+    """Returns the `_id` of a partition."""
     return orjson.dumps([collection, tenant, user, agent]).decode()
 
 
 def new_document(state: MongoPartition) -> Stored:
+    """Returns the document of a new partition."""
     return {
         "_id": state.key,
         "collection": state.collection,
@@ -95,6 +99,7 @@ def new_document(state: MongoPartition) -> Stored:
 
 
 def state_of(stored: Stored) -> MongoPartition:
+    """Returns the state in a stored partition."""
     plain = {name: int(stored[name]) for name in ("pair", "version", "floor", "count", "rows", "length")}
     return MongoPartition(
         key=stored["_id"],
@@ -113,14 +118,14 @@ def state_of(stored: Stored) -> MongoPartition:
 
 
 def owner(doc: Doc) -> tuple[str | None, str | None]:
-    """(user, agent); the empty string is none, as it is in the embedded engine."""
+    """Returns (user, agent). An empty string counts as none, as in the embedded engine."""
     return doc.get("user_id") or None, doc.get("agent_id") or None
 
 
 async def read(
     database: Database, collection: Collection, tenant: str, wanted: Sequence[Partition]
 ) -> list[MongoPartition]:
-    """The pairs that exist, of those wanted, in the order of their numbers."""
+    """Returns the existing partitions among those wanted, by number."""
     keys = [
         pair_key(collection.name, tenant, p.user or None, p.agent or None) for p in wanted if p.agent is not ANY_AGENT
     ]
@@ -135,6 +140,7 @@ async def read(
 
 
 async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, MongoPartition]:
+    """Returns the existing partitions, by key."""
     found = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
     return {stored["_id"]: state_of(stored) async for stored in found}
 
@@ -145,8 +151,11 @@ _ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
 async def changed_rows(
     database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
 ) -> list[Row]:
-    """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
-    where they have one; 0 reads everything that lives."""
+    """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
+    `dim`) if they have one.
+
+    `since` 0 reads all live rows.
+    """
     query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
     found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
     kept = {
@@ -163,4 +172,5 @@ async def changed_rows(
 
 
 def row_of(own: Stored) -> Row:
+    """Returns the row of a document's `_r`."""
     return Row(int(own["row"]), packed_of(own))

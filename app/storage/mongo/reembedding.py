@@ -1,4 +1,4 @@
-"""What moving to another embedding model asks of the store: see `Reembedding`."""
+"""Moving to another embedding model, in MongoDB. See `Reembedding`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
@@ -17,12 +17,14 @@ DROPPED_AT_ONCE = 200
 
 
 class Slow(Protocol):
-    """Runs what may take long, again where others were in the way."""
+    """Runs work that may take long, and retries it after conflicts."""
 
     def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 class MongoReembedding:
+    """Implements `Reembedding`."""
+
     def __init__(self, database: Database, slow: Slow) -> None:
         self._database, self._slow = database, slow
 
@@ -61,7 +63,7 @@ class MongoReembedding:
                 [{"$match": {PAIR: {"$in": list(pairs)}, **_lacks(model)}}, {"$group": {"_id": f"${PAIR}"}}]
             )
             left = {int(group["_id"]) async for group in missing_vectors}
-            # who wrote there meanwhile has moved the version
+            # a write to the partition meanwhile has changed its version
             writes = [
                 UpdateOne({"_id": pair["_id"], "version": pair["version"]}, {"$set": {"model": Int64(model)}})
                 for pair in before
@@ -73,7 +75,7 @@ class MongoReembedding:
         await self._slow(write)
 
     async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:  # noqa: ARG002
-        """Whether a vector is as long as it should be is not asked: the code of its model tells the dimension."""
+        """Counts vectors by model. Does not check their length, because the code of a model includes its dimension."""
         documents = self._database[collection.name]
 
         async def read() -> VectorCounts:

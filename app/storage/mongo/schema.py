@@ -1,4 +1,4 @@
-"""Indexes of collections, and Atlas' search indexes."""
+"""Indexes of collections, and Atlas search indexes."""
 
 import asyncio
 import logging
@@ -20,13 +20,14 @@ from app.storage.schema import Collection
 LAYOUT = 1
 """Version of the physical layout. Newly declared fields and indexes need no new one."""
 LEASE_SECONDS = 30
-"""How long others wait before they help: a second build of an index waits for the first, so that it does no harm."""
+"""Time after which another process helps. This is harmless: a second build of an index waits for the first."""
 LOOK_SECONDS = 0.25
 
 log = logging.getLogger(__name__)
 
 
 def indexes(collection: Collection) -> Iterator[IndexModel]:
+    """Yields the indexes of a declared collection."""
     order = [(collection.order, 1), (collection.id_field, 1)]
     for prefix in ((), *collection.indexes):
         fields = [(name, 1) for name in prefix if name != collection.order]
@@ -51,20 +52,27 @@ OWN_INDEXES: dict[str, list[IndexModel]] = {
     ],
     TOMBSTONES: [IndexModel([("pair", 1), ("rev", 1)], name="rev")],
 }
-"""Every collection has one, and so is there before the first transaction: making one inside would lock out others."""
+"""Indexes of the engine's own collections.
+
+Every collection has an index and so exists before the first transaction: creating one inside a transaction would lock
+out others.
+"""
 
 
 def declared(collections: Sequence[Collection]) -> dict[str, list[IndexModel]]:
+    """Returns all indexes, by collection name."""
     return OWN_INDEXES | {collection.name: list(indexes(collection)) for collection in collections}
 
 
 def fingerprint(wanted: dict[str, list[IndexModel]]) -> str:
+    """Returns a digest of the index declarations."""
     described = repr([(name, [index.document for index in wanted[name]]) for name in sorted(wanted)])
     return blake2b(described.encode(), digest_size=12).hexdigest()
 
 
 async def reconcile(database: Database, collections: Sequence[Collection]) -> None:
-    """Makes the missing indexes, however long it takes. Raises StoreUnavailable where a newer version wrote."""
+    """Creates the missing indexes, however long it takes. Raises StoreUnavailable if a newer version wrote the
+    database."""
     wanted = declared(collections)
     result = f"indexes {fingerprint(wanted)}"
     while not await _made(database, result):
@@ -91,7 +99,7 @@ async def _made(database: Database, result: str) -> bool:
 
 
 async def take(database: Database, work: str) -> bool:
-    """True for the one process that may do this work now; a process that died in it is replaced after a while."""
+    """Takes the lease of some work. Returns False if another process holds it; the lease of a dead process expires."""
     now = int(time.time())  # noqa: TID251 (compared between processes, never with a record's time)
     lease = {"_id": f"lease {work}", "until": {"$lt": now}}
     try:
@@ -102,6 +110,7 @@ async def take(database: Database, work: str) -> bool:
 
 
 async def give_back(database: Database, work: str) -> None:
+    """Releases the lease."""
     await database[META].delete_one({"_id": f"lease {work}"})
 
 
@@ -124,19 +133,26 @@ log = logging.getLogger(__name__)
 
 
 def vector_index(collection: Collection) -> str:
+    """Returns the name of the collection's vector search index."""
     return f"{collection.name}_vector"
 
 
 def text_index(collection: Collection) -> str:
+    """Returns the name of the collection's text search index."""
     return f"{collection.name}_text"
 
 
 def range_path(field: str) -> str:
+    """Returns the path of a range field in stored documents."""
     return f"{OWN}.ranges.{range_name(field)}"
 
 
 def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
-    """Every filter that a search may carry is declared, so that it is applied inside the index and never after it."""
+    """Returns the search indexes of the collection.
+
+    They declare every field that a search may filter by, so that filters are applied inside the index, not to its
+    results.
+    """
     spec = collection.spec
     numbers = [PAIR, MODEL, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
@@ -158,13 +174,13 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
 
 
 def neighbours(collection: Collection) -> list[tuple[str, int]]:
-    """The ordinary index by which candidates' neighbours are found."""
+    """Returns the keys of the ordinary index that finds the neighbours of candidates."""
     spec = collection.spec
     return [(PAIR, 1), (spec.session, 1), (spec.ordinal, 1)]
 
 
 def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
-    """A path with dots is a document in a document."""
+    """Sets a field's mapping. A path with dots is a document inside a document."""
     *outer, last = path.split(".")
     for name in outer:
         fields = fields.setdefault(name, {"type": "document", "fields": {}})["fields"]
@@ -172,6 +188,8 @@ def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
 
 
 class SearchIndexes:
+    """Creates and watches the Atlas search indexes, if the deployment has search."""
+
     def __init__(self, database: Database, collections: Sequence[Collection], dim: int) -> None:
         self._database, self._dim = database, dim
         self._collections = [collection for collection in collections if collection.searched]
@@ -180,10 +198,12 @@ class SearchIndexes:
         self._watching: asyncio.Task[None] | None = None
 
     def ready(self, collection: Collection) -> bool:
+        """Returns whether the collection's search indexes can be queried."""
         return collection.name in self._ready
 
     @property
     def described(self) -> str:
+        """The kind of search in use, for `Store.check`."""
         if not self._supported:
             return "exact: this deployment has no search indexes"
         if len(self._ready) < len(self._collections):
@@ -191,7 +211,7 @@ class SearchIndexes:
         return "vector and text search indexes"
 
     async def find_out(self) -> None:
-        """Asks the deployment, and starts to make and watch the indexes where it has search."""
+        """Asks whether the deployment has search; if so, starts to create and watch the indexes."""
         if not self._collections:
             return
         try:
@@ -204,6 +224,7 @@ class SearchIndexes:
         self._watching = asyncio.create_task(self._make_and_watch(), name="search indexes")
 
     async def close(self) -> None:
+        """Stops watching the indexes."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait((self._watching,))
@@ -230,13 +251,13 @@ class SearchIndexes:
         log.info("search indexes are ready")
 
     async def _look_at(self, collection: Collection) -> bool:
-        """Makes what is missing; True when all of the collection's can be queried."""
+        """Creates what is missing. Returns True if all indexes of the collection can be queried."""
         there = await self._listed(collection)
         await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
         wanted = models(collection, self._dim)
         result = [await self._make(collection, model, there.get(model.document["name"])) for model in wanted]
         named = [there.get(model.document["name"], {}) for model in wanted]
-        # one that is being changed answers by its old definition meanwhile: of another dimension, perhaps
+        # an index being changed still answers by its old definition, perhaps of another dimension
         if not any(result) and all(index.get("queryable") and index.get("status") == "READY" for index in named):
             self._ready.add(collection.name)
             return True
@@ -245,7 +266,7 @@ class SearchIndexes:
         return False
 
     async def _make(self, collection: Collection, model: SearchIndexModel, there: dict[str, Any] | None) -> bool:
-        """Once for each definition: what was asked for last is written down beside the layout. True: just now."""
+        """Creates or updates an index once for each definition, which is recorded. Returns True if it did so now."""
         wanted, name = model.document["definition"], model.document["name"]
         note = {"_id": f"search index {collection.name} {name}"}
         print_ = blake2b(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()

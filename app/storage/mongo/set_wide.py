@@ -1,4 +1,4 @@
-"""Work on whole sets of documents: decay in one statement, erasure of what belongs to a user."""
+"""Operations on sets of documents: decay in one statement, and erasure of a user's partitions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ DAY_MS = 86_400_000.0
 
 @dataclass(slots=True)
 class DecayStep:
-    """The documents after `last`, in the order of their ids; `run` moves it on, to None at the end."""
+    """Applies a decay rule to documents in the order of their ids.
+
+    `run` handles one page after `last` and moves `last`, to None at the end.
+    """
 
     database: Database
     collection: Collection
@@ -29,7 +32,7 @@ class DecayStep:
     last: str | None = ""
 
     async def run(self) -> int:
-        """How many were changed."""
+        """Writes one page. Returns how many documents changed."""
         documents = self.database[self.collection.name]
         wanted = _fading(self.collection, self.tenant, self.where)
         after = filters.joined({"_id": {"$gt": self.last}}, wanted)
@@ -40,13 +43,14 @@ class DecayStep:
         end = page[-1]["_id"]
         within = filters.joined({"_id": {"$gt": self.last, "$lte": end}}, wanted)
         done = await documents.update_many(within, [{"$set": {"importance": written(self.rule)}}])
-        self.last = end if len(page) == ROWS else None  # only now: what was interrupted is run again
+        self.last = end if len(page) == ROWS else None  # only now, so that an interrupted step runs again
         return done.modified_count
 
 
 async def would_change(
     database: Database, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter
 ) -> bool:
+    """Returns whether the rule would change any document that matches."""
     moved = filters.joined(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
     return await database[collection.name].find_one(moved, {"_id": 1}) is not None
 
@@ -56,14 +60,14 @@ def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[s
 
 
 def written(rule: DecayRule) -> dict[str, Any]:
-    """What `importance` shall be: a document that keeps it is not written by the server."""
+    """Returns the expression of the new `importance`. The server does not write a document whose value stays."""
     moved = {"$abs": {"$subtract": ["$importance", "$$faded"]}}
     value = {"$cond": [{"$gte": [moved, rule.least]}, "$$faded", "$importance"]}
     return {"$let": {"vars": {"faded": faded(rule)}, "in": value}}
 
 
 def faded(rule: DecayRule) -> dict[str, Any]:
-    """The formula of `retrieval/decay.py`, as an expression."""
+    """Returns the formula of `retrieval/decay.py` as an expression."""
     since = {"$subtract": [{"$toDate": rule.now}, {"$toDate": "$anchored_at"}]}
     idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
     kept = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
@@ -71,8 +75,10 @@ def faded(rule: DecayRule) -> dict[str, Any]:
 
 
 async def forget(database: Database, tenant: str, user: str, counters: Sequence[str]) -> list[int]:
-    """Numbers of the pairs that went. One into which somebody writes again stays: a transaction that read it before it
-    went conflicts, and begins anew."""
+    """Deletes the user's empty partitions and these counters. Returns the partitions' numbers.
+
+    A partition that is written to again stays: a transaction that read it before its deletion conflicts and is retried.
+    """
     wanted = {"tenant_id": tenant, "user_id": user, "count": 0}
     numbers = [int(stored["pair"]) async for stored in database[PAIRS].find(wanted, {"pair": 1})]
     for part in parts(numbers):

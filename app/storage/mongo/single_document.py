@@ -1,4 +1,4 @@
-"""A list of one change on one document that needs nothing else: one conditional statement, without a transaction."""
+"""Commits a list with one change of one document as one conditional statement, without a transaction."""
 
 from collections.abc import Sequence
 
@@ -14,6 +14,7 @@ DONE = Committed({}, 0)
 
 
 def is_single(changes: Sequence[Change]) -> bool:
+    """Returns whether the list can be committed without a transaction."""
     if len(changes) != 1:
         return False
     match changes[0]:
@@ -28,7 +29,7 @@ def is_single(changes: Sequence[Change]) -> bool:
 
 
 async def commit_single(database: Database, change: Change) -> Committed:
-    """Raises CommitConflict, or NotPlain."""
+    """Commits the change. Raises CommitConflict, or NotPlain if the document must be read first."""
     match change:
         case Insert():
             await _insert(database, change)

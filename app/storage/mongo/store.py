@@ -1,7 +1,7 @@
-"""The MongoDB engine: the same documents, one transaction for each list of changes, exact search of the pairs in use.
+"""The MongoDB engine: the same documents, one transaction for each list of changes, exact search of partitions in use.
 
-Any number of processes may use one database. Nothing is kept between calls but copies of pairs, whose versions are
-asked for at each search.
+Any number of processes may use one database. Between calls only copies of partitions are kept; each search asks for
+their versions.
 """
 
 import time
@@ -41,11 +41,13 @@ from app.storage.transfer import BackupRefused, Counter, Record
 T = TypeVar("T")
 
 LONG_FACTOR = 12
-"""Loads of pairs, steps of `apply` and checks may take this many deadlines."""
+"""Number of deadlines that loads of partitions, steps of `apply` and checks may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class MongoOptions:
+    """Options of the engine. Scopes of up to `exact_up_to` documents are searched exactly."""
+
     database: str = "recalld"
     deadline_seconds: float = 5.0
     cache_bytes: int = 256 << 20
@@ -82,7 +84,7 @@ class MongoStore(Shielded):
         dim: int,
         clock: Clock | None = None,
     ) -> "MongoStore":
-        """Raises StoreUnavailable when the deployment cannot be reached or cannot do what is needed."""
+        """Opens the store. Raises StoreUnavailable if the deployment cannot be reached or lacks a required feature."""
         options = options or MongoOptions()
         client = connect(uri, options.deadline_seconds)
         try:
@@ -93,7 +95,7 @@ class MongoStore(Shielded):
             await client.close()
             raise
         store = cls(client, collections, options, dim=dim, clock=clock or SystemClock())
-        if dim > 1:  # else it was opened without a model, and does not know what there is to index
+        if dim > 1:  # otherwise it was opened without a model, and the dimension to index is unknown
             with guarded(), pymongo.timeout(options.deadline_seconds):
                 await store._indexes.find_out()
         return store
@@ -174,7 +176,7 @@ class MongoStore(Shielded):
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
         step, changed = set_wide.DecayStep(self._database, collection, tenant, rule, where), 0
-        while step.last is not None:  # whole steps: between two it can be ended
+        while step.last is not None:  # in whole steps: it can be stopped between two
             changed += await self._slow(step.run)
         return changed
 
@@ -200,7 +202,7 @@ class MongoStore(Shielded):
                 s for s in await partitions.read(self._database, collection, query.tenant, query.pairs) if s.count
             ]
             model = model_id(query.model, self._dim)
-            # the index has vectors of one model only: where some were kept beside it, rows are read
+            # the index has vectors of one model only: if alternate vectors exist, rows are read
             whole_index = all(state.model == model or not state.kept for state in states)
             large = sum(s.count for s in states) > self._options.exact_up_to
             if large and whole_index and self._indexes.ready(collection):
@@ -267,7 +269,7 @@ class MongoStore(Shielded):
         self._copies.drop_pairs(gone)
 
     async def scrub(self) -> None:
-        """The files are the deployment's own."""
+        """Does nothing: the files belong to the deployment."""
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
@@ -275,7 +277,7 @@ class MongoStore(Shielded):
     async def check(self, *, deep: bool = False) -> list[Finding]:
         with self._within():
             await self._client.admin.command("ping")
-            # a ping needs no primary that can be read from, a read does
+            # a ping needs no readable primary, a read does
             await self._database[partitions.COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():

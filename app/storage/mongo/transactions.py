@@ -1,14 +1,14 @@
-"""Transactions on MongoDB, and what happens to them when a caller is cancelled or a deadline passes.
+"""Transactions on MongoDB, and how they end if a caller is cancelled or a deadline passes.
 
-Four layers, from the caller inwards:
+There are four layers, from the caller inwards:
 
-1. `Shielded`: an operation of the store runs as a task of its own. Cancelling the caller does not cut it off between a
-   commit and its answer: the caller waits for the task, and is then cancelled.
+1. `Shielded`: an operation of the store runs as a task of its own. Cancelling the caller does not interrupt it between
+   a commit and its answer: the caller waits for the task and is then cancelled.
 2. The deadline (`storage/deadline.py`): one request may wait for the store for `RECALLD_MONGODB_DEADLINE_SECONDS` in
-   all. Each attempt gets what is left of it, as `pymongo.timeout`, which the driver applies to every command inside.
-3. `TransactionRunner`: an attempt that met another transaction (`Retry`) begins anew, behind a lock for each key that
-   it competes for (`KeyedLocks`), until the deadline passes. A commit whose answer was lost is asked for again.
-4. `AbandonedTransactions`: a transaction whose end is not known holds locks on the server. It is ended in the
+   all. Each attempt gets the remaining time, as `pymongo.timeout`, which the driver applies to every command inside.
+3. `TransactionRunner`: an attempt that conflicted with another transaction (`Retry`) runs again, behind a lock for each
+   key that it competes for (`KeyedLocks`), until the deadline passes. A commit whose answer was lost is sent again.
+4. `AbandonedTransactions`: a transaction whose end is unknown holds locks on the server. It is ended in the
    background, outside of the request's deadline.
 """
 
@@ -44,11 +44,11 @@ SNAPSHOT, MAJORITY = ReadConcern("snapshot"), WriteConcern("majority")
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.2
 """Seconds between two attempts: doubled each time, and varied by half."""
 TRY_SECONDS = 0.25
-"""Between two attempts to end an abandoned transaction."""
+"""Pause between two attempts to end an abandoned transaction."""
 WAIT_SECONDS = 2.0
-"""For one such attempt."""
+"""Timeout of one such attempt."""
 KEPT_SECONDS = 90.0
-"""The server has ended an abandoned transaction by itself by then (transactionLifetimeLimitSeconds is 60)."""
+"""By then the server has ended an abandoned transaction by itself (transactionLifetimeLimitSeconds is 60)."""
 
 
 class Shielded:
@@ -58,6 +58,7 @@ class Shielded:
         self._under_way: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs the coroutine to its end, also if the caller is cancelled, and returns its result."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
@@ -72,9 +73,10 @@ class Shielded:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # its caller may be gone: nobody else looks
+            task.exception()  # marks the exception as retrieved: the caller may be gone
 
     async def all_ended(self) -> None:
+        """Waits until no operation is in progress."""
         while self._under_way:
             await asyncio.wait(set(self._under_way))
 
@@ -85,7 +87,7 @@ S = TypeVar("S", bound=Shielded)
 def shielded(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Runs the method as a task of its own."""
+    """Decorates a method of a `Shielded` to run as a task of its own."""
 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -95,10 +97,10 @@ def shielded(
 
 
 class AbandonedTransactions:
-    """Ends transactions whose end is not known, so that their locks on the server do not outlast them."""
+    """Ends transactions whose end is unknown, so that their locks on the server are released."""
 
     def __init__(self, anything: AsyncCollection[dict[str, Any]]) -> None:
-        """`anything`: a collection that can be read."""
+        """Takes as `anything` any collection that can be read."""
         self._anything = anything
         self._sessions: deque[tuple[float, AsyncClientSession]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -107,16 +109,17 @@ class AbandonedTransactions:
         """Ends the session and its transaction in the background."""
         self._sessions.append((time.monotonic(), session))
         if self._task is None or self._task.done():
-            # an empty context: the deadline of the request that failed does not bound this
+            # an empty context, so that the deadline of the failed request does not apply
             self._task = asyncio.create_task(self._end_all(), context=Context())
 
     async def close(self) -> None:
+        """Stops the background task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _end_all(self) -> None:
-        """One after the other: while the server is away, only the first of them tries to reach it."""
+        """Ends the sessions one after the other, so that only one of them tries to reach an absent server."""
         while self._sessions:
             since, session = self._sessions[0]
             if await self._superseded(session):
@@ -131,7 +134,7 @@ class AbandonedTransactions:
         try:
             with pymongo.timeout(WAIT_SECONDS):
                 if session.in_transaction:
-                    await session.abort_transaction()  # hides whether it got through
+                    await session.abort_transaction()  # does not report whether it succeeded
                 await session.start_transaction()
                 await self._anything.find_one({}, {"_id": 1}, session=session)
         except PyMongoError:
@@ -140,12 +143,13 @@ class AbandonedTransactions:
 
 
 def never_begun(error: BaseException, session: AsyncClientSession) -> bool:
-    """Nothing of the transaction was ever sent: there was nobody to send it to."""
+    """Returns whether nothing of the transaction was sent, because no server could be selected."""
     return isinstance(error, ServerSelectionTimeoutError) and session.operation_time is None
 
 
 async def aborted(client: AsyncMongoClient[dict[str, Any]], session: AsyncClientSession) -> bool:
-    """Whether the server knows that the session's transaction is over: the driver's own abort hides that."""
+    """Aborts the transaction. Returns whether the server knows that it is over, which the driver's own abort does not
+    report."""
     if not session.in_transaction:
         return True
     try:
@@ -158,11 +162,11 @@ async def aborted(client: AsyncMongoClient[dict[str, Any]], session: AsyncClient
 
 
 class Retry(Exception):
-    """What was read is no longer true: begin anew."""
+    """The data that was read have changed: run the attempt again."""
 
 
 class KeyedLocks:
-    """Locks by key, for this process. Sorted keys keep two callers from waiting for each other."""
+    """Locks by key, for this process. They are taken in sorted order, so that callers cannot deadlock."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -170,6 +174,7 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def of(self, keys: Iterable[str]) -> AsyncIterator[None]:
+        """Holds the locks of all the keys inside the block."""
         async with AsyncExitStack() as stack:
             for key in sorted(set(keys)):
                 await stack.enter_async_context(self._lock(key))
@@ -189,19 +194,22 @@ class KeyedLocks:
 
 
 class TransactionRunner:
-    """Runs attempts until one succeeds or the deadline passes; `deadline_seconds` is that of a whole request."""
+    """Runs attempts until one succeeds or the deadline passes. `deadline_seconds` is that of a whole request."""
 
     def __init__(self, database: Database, deadline_seconds: float) -> None:
         self._client, self._deadline = database.client, deadline_seconds
         self._keyed_locks, self._abandoned = KeyedLocks(), AbandonedTransactions(database[COUNTERS])
 
     async def close(self) -> None:
+        """Stops ending abandoned transactions."""
         await self._abandoned.close()
 
     async def until_done(self, attempt: Callable[[], Awaitable[T]], keys: set[str], *, ends: float | None = None) -> T:
-        """What `attempt` returns, once it raises no `Retry`. It may add to `keys` the records that it competes for.
+        """Returns the result of `attempt`, which is run again while it raises `Retry`.
 
-        `ends`: the time (`time.monotonic`) at which it gives up. Raises StoreUnavailable then."""
+        The attempt may add to `keys` the records that it competes for. Raises StoreUnavailable at the time `ends`
+        (`time.monotonic`).
+        """
         ends, pause = ends or time.monotonic() + deadline.left(self._deadline), FIRST_PAUSE
         while True:
             async with AsyncExitStack() as locks:
@@ -224,7 +232,10 @@ class TransactionRunner:
             raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
 
     async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: set[str]) -> T:
-        """What `work` returned, all of it durable on a majority, or nothing of it and what it raised."""
+        """Runs `work` in a transaction and returns its result, once it is durable on a majority.
+
+        If `work` raises, the transaction has no effect. Raises StoreUnavailable after the deadline.
+        """
         ends = time.monotonic() + deadline.left(self._deadline)
         return await self.until_done(lambda: self._once(work, ends), keys, ends=ends)
 
@@ -245,7 +256,7 @@ class TransactionRunner:
 
 
 def _answered(error: BaseException) -> bool:
-    """Whether the error came from the server or from this service: then no command of the transaction is under way."""
+    """Returns whether the error came from the server or from this service, so that no command is in progress."""
     if isinstance(error, PyMongoError):
         return isinstance(error, OperationFailure) and not error.timeout
     return isinstance(error, RecalldError | Retry)
@@ -266,7 +277,7 @@ async def _committed(session: AsyncClientSession, ends: float) -> None:
 
 @contextmanager
 def guarded_but_transient() -> Iterator[None]:
-    """As `guarded`, but what may succeed when tried again is `Retry`."""
+    """Like `guarded`, but raises `Retry` for errors that may not occur again."""
     with guarded():
         try:
             yield
@@ -277,6 +288,7 @@ def guarded_but_transient() -> Iterator[None]:
 
 
 def transient(error: PyMongoError) -> bool:
+    """Returns whether the transaction conflicted with another one and may succeed if repeated."""
     if error.has_error_label("UnknownTransactionCommitResult"):
         return False
     conflict = isinstance(error, OperationFailure) and WRITE_CONFLICT in codes(error)

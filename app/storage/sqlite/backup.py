@@ -1,4 +1,4 @@
-"""Backups, and the modes of files."""
+"""Backups of the database, and file modes."""
 
 import os
 from collections.abc import Callable
@@ -18,13 +18,16 @@ PIECE = 1 << 20
 
 
 def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
-    """Bytes written. Raises BackupRefused where the target is there already, and StoreUnavailable."""
+    """Writes a consistent copy of the database with a checksum. Returns its size in bytes.
+
+    Raises BackupRefused if the target exists, and StoreUnavailable.
+    """
     if target.exists():
         raise BackupRefused(f"{target} is there already: a backup overwrites nothing.")
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)
     try:
-        make_private(part)  # SQLite writes into a file that is there if it is empty
+        make_private(part)  # SQLite can write into an existing file if it is empty
         with translate_errors():
             connection = connect(source, busy_timeout_ms)
             try:
@@ -53,7 +56,7 @@ def _seal(file: Path) -> None:
 
 
 def _link(part: Path, target: Path) -> None:
-    """Under its name only once it is whole; never over another file."""
+    """Gives the complete file its final name. Never overwrites another file."""
     try:
         os.link(part, target)
     except FileExistsError:
@@ -66,8 +69,11 @@ def _link(part: Path, target: Path) -> None:
 
 
 def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset()) -> int:
-    """Bytes of the database. Raises BackupRefused for a file that is damaged or no backup, and for a directory that
-    holds anything but files of the names `beside`."""
+    """Restores a backup into a directory. Returns the size of the database in bytes.
+
+    Raises BackupRefused if the file is damaged or not a backup, or if the directory contains anything but files named
+    in `beside`.
+    """
     if directory.exists() and any(one.name not in beside for one in directory.iterdir()):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
     part = directory / f"{name}.part"
@@ -103,7 +109,7 @@ def _trailer(file: Path) -> tuple[int, str]:
 
 
 def _copied(file: Path, target: Path, length: int) -> str:
-    """SHA-256 of the first `length` bytes."""
+    """Copies the first `length` bytes and returns their SHA-256."""
     digest, left = sha256(), length
     with file.open("rb") as opened, target.open("wb") as result:
         while left and (piece := opened.read(min(PIECE, left))):
@@ -128,16 +134,18 @@ def _look_through(database: Path) -> None:
 
 OWNER_ONLY = 0o600
 BESIDE_DATABASE = ("-wal", "-shm", "-journal")
-"""What SQLite puts beside a database. It gives new ones the database's mode."""
+"""Suffixes of the files that SQLite creates beside a database. New ones get the database's mode."""
 
 
 def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.chmod) -> None:
-    """Makes an empty file where there is none; takes the rights of others from the database and the files beside it.
+    """Creates an empty file if there is none, and removes access by others from the database and the files beside it.
 
-    Where that is refused (somebody else's file, a file system without modes) the mode stays as it is. Raises OSError
-    where the file cannot be made.
+    If changing the mode is refused (a file of another user, a file system without modes), the mode stays. Raises
+    OSError if the file cannot be created.
     """
-    with suppress(FileExistsError):  # never opened then: closing it would drop SQLite's locks of this process
+    with suppress(
+        FileExistsError
+    ):  # an existing file is not opened: closing it would drop SQLite's locks of this process
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     for file in (database, *(database.with_name(database.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(OSError):

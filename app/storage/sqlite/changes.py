@@ -1,4 +1,4 @@
-"""What one list of changes does to the database. Runs in the writer's thread, inside the savepoint of its list."""
+"""Executes one list of changes. Runs in the writer's thread, inside the list's savepoint."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from app.storage.sqlite import search_rows, sql
 
 
 def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
-    """All of `changes`, or an exception after which the caller rolls back."""
+    """Executes all changes. If it raises, the caller rolls back. Raises CommitConflict."""
     work = _Work(connection)
     for change in changes:
         work.do(change)
@@ -122,7 +122,7 @@ class _Work:
 
 
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
-    """Its row. Raises CommitConflict."""
+    """Inserts a document and returns its row number. Raises CommitConflict."""
     doc_id = str(doc[collection.id_field])
     values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
     _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
@@ -139,7 +139,10 @@ def _run(
 
 
 def _violated(collection: Collection, message: str) -> str:
-    """SQLite names the index where it is one on expressions, and the columns of the id index."""
+    """Returns the name of the violated unique key, or `exists`.
+
+    SQLite names an index on expressions, and the columns of the id index.
+    """
     for unique in collection.unique:
         if f"'{sql.unique_index(collection, unique)}'" in message:
             return unique.name

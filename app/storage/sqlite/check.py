@@ -1,4 +1,4 @@
-"""`recalld doctor`: is everything that is stored whole, and does search agree with the documents?"""
+"""The checks of `recalld doctor`: integrity of the database, and agreement of search rows with documents."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +17,7 @@ MAX_NAMED = 5
 
 
 def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
+    """Returns the findings of all checks. Reads every row."""
     findings = [_integrity(connection)]
     for collection in collections:
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
@@ -37,7 +38,7 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
 
 
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    """Documents that cannot be read, or whose columns say something else than they do."""
+    """Yields documents that cannot be read, or whose columns differ from their content."""
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
     statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
@@ -89,7 +90,7 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
 
 
 def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    """Rows of long texts that do not hold as many windows as they say."""
+    """Yields rows of long texts whose number of windows does not fit their vector."""
     statement = (
         f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
         f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
@@ -114,7 +115,7 @@ def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[
 
 
 def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    """Pairs that take their vectors for those of one model, and are wrong."""
+    """Yields partitions that are marked as having vectors of one model only, but have others."""
     statement = (
         f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
         f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "

@@ -1,4 +1,4 @@
-"""Handing out and taking in everything, for `recalld migrate`."""
+"""Export and import of all records, for `recalld migrate`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from app.storage.transfer import Counter, Record
 
 
 def export(connection: apsw.Connection, collection: Collection, after: str | None, limit: int) -> list[Record]:
+    """Returns up to `limit` records after the position `after`, by row number."""
     table = sql.quoted(collection.name)
     if collection.searched is None:
         statement = f"SELECT row, doc, NULL, NULL, NULL, NULL FROM {table} WHERE row > ? ORDER BY row LIMIT ?"
@@ -34,7 +35,7 @@ def export(connection: apsw.Connection, collection: Collection, after: str | Non
 
 
 def load(connection: apsw.Connection, collection: Collection, records: Sequence[Record]) -> int:
-    """Runs in the writer's thread. `deleted` counts the new ones: it is what a writer's work can answer with."""
+    """Inserts records, skipping existing ids. Returns the number inserted. Runs in the writer's thread."""
     writing, new = search_rows.Writing(connection), 0
     for record in records:
         tenant, doc_id = record.doc["tenant_id"], str(record.doc[collection.id_field])
@@ -50,11 +51,13 @@ def load(connection: apsw.Connection, collection: Collection, records: Sequence[
 
 
 def counters(connection: apsw.Connection) -> list[Counter]:
+    """Returns all counters."""
     found = connection.execute("SELECT tenant, name, value FROM counters")
     return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in found]
 
 
 def load_counters(connection: apsw.Connection, given: Sequence[Counter]) -> None:
+    """Raises the counters to these values. Runs in the writer's thread."""
     statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
     for counter in given:
         connection.execute(statement, (counter.tenant, counter.name, counter.value))

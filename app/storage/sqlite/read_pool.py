@@ -1,4 +1,4 @@
-"""Reads: connections that only read, in threads, and what they read at each request."""
+"""Reads: a pool of read-only connections in threads, and a cache of what is read at each request."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ MAX_READS = 5_000
 
 
 class ReadCache:
-    """Of one connection, which is used from the event loop's thread only."""
+    """Results of reads on one connection since the last commit. Used only from the event loop's thread."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -27,7 +27,7 @@ class ReadCache:
         self._version_known = False
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """`read()`, or what it returned since the last commit."""
+        """Returns `read()`, or its result since the last commit."""
         self.renew()
         if key not in self._held:
             with translate_errors():
@@ -36,13 +36,16 @@ class ReadCache:
         return found
 
     def cached(self) -> dict[Hashable, Any]:
-        """All that is known, by key; the caller may put into it what it reads, before it awaits anything."""
+        """Returns all cached results by key. The caller may add what it reads, before it awaits anything."""
         self.renew()
         return self._held
 
     def renew(self) -> None:
-        """Once in each round of the event loop. Who was told of a commit after this look was told in a later callback,
-        and callbacks run in the order in which they were scheduled: after the one that ends the round."""
+        """Clears the cache if the database has changed; looks once in each round of the event loop.
+
+        This is safe: a commit that was acknowledged after this look was acknowledged in a later callback, and callbacks
+        run in the order in which they were scheduled, thus after the one that ends the round.
+        """
         if self._version_known:
             return
         with translate_errors():
@@ -60,14 +63,17 @@ class ReadCache:
 THREADS = 3
 TICK_STEPS = 1_000
 MAX_TICKS = 40
-"""Instructions of SQLite that a read in the event loop may take, in ticks: some 2 ms."""
+"""Number of ticks (of `TICK_STEPS` SQLite instructions) that a read in the event loop may take: some 2 ms."""
 ROUND_SECONDS = 0.005
-"""Reads in the event loop never wait for anything, so that background work that reads again and again would keep the
-loop to itself: after this long the others have their turn."""
+"""Maximum time of consecutive reads in the event loop before others run.
+
+These reads never wait for anything, so background work that reads again and again would otherwise block the loop.
+"""
 
 
 class ReadPool:
-    """Open from within the event loop that will use it."""
+    """Connections for reads: one in the event loop, and one in each thread. Create it in the event loop that will use
+    it."""
 
     def __init__(self, path: Path, busy_timeout_ms: int) -> None:
         self._path, self._busy_timeout_ms = path, busy_timeout_ms
@@ -79,11 +85,12 @@ class ReadPool:
         self.inline.set_progress_handler(self._tick, TICK_STEPS)
 
     def close(self) -> None:
+        """Waits for reads in threads, then closes the event loop's connection."""
         self._threads.shutdown(wait=True)
         self.inline.close()
 
     async def bounded(self, work: Callable[[apsw.Connection], T]) -> T:
-        """In the event loop; what turns out to be long is begun anew in a thread, and holds up nobody."""
+        """Runs a read in the event loop. If it turns out to be long, it is stopped and run again in a thread."""
         if self._long_round():
             await asyncio.sleep(0)
         self._ticks = MAX_TICKS
@@ -107,14 +114,14 @@ class ReadPool:
         self._round_began = None
 
     def _tick(self) -> bool:
-        """True ends the read. What runs without a bound has none counted."""
+        """Returns True to end the read. Reads without a bound are not counted."""
         if self._ticks is None:
             return False
         self._ticks -= 1
         return self._ticks < 0
 
     async def apart(self, work: Callable[[apsw.Connection], T]) -> T:
-        """In a thread, on that thread's own connection."""
+        """Runs a read in a thread, on that thread's own connection."""
 
         def run() -> T:
             if not hasattr(self._local, "connection"):

@@ -1,4 +1,4 @@
-"""What moving to another embedding model asks of the store: see `Reembedding`."""
+"""Moving to another embedding model, in SQLite. See `Reembedding`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -19,12 +19,14 @@ _WHICH: dict[PartitionSelector, str] = {"every": "?1 = ?1", "unlike": "model <> 
 
 
 class RunApart(Protocol):
-    """Runs a long read in a thread of its own."""
+    """Runs a long read in a thread, on that thread's connection."""
 
     def __call__(self, work: Callable[[apsw.Connection], T], /) -> Awaitable[T]: ...
 
 
 class EmbeddedReembedding:
+    """Implements `Reembedding`."""
+
     def __init__(self, apart: RunApart, submit: Callable[[WriterTask[None]], Awaitable[None]]) -> None:
         self._apart, self._submit = apart, submit
 
@@ -89,7 +91,7 @@ class EmbeddedReembedding:
 
 
 class _Dropping:
-    """Some pairs at a time, so that others write in between."""
+    """Drops the alternate vectors of some partitions at a time, so that others can write in between."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection, self._after = collection, 0
@@ -113,6 +115,6 @@ def _marks(values: Sequence[int]) -> str:
 
 
 def _lacks(collection: Collection) -> str:
-    """Of a search row `s`; binds the model's code."""
+    """Returns the condition that the search row `s` lacks a vector of a model. Its parameter is the model's code."""
     of = f"substr(s.head, {model_at(collection.spec) + 1}, 4)"
     return f"s.head IS NOT NULL AND ({of} <> ? OR s.vector IS NULL)"

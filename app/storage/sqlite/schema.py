@@ -1,4 +1,4 @@
-"""Opens a database and brings its schema to the declarations, once, whichever process comes first."""
+"""Opens a database and creates what its declarations need. The first process does this; others wait."""
 
 import contextlib
 import time
@@ -14,13 +14,14 @@ from app.storage.schema import Collection
 from app.storage.sqlite import sql
 
 LAYOUT = 1
-"""Version of the physical layout, in `user_version`. Declared fields and indexes need no new one: see `_reconcile`."""
+"""Version of the physical layout, stored in `user_version`. Newly declared fields and indexes do not change it: see
+`_reconcile`."""
 
 WAL_PAUSE_MS = 20
 _PRAGMAS = (
     "synchronous = FULL",
     "wal_autocheckpoint = 6000",
-    "cache_size = -4096",  # KiB for each of five connections; the system keeps the file's pages, too
+    "cache_size = -4096",  # KiB for each of five connections; the system caches the file, too
     "temp_store = MEMORY",
     "secure_delete = ON",
 )
@@ -35,16 +36,20 @@ _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS kept_vectors (pair INTEGER, row INTEGER, model BLOB, vector BLOB NOT NULL, "
     "PRIMARY KEY (pair, row, model)) WITHOUT ROWID",
 )
-"""`pairs` holds each (agent, user) of a searched collection, the empty string standing for none; a reader whose copy
-is older than `floor` reads the pair anew, for the tombstones that it would need are gone. `kept_vectors` holds those
-that stand beside another model's, by that model's code as a head holds it."""
+"""The engine's own tables.
+
+`pairs` has each partition of a searched collection, with the empty string for no agent or user. A reader whose copy is
+older than `floor` reloads the partition, because tombstones that it would need were dropped. `kept_vectors` has the
+alternate vectors, with the model's code in the form of a head.
+"""
 
 
 def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
+    """Opens a connection with our settings. Raises StoreUnavailable."""
     with translate_errors():
         connection = apsw.Connection(str(path), statementcachesize=512)
         connection.set_busy_timeout(busy_timeout_ms)
-        # else a statement whose bound values might change its plan is prepared anew at each execution
+        # otherwise a statement whose bound values might change its plan is prepared again at each execution
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.pragma("page_size", 8192)
         _to_wal(connection, busy_timeout_ms)
@@ -54,7 +59,10 @@ def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
 
 
 def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
-    """Where several open a new database at once, SQLite answers this one change with "busy" without waiting."""
+    """Switches to WAL mode, with retries.
+
+    If several connections open a new database at once, SQLite reports "busy" for this change without waiting.
+    """
     for left in range(busy_timeout_ms // WAL_PAUSE_MS, -1, -1):
         try:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -68,7 +76,7 @@ def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Faults of the disk, of locks and of the file's content become StoreUnavailable, with the reason."""
+    """Converts errors of the disk, of locks and of the file's content to StoreUnavailable with the reason."""
     try:
         yield
     except (apsw.BusyError, apsw.LockedError) as error:
@@ -84,6 +92,8 @@ def translate_errors() -> Iterator[None]:
 
 
 def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
+    """Creates or updates tables and indexes in one transaction. Raises StoreUnavailable, also if a newer version wrote
+    the file."""
     with translate_errors():
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -104,7 +114,7 @@ def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> N
 
 
 def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
-    """Makes what is missing; a newly declared field is filled from the documents."""
+    """Creates what is missing. A newly declared field is filled from the documents."""
     for statement in sql.tables(collection):
         connection.execute(statement)
     name = sql.quoted(collection.name)

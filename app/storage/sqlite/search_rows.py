@@ -1,7 +1,7 @@
-"""The searchable rows of a pair (agent, user), clustered, and the pair's small record: version, count, speakers.
+"""Search rows, clustered by partition, and the record of each partition: version, count, speakers.
 
-Each list of changes moves the version of the pairs that it touches by one; a row carries the version it was written
-in, and a deleted one leaves a tombstone, so that any process brings its copy of a pair up to date by the difference.
+Each list of changes increments the version of the partitions that it touches. A row stores the version that wrote it,
+and a deleted one leaves a tombstone, so that any process can update its copy of a partition with the rows that changed.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -22,15 +22,18 @@ from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 
 AT_ONCE = 500
-"""Most values in one `IN`."""
+"""Maximum number of values in one `IN`."""
 BLOCK = 1_000
-"""Rows read at once."""
+"""Number of rows read by one statement."""
 
 
 def read(
     connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Partition]
 ) -> list[PartitionState]:
-    """The pairs that exist, of those wanted. A statement each: joined by OR they would walk all pairs of the tenant."""
+    """Returns the existing partitions among those wanted, by number.
+
+    Each has a statement of its own: joined by OR, they would walk all partitions of the tenant.
+    """
     states: dict[int, PartitionState] = {}
     for pair in wanted:
         of_agent, values = (
@@ -60,8 +63,11 @@ def read(
 def whole(
     connection: apsw.Connection, collection: Collection, state: PartitionState, segment: Segment, model: int
 ) -> Segment:
-    """Fills `segment` with everything of the pair that lives, with its vectors of `model` where they have one. What
-    changes meanwhile may be in it or not: it is of a later version than `state`, and comes with the changes since."""
+    """Fills `segment` with all live rows of the partition, with their vectors of `model` if they have one. Returns it.
+
+    Rows that change meanwhile may be included or not: their version is later than that of `state`, so the next update
+    reads them.
+    """
     kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
     if connection.execute(kept_ones, (state.pair, code(model))).fetchone() is not None:
         segment.apply(_rows(connection, collection, state.pair, "head IS NOT NULL", (), model, segment.dim))
@@ -71,9 +77,12 @@ def whole(
 
 
 def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> Iterator[Block]:
-    """SQLite joins the rows, so that a large pair does not become a hundred thousand Python objects first; some at a
-    time, so that what is joined is always in the same small memory: the first touch of each page costs more than what
-    is written there."""
+    """Yields the partition's rows in blocks.
+
+    SQLite joins the rows, so that a large partition does not become a hundred thousand Python objects first. The blocks
+    are small, so that the joined bytes reuse the same memory: the first touch of each page costs more than the write
+    itself.
+    """
     joined = ", ".join(f"CAST(group_concat({part}, '') AS BLOB)" for part in ("head", "vector", "terms", "facets"))
     lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
     statement = (
@@ -97,8 +106,8 @@ def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> I
 def changed_rows(
     connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int, dim: int
 ) -> list[Row]:
-    """Rows written after version `since`, tombstones included, with their vectors of `model`, whose dimension is `dim`,
-    where they have one."""
+    """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
+    `dim`) if they have one."""
     return _rows(connection, collection, pair, "rev > ?", (since,), model, dim)
 
 
@@ -123,7 +132,7 @@ def _rows(  # noqa: PLR0913 (as above)
 
 
 def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
-    """Row → the vector of `model` that stands beside another."""
+    """Returns the alternate vectors of `model`, by row."""
     found: dict[int, bytes] = {}
     for start in range(0, len(rows), AT_ONCE):
         part = rows[start : start + AT_ONCE]
@@ -136,7 +145,7 @@ def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]
 
 
 class Writing:
-    """Search rows of one list of changes."""
+    """Writes the search rows of one list of changes."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -144,12 +153,12 @@ class Writing:
         self._collections: dict[int, Collection] = {}
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
-        """Writes a new document's row."""
+        """Writes the row of a new document."""
         state = self._state(collection, doc)
         self._add(collection, state, doc, row, pack(collection.spec, doc, entry, state.version))
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
-        """Writes a new document's row with the text and the vectors of the row `like`, if that is there."""
+        """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
@@ -163,12 +172,12 @@ class Writing:
         )
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: PackedRecord) -> None:
-        """Writes a new document's row, as another store had it."""
+        """Writes the row of a new document from a record of another store."""
         state = self._state(collection, doc)
         self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
-        """Writes or overwrites a document's row. `keep`: the vector that is replaced stays beside the new one."""
+        """Writes or overwrites the row of a document. `keep` keeps the replaced vector as an alternate vector."""
         if not self._there(collection, self._state(collection, doc).pair, row):
             self.add(collection, doc, row, entry)
             return
@@ -178,7 +187,7 @@ class Writing:
         self._write(collection, state, doc, row, packed, new=False)
 
     def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
-        """The row, if there is one, of a document of which the fields `changed` are new: its text and vector stay."""
+        """Updates the row of a document, if it exists, after the fields `changed` changed. Text and vector stay."""
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
@@ -193,7 +202,7 @@ class Writing:
         )
 
     def reword(self, collection: Collection, doc: Doc, row: int, text: IndexedText) -> None:
-        """The row, if there is one, of a document with other terms: its vectors stay."""
+        """Replaces the terms of a document's row, if it exists. Its vectors stay."""
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
@@ -209,7 +218,10 @@ class Writing:
     def _replace_vector(
         self, collection: Collection, state: PartitionState, row: int, model: bytes, *, keep: bool
     ) -> None:
-        """`model`: the new one's. What is kept is of the same text, so a new text ends it."""
+        """Keeps or drops alternate vectors when a vector of `model` is written.
+
+        A kept vector is of the same text; a new text drops it.
+        """
         if not keep:
             self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
             return
@@ -235,6 +247,7 @@ class Writing:
         )
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
+        """Replaces the row of a deleted document with a tombstone, if it exists."""
         state = self._state(collection, doc)
         if not self._there(collection, state.pair, row):
             return
@@ -246,6 +259,7 @@ class Writing:
         self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
 
     def close(self) -> None:
+        """Writes the state of the partitions that were touched."""
         for state in self._open.values():
             if state.worn:
                 self._bury(self._collections[state.pair], state)
@@ -264,7 +278,7 @@ class Writing:
             )
 
     def _bury(self, collection: Collection, state: PartitionState) -> None:
-        """Drops the tombstones; copies older than this version must be read anew."""
+        """Drops the tombstones. Copies older than this version must be reloaded."""
         statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
         self._connection.execute(statement, (state.pair,))
         state.tombstones_dropped()

@@ -1,4 +1,4 @@
-"""Work on whole sets of records: decay in one statement, erasure that leaves no byte."""
+"""Operations on sets of records: decay in one statement, and erasure that leaves no bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from app.storage.sqlite import sql
 from app.storage.sqlite.schema import connect
 
 LOOKED_AT = 50_000
-"""Rows of one look: as long as it takes, the WAL cannot be cut."""
+"""Rows read by one `look`. While it runs, the WAL cannot be truncated."""
 ROWS = 5_000
 DAY_SECONDS = 86_400.0
 
@@ -27,7 +27,7 @@ _MOVED = "importance IS NOT faded AND ifnull(abs(importance - faded) >= ?, 1)"
 
 @dataclass(slots=True)
 class DecaySteps:
-    """Goes through a collection in the order of its row numbers: `look` and `write` in turn."""
+    """Applies a decay rule in row order, alternating `look` and `write`."""
 
     collection: Collection
     tenant: str | None
@@ -36,7 +36,7 @@ class DecaySteps:
     last: int = 0
 
     def look(self, connection: apsw.Connection) -> list[int] | None:
-        """The next rows to be written; None at the end, nothing where none of those looked at has moved."""
+        """Returns the next rows to write; an empty list if none of the rows read has moved, None at the end."""
         table = sql.quoted(self.collection.name)
         end: Any
         ((end,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()
@@ -50,7 +50,8 @@ class DecaySteps:
         return rows
 
     def write(self, rows: Sequence[int], connection: apsw.Connection) -> int:
-        """Reckons anew: whoever changed a row since the look keeps what they wrote."""
+        """Recomputes and writes the rows. A row that changed since `look` keeps the newer values. Returns how many
+        changed."""
         table = sql.quoted(self.collection.name)
         faded, values = self._faded("row IN (SELECT value FROM json_each(?))", [orjson.dumps(rows).decode()])
         statement = (
@@ -61,7 +62,7 @@ class DecaySteps:
         return connection.changes()
 
     def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
-        """(which, importance, faded) of those of `rows` that the rule is for."""
+        """Returns a query for (which, importance, faded) of those of `rows` to which the rule applies."""
         condition, values = sql.selection(self.collection, self.tenant, both(self.where, Not(Eq("pinned", True))))
         rule = self.rule
         formula: list[sql.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
@@ -73,11 +74,11 @@ class DecaySteps:
 
 
 LEAST_WAIT_MS = 5_000
-"""For readers of other processes to end what they read."""
+"""Waits at least this long for readers of other processes to finish."""
 
 
 def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
-    """Numbers of the user's pairs; one into which somebody writes again is none of them."""
+    """Returns the numbers of the user's partitions without documents."""
     statement = "SELECT pair FROM pairs WHERE tenant = ? AND user = ? AND count = 0"
     found: list[Any] = connection.execute(statement, (tenant, user)).fetchall()
     return [int(pair) for (pair,) in found]
@@ -86,7 +87,7 @@ def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int
 def forget(
     connection: apsw.Connection, collections: Sequence[Collection], tenant: str, user: str, counters: Sequence[str]
 ) -> None:
-    """Runs in the writer's thread, in a transaction."""
+    """Deletes the user's empty partitions and these counters. Runs in the writer's thread, in a transaction."""
     for pair in empty_pairs(connection, tenant, user):
         for table in (*(sql.search_table(one) for one in collections if one.searched), "kept_vectors", "pairs"):
             connection.execute(f"DELETE FROM {table} WHERE pair = ?", (pair,))
@@ -94,10 +95,13 @@ def forget(
 
 
 def scrub(path: Path, busy_timeout_ms: int) -> None:
-    """Runs while this process writes nothing. Raises StoreUnavailable where another process holds on to the log."""
+    """Rewrites the database without deleted bytes. Runs while this process writes nothing.
+
+    Raises StoreUnavailable if another process keeps the log open.
+    """
     connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS))
     try:
-        connection.pragma("temp_store", "FILE")  # the copy may be larger than memory
+        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory
         connection.execute("VACUUM").fetchall()
         busy: Any
         ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,4 +1,4 @@
-"""SQL for declared collections: tables, indexes, filters. Names come from declarations, values are always bound."""
+"""SQL for declared collections: tables, indexes, filters. Names come from declarations; values are always bound."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -15,11 +15,15 @@ SqlFilter: TypeAlias = tuple[str, list[Value]]
 
 
 def quoted(name: str) -> str:
+    """Returns the name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def tables(collection: Collection) -> list[str]:
-    """Statements that make the collection's tables; `row` is never used twice, so that a stale handle finds nothing."""
+    """Returns the statements that create the collection's tables.
+
+    A `row` number is never reused, so that a stale handle finds nothing.
+    """
     fields = "".join(f", {quoted(name)}" for name in collection.columns)
     result = [
         f"CREATE TABLE IF NOT EXISTS {quoted(collection.name)} (row INTEGER PRIMARY KEY AUTOINCREMENT, "
@@ -34,7 +38,7 @@ def tables(collection: Collection) -> list[str]:
 
 
 def indexes(collection: Collection) -> dict[str, str]:
-    """Index name → statement."""
+    """Returns the statements that create the collection's indexes, by name."""
     name, order = collection.name, quoted(collection.order)
     result = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
     for prefix in ((), *collection.indexes):
@@ -54,32 +58,36 @@ def indexes(collection: Collection) -> dict[str, str]:
 
 @cache
 def insertion(name: str, columns: tuple[str, ...]) -> str:
-    """The statement that inserts tenant, id, the columns and the document."""
+    """Returns the statement that inserts tenant, id, the columns and the document."""
     named = ", ".join(["tenant", "id", *map(quoted, columns), "doc"])
     return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 3))})"
 
 
 @lru_cache(1_000)
 def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """The columns of the top-level fields `changed`, and the statement that sets these, the document and no others:
-    SQLite writes each index anew that holds a column it is told to set."""
+    """Returns the columns of the top-level fields `changed`, and the statement that sets only these and the document.
+
+    SQLite rewrites each index that contains a column which is set, even to an equal value.
+    """
     some = tuple(column for column in columns if top_of(column) in changed)
     listed = "".join(f"{quoted(column)} = ?, " for column in some)
     return some, f"UPDATE {quoted(name)} SET {listed}doc = ? WHERE row = ?"
 
 
 def unique_index(collection: Collection, unique: Unique) -> str:
+    """Returns the name of the index of a unique key."""
     return f"{collection.name}_unique_{unique.name}"
 
 
 def search_table(collection: Collection) -> str:
+    """Returns the quoted name of the collection's table of search rows."""
     return quoted(f"{collection.name}_search")
 
 
 def _unique(collection: Collection, unique: Unique) -> str:
     fields = ", ".join(f"ifnull({quoted(field)}, '')" for field in unique.fields)
     when, values = where(collection, unique.when)
-    literals = map(apsw.format_sql_value, values)  # a partial index binds no parameters; these are our own constants
+    literals = map(apsw.format_sql_value, values)  # partial indexes take no parameters; these are our constants
     when = "".join(piece + next(literals, "") for piece in when.split("?"))
     return (
         f"CREATE UNIQUE INDEX {quoted(unique_index(collection, unique))} ON {quoted(collection.name)} "
@@ -88,11 +96,12 @@ def _unique(collection: Collection, unique: Unique) -> str:
 
 
 def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
-    """Values of the collection's columns, in their order."""
+    """Returns the values of the collection's columns, in order."""
     return values_of(doc, collection.columns)
 
 
 def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+    """Returns the stored values of these fields, in order."""
     return [_stored(value_at(doc, name)) for name in names]
 
 
@@ -103,7 +112,7 @@ def _stored(value: Any) -> Value:
 
 
 def where(collection: Collection, part: Filter) -> SqlFilter:
-    """A filter as an SQL condition and its bound values."""
+    """Returns a filter as an SQL condition and its bound values."""
     match part:
         case And(parts):
             return _joined(collection, parts, " AND ", "1")
@@ -137,8 +146,11 @@ def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: s
 
 
 def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFilter:
-    """The filter, of one tenant; None is every tenant. Where it looks for the few that have passed a time, a "+" keeps
-    SQLite from walking all of the tenant: their index finds them."""
+    """Returns the filter for one tenant, or for all with None.
+
+    If the filter looks for the few documents past a time limit, a "+" keeps SQLite from walking all of the tenant: the
+    index of the limit finds them.
+    """
     condition, values = where(collection, part)
     if tenant is None:
         return condition, values
@@ -146,15 +158,17 @@ def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFi
 
 
 def order_of(collection: Collection, part: Filter) -> str:
-    """The order's column. A "+" keeps SQLite from walking the collection in its order, so that it sorts what another
-    index finds: where ids or selective fields are named, and where the filter looks for the few that have passed a
-    time."""
+    """Returns the order's column.
+
+    A "+" keeps SQLite from walking the collection in order, so that it sorts what another index finds: if ids or
+    selective fields are named, or if the filter looks for the few documents past a time limit.
+    """
     another = _few(collection, part) or _selects(collection, part)
     return f"+{quoted(collection.order)}" if another else quoted(collection.order)
 
 
 def _selects(collection: Collection, part: Filter) -> bool:
-    """Few documents can match."""
+    """Returns whether only few documents can match."""
     parts = part.parts if isinstance(part, And) else (part,)
     fields = (collection.id_field, *collection.selective)
     return any(isinstance(one, Eq | In) and one.field in fields for one in parts)

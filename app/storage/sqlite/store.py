@@ -1,8 +1,8 @@
 """The embedded engine: one SQLite database in a directory, through apsw. Any number of processes may open it.
 
-Small reads run inline in the event loop (a hop to a thread costs more than they do); loads of large pairs, reads that
-turn out to be long, those of jobs and checks run in a reader thread on a connection of its own; writes go to the one
-writer of the process.
+Small reads run inline in the event loop, because a hop to a thread costs more than they do. Loads of large partitions,
+reads that turn out to be long, reads of jobs and checks run in a reader thread on its own connection. Writes go to the
+one writer of the process.
 """
 
 import asyncio
@@ -38,9 +38,10 @@ T = TypeVar("T")
 
 INLINE_ROWS = 2_000
 PARSED_INLINE = 150
-"""Documents of one read that are parsed in the event loop, which takes some 3 ms; more of them in a thread."""
+"""Maximum number of documents of one read that are parsed in the event loop, which takes some 3 ms. More are parsed in
+a thread."""
 KEPT_DOCUMENTS = 1_024
-"""Parsed documents that searches found. Each takes some 8 kB, ten times its text."""
+"""Number of parsed documents that are cached for searches. Each takes some 8 kB, ten times its text."""
 MAX_KEPT_CHARS = 4_000
 FILE_NAME = "recalld.db"
 
@@ -91,9 +92,10 @@ class EmbeddedStore:
         observe_commit: ObserveCommit = lambda writes, seconds: None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> "EmbeddedStore":
-        """`idle_seconds`: after so long without a write the log is emptied (`log.py`).
+        """Opens the store, creating it if needed. Raises StoreUnavailable if the directory or the database cannot be
+        used.
 
-        Raises StoreUnavailable when the directory or the database cannot be used.
+        After `idle_seconds` without a write the log is truncated (`LogTruncation`).
         """
         path = directory / FILE_NAME
         with translate_errors():
@@ -152,7 +154,7 @@ class EmbeddedStore:
         found = await self._readers.bounded(read)
         if len(found) <= PARSED_INLINE:
             return _parsed(found)
-        return await asyncio.to_thread(_parsed, found)  # background work reads page after page: others get their turn
+        return await asyncio.to_thread(_parsed, found)  # background work reads many pages: this lets others run
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         condition, values = sql.selection(collection, tenant, where)
@@ -229,11 +231,11 @@ class EmbeddedStore:
             return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
 
     def _fetched(self, text: str) -> Fetched:
-        """Kept by the text that was read this moment, so what is handed out is always what is stored."""
+        """Parses a document. The cache is keyed by the text just read, so the result is always what is stored."""
         return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else _fetched(text)
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
-        """The pairs as of now."""
+        """Returns the current records of the partitions."""
         key = (collection.name, tenant, tuple(wanted))
         return self._reads.get(key, lambda: search_rows.read(self._reader, collection, tenant, wanted))
 
@@ -241,7 +243,7 @@ class EmbeddedStore:
         return Segment(collection.spec, self._dim, agent)
 
     async def _segment(self, collection: Collection, state: PartitionState, model: int) -> Segment:
-        """The pair's copy, at least as new as `state`, with its vectors of `model`."""
+        """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
         key = (state.pair, model)
         cached = self._cache.get(key, state.floor)
         if cached is not None and self._far(cached, state):
@@ -256,11 +258,11 @@ class EmbeddedStore:
         return segment
 
     def _far(self, cached: tuple[Segment, int], state: PartitionState) -> bool:
-        """So much has changed that the difference is better read in a thread."""
+        """Returns whether so much has changed that a thread should read it."""
         return state.count - len(cached[0]) > INLINE_ROWS
 
     async def _load(self, collection: Collection, state: PartitionState, model: int) -> tuple[Segment, int]:
-        """A copy and its version: one that was being loaded already may be older than `state`."""
+        """Returns a segment and its version. A load that was already running may give a version older than `state`."""
         key = (state.pair, model)
         if state.count <= INLINE_ROWS:
             with translate_errors():
@@ -272,7 +274,7 @@ class EmbeddedStore:
         return await asyncio.shield(self._loading(collection, state, model))
 
     def _begin_loading(self, collection: Collection, state: PartitionState) -> None:
-        """Who asks about a large pair will search it: it is read while the query is embedded."""
+        """Starts to load a large partition while the query is embedded: a search follows."""
         if self._cache.get((state.pair, state.model), state.floor) is None:
             self._loading(collection, state, state.model)
 
@@ -287,7 +289,7 @@ class EmbeddedStore:
     def _loaded(self, key: tuple[int, int], task: asyncio.Task[tuple[Segment, int]]) -> None:
         self._loads.pop(key, None)
         if not task.cancelled():
-            task.exception()  # who waits for it hears of it; there may be nobody
+            task.exception()  # marks the exception as retrieved; waiting callers get it from the task
 
     async def _load_apart(self, collection: Collection, state: PartitionState, model: int) -> tuple[Segment, int]:
         empty = self._empty(collection, state.agent)
@@ -354,7 +356,7 @@ def _found(  # noqa: PLR0913 (what `find` takes)
     if after is not None:
         condition += f" AND ({by}, id) {sign} (?, ?)"
         values += [after.value, after.id]
-    # the limit as a number: plans look at it, and never at bound values
+    # the limit is a literal, because the planner ignores bound values
     statement = (
         f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
         f"LIMIT {int(limit)}"

@@ -1,4 +1,4 @@
-"""The one thread that writes: groups of commits, and the log file."""
+"""The writer: one thread that commits groups of writes, and the truncation of the log file."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ IDLE_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 RunOnConnection = Callable[[Callable[[apsw.Connection], bool]], Awaitable[bool]]
-"""Runs work in a thread, on a connection of that thread."""
+"""Runs a function in a thread, on a connection of that thread."""
 
 
 class LogTruncation:
-    """Used from one event loop."""
+    """Truncates the WAL file after some idle seconds without a write. Used from one event loop."""
 
     def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
         self._apart, self._idle = apart, idle_seconds
@@ -35,13 +35,13 @@ class LogTruncation:
         self._closed = False
 
     def written(self) -> None:
-        """This process has committed something."""
+        """Records that this process has committed something."""
         self._last_write = self._loop.time()
         if self._timer is None and self._task is None:
             self._wait(self._idle)
 
     async def close(self) -> None:
-        """Waits for an attempt that is under way."""
+        """Stops, after waiting for an attempt in progress."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -72,7 +72,7 @@ class LogTruncation:
 
 
 def truncate(connection: apsw.Connection) -> bool:
-    """False where others use the log in this moment. It is not waited for them: a writer would wait, too."""
+    """Truncates the log. Returns False if others are using it now: waiting for them would block writers, too."""
     timeout: Any = connection.pragma("busy_timeout")
     connection.set_busy_timeout(0)
     try:
@@ -82,7 +82,7 @@ def truncate(connection: apsw.Connection) -> bool:
 
 
 def _checkpoint(connection: apsw.Connection, mode: str) -> bool:
-    """False where pages were left in the log, or the file could not be cut."""
+    """Returns False if pages were left in the log, or if the file could not be truncated."""
     busy: Any
     pages: Any
     copied: Any
@@ -92,9 +92,9 @@ def _checkpoint(connection: apsw.Connection, mode: str) -> bool:
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
-"""Work of the writer's thread inside a transaction, and what it returns."""
+"""A function that the writer's thread runs inside a transaction. Its result is returned to the caller."""
 ObserveCommit = Callable[[int, float], None]
-"""Told of each group: how many writes, how many seconds."""
+"""Called after each group with the number of writes and the seconds."""
 
 MAX_GROUP = 256
 
@@ -103,21 +103,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Waiting:
+    """A task that waits for the writer's thread."""
+
     work: WriterTask[Any]
     future: "asyncio.Future[Any]"
     outcome: Any = None
-    """What the work returned, or the exception that it raised."""
+    """The result of the task, or the exception that it raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Work of another connection, done while this process writes nothing."""
+    """A function that uses a connection of its own and runs while this process writes nothing."""
 
     work: Callable[[], None]
     future: "asyncio.Future[None]"
 
 
 class WriterThread:
+    """The only writer of a process. Commits all waiting lists of changes as one group."""
+
     def __init__(
         self,
         connection: apsw.Connection,
@@ -125,7 +129,7 @@ class WriterThread:
         observe: ObserveCommit,
         written: Callable[[], None] = lambda: None,
     ) -> None:
-        """`written` is called after each group, in the event loop."""
+        """Starts the thread. `written` is called in the event loop after each group."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
         self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
         self._closed = False
@@ -134,10 +138,14 @@ class WriterThread:
         self._thread.start()
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
+        """Makes all changes durably, or none. Raises CommitConflict or StoreUnavailable."""
         return await self.submit(lambda connection: self._execute(connection, changes))
 
     async def submit(self, work: WriterTask[T]) -> T:
-        """The result of the work, once it is durable. Work that raises leaves nothing behind."""
+        """Runs a task in the next group and returns its result once it is durable.
+
+        A task that raises has no effect. Raises StoreUnavailable.
+        """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Waiting(work, self._loop.create_future())
@@ -146,7 +154,7 @@ class WriterThread:
         return result
 
     async def alone(self, work: Callable[[], None]) -> None:
-        """Others wait meanwhile. Raises StoreUnavailable."""
+        """Runs a function while all writes wait. Raises StoreUnavailable."""
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Alone(work, self._loop.create_future())
@@ -154,7 +162,7 @@ class WriterThread:
         await waiting.future
 
     async def close(self) -> None:
-        """Commits what waits, then ends."""
+        """Commits what waits, then ends the thread."""
         self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -186,13 +194,14 @@ class WriterThread:
         self._loop.call_soon_threadsafe(_end, item.future, error)
 
     def commit_group(self, group: Sequence[Waiting]) -> None:
+        """Commits the tasks, sets their results and reports the time."""
         started = time.perf_counter()
         self.make_durable(group)
         self.acknowledge(group)
         self._observe(len(group), time.perf_counter() - started)
 
     def make_durable(self, group: Sequence[Waiting]) -> None:
-        """Sets each outcome; when the group cannot be committed, all of them fail."""
+        """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
         try:
             with translate_errors():
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -207,14 +216,14 @@ class WriterThread:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except Exception as error:  # noqa: BLE001 (every waiting caller is told)
+        except Exception as error:  # noqa: BLE001 (every waiting caller gets it)
             log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
             failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
             for waiting in group:
                 waiting.outcome = failure
 
     def _alone(self, work: WriterTask[Any]) -> Any:
-        """A savepoint would copy each page that is written."""
+        """Runs the only task of a group. Without a savepoint, which would copy each page that is written."""
         outcome = self._outcome(work)
         self._connection.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
         return outcome
@@ -236,6 +245,7 @@ class WriterThread:
             return error
 
     def acknowledge(self, group: Sequence[Waiting]) -> None:
+        """Passes the outcomes to the callers, in the event loop."""
         self._loop.call_soon_threadsafe(self._tell, list(group))
 
     def _tell(self, group: Sequence[Waiting]) -> None:
