@@ -40,15 +40,14 @@ Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
 LATEST_AMONG, LATEST_WITHIN = 4, 3.0
-"""A query for the latest state considers at most `LATEST_AMONG` of the best documents, within `LATEST_WITHIN` log-odds
-of the best one, and orders them by time."""
+"""Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Fitted weights of one kind of memory: log-odds for each unit of a feature, in the order of `FEATURES`.
+    """Fitted log-odds for each unit of the features, in the order of `FEATURES`, for one kind of memory.
 
-    `base`: log-odds of this kind relative to the other kinds.
+    `base`: log-odds relative to the other kinds.
     """
 
     base: float = 0.0
@@ -149,8 +148,7 @@ DEFAULT_WEIGHTS = Weights(
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
 class Ranked:
-    """A ranking. `order`: indices of the hits, best first. `score` and each of `parts` have one entry for each
-    document."""
+    """A ranking. `order`: indices of the hits, best first. `score` and `parts` have one entry for each document."""
 
     order: Ints
     score: Floats
@@ -231,8 +229,8 @@ def log_odds(
     weights: Weights,
     interval: tuple[int, int] | None,
 ) -> tuple[Floats, dict[str, Floats]]:
-    """Returns the log-odds of each document, shape (n,), relative to the others of this query, and the optional
-    parts."""
+    """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
+    has."""
     sources = columns.session, columns.speaker, columns.flags, weights
     each, rest, base = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
@@ -258,10 +256,8 @@ def log_odds(
 
 
 def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
-    """Returns the change of log-odds, shape (n,), for a script that the embedding model does not support.
-
-    `each`: the weights, shape (ASKED, n or 1).
-    """
+    """Returns the change of log-odds, shape (n,), for a script that the model does not support. `each`: (ASKED, n or
+    1)."""
     vector, rank = ASKED.index("vector_scaled"), ASKED.index("vector_rank")
     more: Floats = known[vector] * (np.float32(foreign.vector_scaled) - each[vector]) - known[rank] * each[rank]
     more += known[ASKED.index("text_scaled")] * np.float32(foreign.text_scaled)
@@ -270,8 +266,7 @@ def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
 
 
 def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
-    """Returns weights of shapes (ASKED, n or 1), (STANDING, n or 1) and (n or 1,): one column if all documents are
-    plain."""
+    """Returns weights, shapes (ASKED, n or 1), (STANDING, n or 1), (n or 1,): one column if all documents are plain."""
     plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain
     which = np.where(plain, 2, np.where(assistants(columns), 1, 0))
@@ -285,11 +280,8 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats
 
 
 def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
-    """Returns the indices of the questions of conversations that ask what the query asks.
-
-    The share of common words is not weighed by idf: the more often a question was asked, the less its words would
-    count.
-    """
+    """Returns the indices of the questions of conversations that ask what the query asks. The share of common words is
+    not weighed by idf: the more often a question was asked, the less its words would count."""
     of = turn_kinds(columns)
     echoes = columns.cosine >= np.float32(nearest)
     echoes &= of.short_questions
@@ -307,10 +299,8 @@ def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
 
 
 def _fillers(columns: Columns) -> Ints:
-    """Returns the indices of turns that say no more than "Noted." or "Of course I do!".
-
-    They have a few words, and hardly any of these are in the query.
-    """
+    """Returns the indices of turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of
+    which are in the query."""
     at = turn_kinds(columns).short
     if not len(at):
         return at
@@ -319,8 +309,7 @@ def _fillers(columns: Columns) -> Ints:
 
 
 def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:
-    """Returns 1 for the newest of the best documents that state something, halved with each step back, and 0 for all
-    others."""
+    """Returns 1 for the newest of the best documents that state something, halved with each step back, else 0."""
     found: Floats = np.zeros(len(odds), np.float32)
     stating = columns.matched
     for name in ("echo", "filler"):
@@ -350,8 +339,8 @@ def _sorted(columns: Columns, score: Floats, found: Bools | EllipsisType, first:
 def _by_score(order: Ints, score: Floats) -> Ints:
     """Returns `order` sorted by score, descending; equal scores keep their order.
 
-    It sorts whole numbers once. The upper half of each number is the score's bits, the lower half its place. This is
-    several times as fast as a stable sort of floats.
+    It sorts whole numbers once: their upper half is the score's bits, their lower half the place. This is several times
+    as fast as a stable sort of floats.
     """
     bits = (0 - score[order]).view(np.int32)  # 0 - -0.0 is 0.0, as is 0 - 0.0
     rising = bits ^ (bits >> 31 & 0x7FFFFFFF)  # in a negative number, the bits after the sign rise as the number falls
