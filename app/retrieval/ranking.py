@@ -2,10 +2,10 @@
 
 It combines cosine and BM25 with features of the conversation. A turn gains from its neighbours (an answer needs its
 question), from the best turn of its session, and from being spoken by the person whom the query names. Each of three
-kinds of memory has weights of its own: turns of a person, turns of the assistant, and plain memories, which belong to
-no conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of
-its odds to be the answer (conditional logit, McFadden 1974), whatever its kind. `calibration.py` converts the odds to a
-probability. Formulas, evaluation and discarded features: docs/concepts/retrieval.md.
+kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
+conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
+odds to be the answer (conditional logit, McFadden 1974). `calibration.py` converts the odds to a probability. Formulas,
+evaluation and discarded features: docs/concepts/retrieval.md.
 """
 
 from dataclasses import dataclass
@@ -178,12 +178,12 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     interval: tuple[int, int] | None = None,
     calibration: Calibration = DEFAULT_CALIBRATION,
 ) -> Ranked:
-    """Ranks the documents that matched, or at least the `first` of them.
+    """Ranks the documents that matched, or at least the `first` of them. `interval`: the milliseconds that the query
+    names.
 
-    The score of mode `vector` is the cosine; documents without a vector are left out. The score of `text` is BM25;
-    documents without any of the terms are left out. The score of `hybrid` is the probability that the document helps to
-    answer the query; no document is left out. Equal scores are ordered by time, newest first, then by engine handle.
-    `interval`: the milliseconds that the query names, end excluded.
+    Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
+    terms are left out), `hybrid` the probability that the document helps to answer the query (no document is left out).
+    Equal scores are ordered by time, newest first, then by engine handle.
     """
     if mode == "vector":
         found = everything_or(columns.matched & columns.has_vector)
@@ -280,8 +280,8 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats
 
 
 def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
-    """Returns the indices of the questions of conversations that ask what the query asks. The share of common words is
-    not weighed by idf: the more often a question was asked, the less its words would count."""
+    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
+    weighed by idf: the more often a question was asked, the less its words would count."""
     of = turn_kinds(columns)
     echoes = columns.cosine >= np.float32(nearest)
     echoes &= of.short_questions
