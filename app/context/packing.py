@@ -5,7 +5,8 @@
 2. All other items compete for the rest of the budget, whatever their section: by worth, which is the score for each
    token. The packer takes them in that order and stops at the first that does not fit. A larger budget therefore
    contains every item that a smaller one contains, if the sections that are always there contain the same in both.
-   Unused tokens of their parts are not given away: how many there are depends on where a budget happens to cut.
+   Unused tokens of their parts are not given away. Their number depends on where a budget happens to cut, so a larger
+   budget could leave less for the rest.
 
 The budget is never exceeded. Of items that say the same only one is packed. Parts are exact fractions, because rounding
 could make the rest of a larger budget smaller by a token.

@@ -73,10 +73,8 @@ REPEATS = ASKED.index("repeats")
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """Changes of the weights for the share of a query in scripts that the embedding model does not support.
-
     `vector_scaled` replaces the weight of every kind; the weight of `vector_rank` becomes 0. The other fields are added
-    to the weights of a blend.
-    """
+    to a blend's."""
 
     vector_scaled: float = 0.0
     text_scaled: float = 0.0

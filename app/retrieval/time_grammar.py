@@ -126,7 +126,7 @@ class Grammar:
 
     @cached_property
     def behind(self) -> dict[str, re.Pattern[str]]:
-        """Patterns of words after an expression that change it, by the kind of change (Chinese, Japanese)."""
+        """Patterns of words after an expression that change it, by the kind of change."""
         return {name: re.compile(rf"的?(?:{words})") for name, words in self._table["behind"].items()}
 
     @cached_property

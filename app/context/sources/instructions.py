@@ -16,7 +16,7 @@ MOST = 50
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
-    """Returns pinned memories first, then instructions by trust and importance."""
+    """Returns the rules: pinned ones first, then by trust and importance."""
     body, resources = request.body, request.resources
     pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     rules = Or(
