@@ -24,7 +24,7 @@ from app.metrics import EMBEDDING_QUEUE
 
 log = logging.getLogger(__name__)
 
-ObserveBatch = Callable[[int, float], None]  # texts in the batch, seconds; called in the model's thread
+ObserveBatch = Callable[[int, float], None]  # takes the number of texts and the seconds; called in the model's thread
 
 
 class BatchQueue:
@@ -162,7 +162,7 @@ def split(text: str, reach: Reach) -> list[str]:
         end = _end(text, limit - slack, limit)
         windows.append(text[start:end])
         start = _start(text, end - slack, end)
-    return [window for window in windows if window.strip()] or [text]  # servers refuse blank texts
+    return [window for window in windows if window.strip()] or [text]  # servers reject blank texts
 
 
 def by_characters(characters: int) -> Reach:

@@ -58,13 +58,12 @@ NO_PROMPTS = Prompts()
 
 
 class Model(Protocol):
+    """An embedding model."""
+
     @property
     def name(self) -> str:
         """Name of the model and its variant."""
         ...
-
-    """An embedding model."""
-    ...
 
     @property
     def dim(self) -> int:
@@ -140,7 +139,7 @@ class Server:
     base_url: str = "https://api.openai.com/v1"
     api_key: str = field(default="", repr=False)
     dimensions: int = 0  # 0: the server's default
-    timeout_seconds: float = 10  # of one batch, retries included
+    timeout_seconds: float = 10  # maximum duration of one batch, retries included
     batch_texts: int = 128
 
 

@@ -119,7 +119,7 @@ class OnnxModel:
         if self._pooling == "cls":
             return output[:, 0]
         summed: Vectors = output.sum(axis=1)
-        return summed  # not divided by the count: the length is made 1 anyway
+        return summed  # no division by the count, because `unit` scales the row anyway
 
 
 def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:

@@ -112,7 +112,7 @@ def _between(low: float, high: float) -> float:
 CONNECT_SECONDS = 5.0
 SHORTEST_TRY = 0.05
 PROBE = "dimension"
-ANSWER_BYTES = 1 << 20  # maximum for each text; 16,000 numbers with all digits are less
+ANSWER_BYTES = 1 << 20  # maximum for each text, enough for 16,000 numbers with all digits
 
 
 class _Row(BaseModel):
@@ -127,7 +127,7 @@ class _Answer(BaseModel):
 class OpenAIModel:
     """A model on a server. Each batch is retried within the deadline.
 
-    Error messages contain only the status code of a server's error, since its text may quote the key or users' text.
+    Error messages contain only the status and error code of a server, since its text may quote the key or users' text.
     """
 
     piece_tokens = None
@@ -142,7 +142,9 @@ class OpenAIModel:
         self._model, self._server, self._chars = model, options.server, options.text_chars
         self._retrying = Retrying(self._server.timeout_seconds)
         self._client = _client(options)
-        self._headers = headers(options.server.api_key)  # also sent with each request, where the key may be left out
+        self._headers = headers(
+            options.server.api_key
+        )  # also sent with each request: only there the key can be omitted
         self.dim = self._server.dimensions
         if self.dim == 0:
             try:

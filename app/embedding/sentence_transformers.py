@@ -27,7 +27,7 @@ class SentenceTransformersModel:
         """Loads the model. `wanted`: a folder that the library saved, or a name on the hub. Raises
         EmbeddingUnavailable."""
         torch.set_num_threads(threads)  # for the process; each thread adopts it at its first computation
-        disable_progress_bar()  # the log is JSON lines
+        disable_progress_bar()  # the log consists of JSON lines
         self._chars = (options or ExtraOptions()).text_chars
         self._model = _load(wanted)
         self.prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)

@@ -41,13 +41,12 @@ ObserveCall: TypeAlias = Callable[[str, float, int], None]
 
 
 class LLM(Protocol):
+    """A language model that answers in a given shape."""
+
     @property
     def model(self) -> str:
         """Name of the model."""
         ...
-
-    """A language model that answers in a given shape."""
-    ...
 
     def budget(self) -> Budget:
         """Returns a new budget for one run."""

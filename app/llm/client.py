@@ -1,7 +1,7 @@
 """A client of OpenAI-compatible chat servers that returns answers in a given shape.
 
-A temporary fault and an answer of the wrong shape both cost a try; there are three. Errors never contain text of the
-server or the model, except for the server's status code: it may quote a key or users' text.
+A temporary fault and an answer of the wrong shape both cost a try; there are three. Errors contain no text of the
+server or the model, which may quote a key or users' text; they contain only the server's status and error code.
 """
 
 import asyncio

@@ -69,7 +69,10 @@ def text_of(answer: Completion) -> str:
 
 
 def parse(text: str, shape: type[T]) -> T:
-    """Parses an answer as `shape`. Text around the JSON is ignored. Raises Malformed with the first errors by field."""
+    """Parses an answer as `shape`, without thoughts before it and a code fence around it.
+
+    Raises Malformed with the first errors by field.
+    """
     text = _THOUGHTS.sub("", text)
     if fenced := _FENCE.match(text):
         text = fenced[1]

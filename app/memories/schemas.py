@@ -1,4 +1,4 @@
-"""Long-term memory on the wire."""
+"""Schemas of long-term memory."""
 
 from math import floor
 from typing import Annotated, Any, Literal, Self

@@ -139,6 +139,6 @@ class Disputes:
 
     def _revised(self, doc: Doc, fields: Doc) -> tuple[Doc, list[Change]]:
         fields |= {"contradicts": [], "claimed_key": None}
-        fields["identity_hash"] = identity_hash(doc | fields)  # a key is part of it
+        fields["identity_hash"] = identity_hash(doc | fields)  # the hash includes the key
         new = doc | fields | {"version": doc["version"] + 1, "updated_at": self._now}
         return new, self._memories.revise(doc, fields, self._now)

@@ -141,6 +141,6 @@ def describe(
 ) -> tuple[float, float, float, float]:
     """Returns the properties of the whole query: the fields of `Terms` from `nearest` on."""
     among = everything_or(columns.matched) if among is None else among
-    nearest = max(largest(columns.cosine[among]), 0.0)  # 0 where there is no vector
+    nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
     coverage = largest(known[COVERAGE][among])
     return nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage

@@ -44,8 +44,10 @@ _ANSWER: TypeAdapter[_Answer | list[_Result]] = TypeAdapter(_Answer | list[_Resu
 
 
 class HttpReranker:
-    """A reranker on a server. Error messages contain nothing that the server sent, since it may quote the key or users'
-    text."""
+    """A reranker on a server.
+
+    Error messages contain only the status code of the server's answer, since its text may quote the key or users' text.
+    """
 
     at_once = 8
 
@@ -58,7 +60,7 @@ class HttpReranker:
             host = httpx2.URL(url).host
             self._client = httpx2.AsyncClient(
                 headers=headers,
-                timeout=None,  # the second stage has a deadline for all of it
+                timeout=None,  # the second stage limits the whole call
                 limits=httpx2.Limits(max_connections=2 * self.at_once),
                 follow_redirects=False,
             )

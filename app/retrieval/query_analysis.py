@@ -47,7 +47,8 @@ def analyse(query: str, speakers: Sequence[str]) -> QueryText:
 
 
 def read_by(model: str, query: QueryText) -> QueryText:
-    """Adapts the query to an embedding model, by its name: `foreign` is 0 for a model that supports all scripts."""
+    """Adapts the query to an embedding model, by its name: `foreign` becomes 0 for a model that supports all
+    scripts."""
     return replace(query, foreign=0.0) if query.foreign and knows_all_scripts(model) else query
 
 

@@ -201,7 +201,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
     """Returns the indices of the first k documents with distinct contents. Of equal contents the best placed stays."""
     best = ranked.order[:k]
-    if len(set(columns.content.take(best).tolist())) == k:  # as a rule
+    if len(set(columns.content.take(best).tolist())) == k:  # the usual case
         return list(best.tolist())
     chosen: dict[int, int] = {}
     for start in range(0, len(ranked.order), 2 * k):

@@ -87,7 +87,7 @@ class SecondStage:
         self._reranker, self._seconds, self._hits, self._monotonic = reranker, seconds, hits, monotonic
         self._turns = asyncio.Semaphore(reranker.at_once)
         self._waiting = 0
-        self._failures = 0  # in a row
+        self._failures = 0  # number of failures in a row
         self._pause_ends = 0.0
 
     @property

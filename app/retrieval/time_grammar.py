@@ -163,7 +163,7 @@ class Grammar:
         return found
 
     def _tried(self, query: str, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
-        """Returns None for what is no date, such as 31 February, or lies outside of the years 1 to 9999."""
+        """Returns None for an invalid date, such as 31 February, or one outside of the years 1 to 9999."""
         try:
             return self._date(query, match, now) if kind == "date" else self._reading(kind, match, now)
         except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
-"""Sessions and their messages over HTTP."""
+"""Endpoints of sessions and their messages."""
 
 from typing import Annotated, Literal
 

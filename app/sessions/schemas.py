@@ -1,4 +1,4 @@
-"""Sessions and messages on the wire; messages as OpenAI clients hold them."""
+"""Schemas of sessions and messages. Messages have the format of OpenAI clients."""
 
 from typing import Annotated, Any, Literal, Self
 

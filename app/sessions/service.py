@@ -32,7 +32,7 @@ LEARN_EVERY = 20
 SUMMARY_TOKENS = 8_000
 """Tokens of messages between two summaries of a session."""
 QUIET = timedelta(seconds=30)
-"""Delay of a learning job after the last message."""
+"""Delay of a learning job, so that it starts when the conversation is quiet."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
