@@ -73,8 +73,10 @@ class SourceRequest:
     """Ids of documents that were found and that `min_importance` leaves out."""
 
     def owns(self, doc: Doc) -> bool:
-        """Returns whether a session or task belongs to the context's agent and user. An id alone does not include
-        another's."""
+        """Returns whether a session or task belongs to the context's agent and user.
+
+        An id alone does not include another's.
+        """
         return matches(doc, self.owned())
 
     def owned(self) -> Filter:

@@ -86,8 +86,10 @@ class _State:
 
 
 class Packer:
-    """One packing. `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of items that
-    compete."""
+    """Packs one prompt.
+
+    `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of competing items.
+    """
 
     def __init__(self, sections: Sequence[Section], budget: int, frame_tokens: int, floor: float) -> None:
         self._floor = floor
@@ -99,8 +101,10 @@ class Packer:
         self._ids: set[str] = set()
 
     def pack(self, tokens: Price) -> PackedPrompt:
-        """Returns the packed prompt. `tokens` estimates an item's tokens; the exact count follows when its turn
-        comes."""
+        """Returns the packed prompt.
+
+        `tokens` estimates an item's tokens; the exact count follows when its turn comes.
+        """
         always = [state for state in self._states.values() if state.section.always]
         parts = shares([self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * ALWAYS)
         for state, part in zip(always, parts, strict=True):
@@ -166,8 +170,7 @@ class Packer:
                     yield item, state.reasons.get(item.id) or self._untried(item)
 
     def _untried(self, item: Candidate) -> str:
-        """Returns the reason of an item that was not tried: it is below the floor, or behind the first one that did not
-        fit."""
+        """Returns why an item was not tried: it is below the floor, or behind the first one that did not fit."""
         if item.score is None or item.score < self._floor:
             return "score"
         return "duplicate" if self._said & item.same else "budget"

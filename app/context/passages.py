@@ -1,5 +1,7 @@
-"""Extracts the passage of a long text that answers a query, because long texts do not fit into a prompt. Pure
-functions."""
+"""Extracts the passage of a long text that answers a query, because long texts do not fit into a prompt.
+
+Pure functions.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

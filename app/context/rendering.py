@@ -33,8 +33,10 @@ def title(text: str) -> str:
 
 
 def heading(date: str, conversation: int | None) -> str:
-    """Returns a heading line, such as `### 2026-05-08, conversation 2`. The caller's id of the session is never
-    shown."""
+    """Returns a heading line, such as `### 2026-05-08, conversation 2`.
+
+    The caller's id of the session is never shown.
+    """
     return f"### {date}\n" if conversation is None else f"### {date}, conversation {conversation}\n"
 
 
@@ -67,8 +69,10 @@ def _paired(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """Returns a tool call with escaped strings. The arguments are escaped as JSON, because chat templates decode
-    them."""
+    """Returns a tool call with escaped strings.
+
+    The arguments are escaped as JSON, because chat templates decode them.
+    """
     escaped: dict[str, Any] = escape_strings(call)
     function = call.get("function")
     if function is not None:
@@ -125,6 +129,8 @@ def _heading(one: Heading, numbers: dict[str, int]) -> str:
 
 
 def block(sections: Sequence[str], before: str = "") -> str:
-    """Returns the sections inside the frame, or an empty string if there are none. `before`: a line above the
-    sections."""
+    """Returns the sections inside the frame, or an empty string if there are none.
+
+    `before`: a line above the sections.
+    """
     return OPENING + before + "".join(sections) + CLOSING if sections else ""

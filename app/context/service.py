@@ -241,8 +241,10 @@ def _about(item: Candidate) -> int:
 
 
 def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citation:
-    """Returns the function that cites items. Before packing every number is `1`, because each number takes one
-    token."""
+    """Returns the function that cites items.
+
+    Before packing every number is `1`, because each number takes one token.
+    """
     if body.citations == "none":
         return lambda item: None
     if body.citations == "ids":

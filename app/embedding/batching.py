@@ -191,7 +191,6 @@ def _end(text: str, low: int, high: int) -> int:
 
 
 def _start(text: str, low: int, high: int) -> int:
-    """Returns the place after the first space in `low`..`high`, or `low` if there is none, as in scripts without
-    spaces."""
+    """Returns the place after the first space in `low`..`high`, or `low` if there is none (scripts without spaces)."""
     found = _SPACE.search(text, low, high)
     return low if found is None else found.end()

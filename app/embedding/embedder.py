@@ -67,8 +67,10 @@ class BatchingEmbedder:
     """An `Embedder` over one `BatchQueue`. Use it from one event loop at a time."""
 
     def __init__(self, queue: BatchQueue, *, query_cache: int = 1024) -> None:
-        """Creates the embedder. `query_cache`: number of cached query vectors (1.5 kB each at 384 dimensions); 0 caches
-        none."""
+        """Creates the embedder.
+
+        `query_cache`: number of cached query vectors (1.5 kB each at 384 dimensions); 0 caches none.
+        """
         self._queue = queue
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         self._cache_size = query_cache

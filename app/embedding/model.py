@@ -101,8 +101,10 @@ class Model(Protocol):
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Returns the rows scaled to length 1. A row without direction, or not finite, becomes zeros, which are not
-    stored."""
+    """Returns the rows scaled to length 1.
+
+    A row without direction, or not finite, becomes zeros, which are not stored.
+    """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     usable = np.isfinite(norms) & (norms > 0)
     result: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=usable)
@@ -110,14 +112,18 @@ def unit(vectors: Vectors) -> Vectors:
 
 
 def clipped(text: str, most_chars: int) -> str:
-    """Returns the beginning of the text as valid Unicode. Tokenizers reject lone surrogates, which a Python str may
-    contain."""
+    """Returns the beginning of the text as valid Unicode.
+
+    Tokenizers reject lone surrogates, which a Python str may contain.
+    """
     return text[:most_chars].encode("utf-8", "replace").decode()
 
 
 def estimated_tokens(text: str) -> int:
-    """Estimates the tokens of a text as a quarter of its bytes. This is enough for batching by length, in any
-    script."""
+    """Estimates the tokens of a text as a quarter of its bytes.
+
+    This is enough for batching by length, in any script.
+    """
     return len(text.encode("utf-8", "replace")) // 4 + 1
 
 

@@ -58,8 +58,10 @@ class OnnxModel:
         kind: Kind | None = None,
         tables: Tables | None = None,
     ) -> None:
-        """Creates the model. `graph`: the model's bytes or path. `tables`: see `read_session`. Raises
-        EmbeddingUnavailable."""
+        """Creates the model.
+
+        `graph`: the model's bytes or path. `tables`: see `read_session`. Raises EmbeddingUnavailable.
+        """
         kind = kind or Kind()
         self.name, self.prompts = name, kind.prompts
         self._pooling = kind.pooling
@@ -100,8 +102,10 @@ class OnnxModel:
         return split(read, by_tokens(spans, self._room, len(read)))
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Returns start and end of each token, up to the size of all windows. The tokenizer returns truncated parts
-        separately."""
+        """Returns start and end of each token, up to the size of all windows.
+
+        The tokenizer returns truncated parts separately.
+        """
         first = self._tokenizer.encode(text)
         return [
             span

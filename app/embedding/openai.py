@@ -98,8 +98,7 @@ def _succeeds(harmless: Attempt[object] | None, deadline: float) -> bool:
 
 
 def _wait(tried: int, after: float | None) -> float:
-    """Returns the seconds before the next attempt: at least what the server asked for, and random, so that clients
-    spread."""
+    """Returns the seconds before the next attempt: at least what the server asked for, and partly random."""
     if after is not None:
         return after + _between(0, FIRST_WAIT)
     return _between(0.5, 1) * min(FIRST_WAIT * 2.0 ** (tried - 1), LONGEST_WAIT)
@@ -237,8 +236,10 @@ class OpenAIModel:
 
 
 def _client(options: ExtraOptions) -> openai.OpenAI:
-    """Creates the client from the settings only. The library's environment variables (OPENAI_API_KEY, …) may be meant
-    for another server."""
+    """Creates the client from the settings only.
+
+    The library's environment variables (OPENAI_API_KEY, …) may be meant for another server.
+    """
     return openai.OpenAI(
         api_key=options.server.api_key or "none",
         base_url=options.server.base_url,

@@ -72,8 +72,7 @@ class EmbeddingRequest:
 
 
 URGENT_IN_A_ROW = 8
-"""Number of query batches in a row after which one batch of bulk work runs, so that many queries cannot stop all
-writes."""
+"""Maximum query batches in a row while bulk work waits. Without it, many queries could stop all writes."""
 
 _TENANT: ContextVar[str] = ContextVar("embedding_tenant", default="")
 
@@ -205,8 +204,7 @@ class Backlog:
             known = known or bool(request.waiting)
 
     def _choose(self, lane: deque[EmbeddingRequest]) -> list[QueuedText]:
-        """Returns the longest text of the leading request and the texts nearest to it in length, which reduces
-        padding."""
+        """Returns the longest text of the leading request and those nearest to it in length, to reduce padding."""
         lead = lane[0]
         seed = max(lead.waiting)
         lane.rotate(-1)

@@ -16,16 +16,20 @@ from app.errors import EmbeddingUnavailable
 TOKEN_CHARS = 4
 """Characters of a token in most texts. In scripts with more tokens the end of a window is not read."""
 CPU_PIECE_TOKENS = 128
-"""Maximum tokens of a run on a CPU. A run of torch has a fixed cost of some milliseconds, so that very small runs would
-halve the throughput."""
+"""Maximum tokens of a run on a CPU.
+
+A run of torch has a fixed cost of some milliseconds, so that very small runs would halve the throughput.
+"""
 
 
 class SentenceTransformersModel:
     """An embedding model of the library."""
 
     def __init__(self, wanted: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
-        """Loads the model. `wanted`: a folder that the library saved, or a name on the hub. Raises
-        EmbeddingUnavailable."""
+        """Loads the model.
+
+        `wanted`: a folder that the library saved, or a name on the hub. Raises EmbeddingUnavailable.
+        """
         torch.set_num_threads(threads)  # for the process; each thread adopts it at its first computation
         disable_progress_bar()  # the log consists of JSON lines
         self._chars = (options or ExtraOptions()).text_chars
@@ -44,8 +48,10 @@ class SentenceTransformersModel:
         return [min(estimated_tokens(text[: self._chars]), self._longest) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Returns vectors, shape (n, dim), float32, of unit length. A NaN or empty vector becomes zeros, which are not
-        stored."""
+        """Returns vectors, shape (n, dim), float32, of unit length.
+
+        A NaN or empty vector becomes zeros, which are not stored.
+        """
         vectors = self._model.encode(
             [clipped(text, self._chars) for text in texts],
             prompt="",  # the caller has already added it
@@ -87,8 +93,7 @@ def _label(wanted: str) -> str:
 
 
 def _digest(model: SentenceTransformer) -> str:
-    """Returns a hash of the weights as a set, because their names and files differ between versions of the
-    libraries."""
+    """Returns a hash of the weights as a set. Their names and files differ between versions of the libraries."""
     each = sorted(hashlib.sha256(_bytes(weights)).digest() for weights in model.parameters())
     return hashlib.sha256(b"".join(each)).hexdigest()
 

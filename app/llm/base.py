@@ -72,8 +72,10 @@ def configured(llm: LLM | None) -> LLM:
 
 
 def open_llm(settings: LLMSettings, observe: ObserveCall) -> LLM | None:
-    """Returns the model of the settings, or None if none is configured. Raises LLMNotConfigured if the extra is
-    missing."""
+    """Returns the model of the settings, or None if none is configured.
+
+    Raises LLMNotConfigured if the extra is missing.
+    """
     if not settings.base_url:
         return None
     try:

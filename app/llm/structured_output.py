@@ -85,8 +85,10 @@ def parse(text: str, shape: type[T]) -> T:
 
 
 def explain(error: ValidationError) -> str:
-    """Returns the errors by field. It leaves out the values, which are users' text, because errors are logged and
-    stored."""
+    """Returns the errors by field.
+
+    It leaves out the values, which are users' text, because errors are logged and stored.
+    """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     said = [f"{'/'.join(map(str, error['loc'])) or 'the answer'}: {error['msg']}" for error in faults[:SHOWN_ERRORS]]
     more = f"; and {len(faults) - SHOWN_ERRORS} more" if len(faults) > SHOWN_ERRORS else ""
@@ -106,8 +108,10 @@ def response_format(
 
 
 def strict_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns the schema without keywords that OpenAI's strict mode or llama.cpp's grammars reject. `parse` still
-    checks these."""
+    """Returns the schema without keywords that OpenAI's strict mode or llama.cpp's grammars reject.
+
+    `parse` still checks these.
+    """
     kept = {word: value for word, value in schema.items() if word not in _REFUSED}
     for word in ("properties", "$defs"):
         if word in kept:

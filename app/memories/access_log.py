@@ -1,5 +1,7 @@
-"""Records accesses: each recalled memory is counted and starts to decay anew, off the request's path, within a
-second."""
+"""Records accesses, off the request's path, within a second.
+
+An accessed memory is counted, and its decay starts anew.
+"""
 
 import asyncio
 import logging
@@ -45,8 +47,10 @@ class AccessRecorder:
         self._noted = asyncio.Event()
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
-        """Counts one access of each memory, to be written later. It drops new memories while `MAX_WAITING` others
-        wait."""
+        """Counts one access of each memory, to be written later.
+
+        It drops new memories while `MAX_WAITING` others wait.
+        """
         now = self._clock.now()
         for memory_id in memory_ids:
             count, _ = self._waiting.get((tenant, memory_id), (0, now))
@@ -118,8 +122,7 @@ class AccessRecorder:
         return False
 
     async def _record(self, accesses: list[Access]) -> bool:
-        """Commits accesses under the condition that the anchors are as they were read, so that it never races decay or
-        a PATCH.
+        """Commits accesses if the anchors are unchanged since they were read, so that it never races decay or a PATCH.
 
         Returns False after a conflict.
         """

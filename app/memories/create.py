@@ -215,8 +215,10 @@ class MemoryWriter:
         return changed
 
     async def _dispute(self, item: _Item, against: Sequence[Doc], similar: Sequence[Doc]) -> tuple[Doc, bool]:
-        """Stores the item as disputed, out of search, until a caller settles it. An equal dispute is answered
-        instead."""
+        """Stores the item as disputed, out of search, until a caller settles it.
+
+        An equal dispute is answered instead.
+        """
         fields = item.body.model_dump() | {"key": None}
         doc = new_memory(fields, item.source, self._now, unique=False)
         ids = list(dict.fromkeys(one["memory_id"] for one in against))
@@ -265,8 +267,8 @@ def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
 
 
 def _equality(doc: Doc) -> tuple[Any, ...]:
-    """Returns the values that are equal in equal memories. It is only for memories that this request creates: their
-    hash is computed by this version."""
+    """Returns the values that are equal in equal memories of this request, whose hashes are computed by this
+    version."""
     return doc["agent_id"], doc["user_id"], doc["memory_type"], doc["identity_hash"]
 
 

@@ -25,7 +25,7 @@ class Decays:
         return (await self._read(agent_id))[0]
 
     async def least_importance(self, agent_id: str | None) -> float:
-        """Returns the minimum importance of memories that are shown to the agent: its setting, or 0 if it is not
+        """Returns the minimum importance of memories that the agent is shown: its setting, or 0 if it is not
         registered."""
         return (await self._read(agent_id))[1]
 

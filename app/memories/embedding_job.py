@@ -1,5 +1,4 @@
-"""The job `embed_pending`: embeds missing vectors, moves records to the current model, and rewrites old index
-entries."""
+"""The job `embed_pending`: embeds missing vectors, moves records to the current model, rewrites old index entries."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

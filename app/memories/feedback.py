@@ -24,8 +24,10 @@ from app.writes.executor import IfMatch, WriteResult
 
 GAIN, LOSS = 0.05, 0.1
 KEPT = timedelta(days=2)
-"""How long a note is kept. It outlives its UTC day by at least a day, because the clocks of two processes may
-differ."""
+"""How long a note is kept.
+
+It outlives its UTC day by at least a day, because the clocks of two processes may differ.
+"""
 DIGITS = 9
 """Digits of the importance, the same as in responses. Without rounding, .5 + .05 + .05 is more than .6."""
 HELPED, MISLED = "helpful_count", "misleading_count"
@@ -73,8 +75,10 @@ class FeedbackService:
         self._memories, self._notes, self._decays, self._clock, self._key = memories, notes, decays, clock, key
 
     async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult:
-        """Applies each item on its own. The answer of an item that cannot be applied has the reason; the others are
-        applied."""
+        """Applies each item on its own.
+
+        The answer of an item that cannot be applied has the reason; the others are applied.
+        """
         _check_distinct(items)
         now, ids = self._clock.now(), [item.memory_id for item in items]
         # Notes are read first: a memory that is read later includes at least the counts of its notes.
@@ -161,8 +165,10 @@ def _check_distinct(items: Sequence[FeedbackItem]) -> None:
 
 
 def _refused(item: FeedbackItem, reason: str) -> tuple[Doc, list[Change]]:
-    """Returns the answer of an item that is not applied. It reveals nothing about a memory that the key may not see or
-    change."""
+    """Returns the answer of an item that is not applied.
+
+    It reveals nothing about a memory that the key may not see or change.
+    """
     values = dict.fromkeys(("importance", "base_importance", HELPED, MISLED))
     return {"memory_id": item.memory_id, "applied": False, "reason": reason, "replaced": False, **values}, []
 

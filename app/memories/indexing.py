@@ -56,7 +56,7 @@ class Embeddings:
         return await off_loop(sum(len(passage.content) for passage in passages), self._entries, passages, vectors)
 
     async def entries_each(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
-        """Returns the same as `entries`, for texts of many callers: a text that the model refuses does not affect the
+        """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
         others.
 
         Raises EmbeddingUnavailable if the model accepts no text at all.

@@ -116,5 +116,5 @@ MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached
 """The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""
 
 INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
-"""The revision of the search index and the position of the walk that rewrites its entries (`memories/reindex.py`),
-under the tenant `SYSTEM`."""
+"""Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that rewrites its entries
+(`memories/reindex.py`)."""

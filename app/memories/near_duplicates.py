@@ -32,8 +32,10 @@ class NearDuplicates:
         self._written: dict[str, tuple[Doc, Floats | None]] = {}
 
     def note(self, doc: Doc, entry: IndexEntry) -> None:
-        """Registers a memory that an item of this request writes. Later items compare with this text, not with the
-        stored one."""
+        """Registers a memory that an item of this request writes.
+
+        Later items compare with this text, not with the stored one.
+        """
         self._written[doc["memory_id"]] = doc, entry.vector
 
     async def seen(self, doc: Doc, entry: IndexEntry, without: Collection[str]) -> list[Doc]:

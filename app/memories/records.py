@@ -128,8 +128,7 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
 
 
 def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str) -> Doc:
-    """Returns the fields that a new, equal memory changes in the stored one: higher trust or importance, more tags, a
-    pin.
+    """Returns the fields that an equal memory changes in the stored one: higher trust or importance, more tags, a pin.
 
     `importance`: the current importance of `doc`. If the importance rises, decay starts anew.
     """

@@ -27,8 +27,10 @@ COMMITTED_AT_ONCE = 32
 """Number of documents in one commit. It is small because other writers to the same scopes wait for a commit."""
 PAIRS_AT_ONCE = 200
 ROUNDS, SMALL_ROUNDS = 5, 20
-"""`ROUNDS`: how often records are counted. `SMALL_ROUNDS`: how often, before each count, records that others have just
-written are looked for."""
+"""`ROUNDS`: how often records are counted.
+
+`SMALL_ROUNDS`: how often, before each count, records that others have just written are looked for.
+"""
 PAUSE_SECONDS = 0.25
 LATEST = "latest"
 
@@ -79,8 +81,10 @@ class Reembed:
     async def move(
         self, which: PartitionSelector, seen: ReportProgress = lambda done: None, *, limit: int | None = None
     ) -> int:
-        """Makes one round over the selected partitions, or over `limit` documents of them. Returns how many were
-        embedded."""
+        """Makes one round over the selected partitions, or over `limit` documents of them.
+
+        Returns how many were embedded.
+        """
         done = 0
         for kind in self._kinds:
             after = 0
@@ -170,8 +174,10 @@ class Reembed:
         return done
 
     async def _commit(self, updates: Sequence[Update]) -> int:
-        """Commits the updates together, or one by one after a conflict. Returns how many were committed; the next round
-        does the rest."""
+        """Commits the updates together, or one by one after a conflict.
+
+        Returns how many were committed; the next round does the rest.
+        """
         if await self._committed(updates):
             return len(updates)
         return sum([await self._committed([update]) for update in updates])

@@ -106,8 +106,10 @@ class Reindex:
         walk.did(page[-1].row, len(updates), len(page) + LONG_COST * len(long))
 
     async def _commit(self, updates: Sequence[Update]) -> None:
-        """Commits the updates. A record that has changed meanwhile is skipped: it was written by the rules of this
-        version."""
+        """Commits the updates.
+
+        A record that has changed meanwhile is skipped: it was written by the rules of this version.
+        """
         try:
             await self._store.commit(updates)
         except CommitConflict:
@@ -202,8 +204,10 @@ def _update(
     entry: IndexEntry | None,
     embeddings: Embeddings,
 ) -> Update | None:
-    """Returns the update of one record, or None if this revision adds nothing. Internal change: does not bump
-    versions."""
+    """Returns the update of one record, or None if this revision adds nothing.
+
+    Internal change: does not bump versions.
+    """
     missing, expected = kind.repair(doc), {"version": doc["version"]}
     update = Update(
         kind.collection, doc["tenant_id"], doc[kind.collection.id_field], set=missing, expect=expected, text=text

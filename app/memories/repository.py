@@ -21,8 +21,10 @@ _NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
 
 
 def true_at(moment: str) -> tuple[Filter, Filter]:
-    """Returns filters for records that are valid at `moment`. Validity intervals include their start and exclude their
-    end."""
+    """Returns filters for records that are valid at `moment`.
+
+    Validity intervals include their start and exclude their end.
+    """
     return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 

@@ -102,8 +102,10 @@ class MemoryService:
         return self._memories.remove(others) if others else []
 
     async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult:
-        """Deletes a memory. The memories that it superseded become active again (`restore`) or are deleted too
-        (`delete`)."""
+        """Deletes a memory.
+
+        The memories that it superseded become active again (`restore`) or are deleted too (`delete`).
+        """
         now = rfc3339(self._clock.now())
         doc = await self._memories.get_unexpired(memory_id, now)
         precondition.check(doc)

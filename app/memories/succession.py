@@ -1,5 +1,7 @@
-"""Supersession of memories: predecessors come back when their successor is deleted. Disputes are resolved here as
-well."""
+"""Supersession of memories: predecessors come back when their successor is deleted.
+
+Disputes are resolved here as well.
+"""
 
 from collections.abc import Sequence
 
@@ -118,8 +120,10 @@ class Disputes:
         return kept, changes
 
     async def _prefer(self, doc: Doc, against: list[Doc]) -> tuple[Doc, list[Change]]:
-        """Keeps `doc` and retires the memories that it contradicts. Its trust becomes the highest of its own and
-        theirs."""
+        """Keeps `doc` and retires the memories that it contradicts.
+
+        Its trust becomes the highest of its own and theirs.
+        """
         retired = [one["memory_id"] for one in against]
         key = doc["key"] or doc["claimed_key"]
         holders = await self._memories.named(doc["agent_id"], doc["user_id"], key) if key is not None else []

@@ -34,8 +34,10 @@ MINUTE_MS = 60_000
 RECENCY_DAYS = 30
 """Half-life of the feature `recency`, in days."""
 LEAST_SPREAD = 0.4
-"""Minimum spread of cosines that is scaled to 0..1. In a scope of a few memories on one subject even the farthest is
-near."""
+"""Minimum spread of cosines that is scaled to 0..1.
+
+In a scope of a few memories on one subject even the farthest is near.
+"""
 FEW_TERMS = 4
 """Minimum number of terms that a query counts with when repeated terms are counted.
 

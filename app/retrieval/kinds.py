@@ -20,8 +20,10 @@ SHORT_TEXT = 6
 SHORT_QUESTION = 8
 """Maximum terms of a question that states nothing beside what it asks."""
 SHORT_TURN, SHORT_REPLY = 4, 10
-"""Maximum terms of a turn, and of an assistant's turn, that may say nothing. In Chinese 10 terms are five or six
-characters."""
+"""Maximum terms of a turn, and of an assistant's turn, that may say nothing.
+
+In Chinese 10 terms are five or six characters.
+"""
 
 
 def plain_memories(columns: Columns) -> Bools:

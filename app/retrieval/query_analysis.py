@@ -12,8 +12,10 @@ from app.retrieval.time_expressions import asks_for_latest
 from app.storage.text import UNSPACED, TermIds, name_id, term_ids, terms
 
 ROLES = frozenset({"user", "assistant", "system", "developer", "tool", "ai", "bot", "agent", "human"})
-"""Roles that are never names. A message without a name has its role as speaker, but a query that says "user" names
-nobody."""
+"""Roles that are never names.
+
+A message without a name has its role as speaker, but a query that says "user" names nobody.
+"""
 
 LAST_LATIN = "\u024f"
 MAX_KEPT_CHARS = 1_000

@@ -71,8 +71,10 @@ class RetrievalQuery:
     by_cosine: bool = False
     """True if the mask reads cosines. The query is then embedded in every mode."""
     min_score: float = 0.0
-    """Minimum score of the hits of a hybrid search. A value above 0 requires the vector: without it the score is no
-    probability."""
+    """Minimum score of the hits of a hybrid search.
+
+    A value above 0 requires the vector: without it the score is no probability.
+    """
     vector_seconds: float | None = None
     """Maximum wait of a hybrid search for the query's vector. None: as long as the embedder takes."""
     rerank_seconds: float | None = None
@@ -178,8 +180,10 @@ class Retriever:
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: QueryText) -> Vectors | None:
-        """Returns the query's vector, or None if the search can do without. Raises EmbeddingUnavailable if it
-        cannot."""
+        """Returns the query's vector, or None if the search can do without.
+
+        Raises EmbeddingUnavailable if it cannot.
+        """
         if wanted.mode == "text" and not wanted.by_cosine:
             return None
         if wanted.mode != "hybrid" or wanted.by_cosine or wanted.min_score > 0:
@@ -232,8 +236,10 @@ class Retriever:
         return {**known, **{index: one for index, one in pairs if one is not None and self._scope.sees(one.doc)}}
 
     async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery, columns: Columns, best: list[int]) -> _Chosen:
-        """Reorders the first part of `best` by the reranker. The reranker receives only texts that the caller may
-        see."""
+        """Reorders the first part of `best` by the reranker.
+
+        The reranker receives only texts that the caller may see.
+        """
         started = time.perf_counter()
         candidates, rest = best[: stage.depth(wanted.k)], best[stage.depth(wanted.k) :]
         documents = await self._documents(columns, candidates, {})

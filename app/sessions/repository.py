@@ -47,8 +47,10 @@ def new_session(fields: Doc, now: str) -> Doc:
 
 
 def new_messages(session: Doc, messages: Sequence[MessageIn], now: str) -> list[Doc]:
-    """Returns message documents. Their `seq` refers to an allocation of the session's counter, one value for each
-    message."""
+    """Returns message documents.
+
+    Their `seq` refers to an allocation of the session's counter, one value for each message.
+    """
     first = counter(session["session_id"])
     return [_message(session, message, Ref(first, index), now) for index, message in enumerate(messages)]
 

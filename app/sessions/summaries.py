@@ -27,8 +27,10 @@ GUARDED = ("created_at", "agent_id", "user_id", "summary_id", "summary_seq")
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
-    """A summary to be stored. `trust`: 0 to 1. `seq` and `event_at`: number and time of the last message that it
-    covers."""
+    """A summary to be stored.
+
+    `trust`: 0 to 1. `seq` and `event_at`: number and time of the last message that it covers.
+    """
 
     text: str
     trust: float

@@ -46,16 +46,14 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 def names(query: str) -> list[str]:
-    """Returns what may be an entity's name in the query, normalised: each run of up to four words within its
-    beginning."""
+    """Returns possible names of entities, normalised: each run of up to four words in the beginning of the query."""
     words = [_EDGES.sub("", word) for word in normalise_content(query[:MAX_CHARACTERS]).split()[:MAX_WORDS]]
     runs = (words[at : at + size] for size in range(1, NAME_WORDS + 1) for at in range(len(words) - size + 1))
     return list(dict.fromkeys(" ".join(run) for run in runs if all(run)))
 
 
 def _linked(walk: Walk) -> list[Doc]:
-    """Returns the facts nearest to each named entity, in turn, so that one with many links leaves room for the
-    others."""
+    """Returns the facts nearest to each named entity, in turn, so that no entity displaces the others."""
     named: dict[str, str] = {}  # for each entity, the named entity from which the walk reached it
     links: dict[str, list[Doc]] = {}
     for _, fact in walk.edges.values():

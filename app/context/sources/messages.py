@@ -18,8 +18,10 @@ NOT_BEGUN = "session_not_begun"
 SPARE = 3
 """Added to the limit, for messages that are the query itself, are empty or do not fit."""
 CALLS = "assistant, calling tools"
-"""Role of tool calls without their results. They are shown as data, because models reject a call without its
-results."""
+"""Role of tool calls without their results.
+
+They are shown as data, because models reject a call without its results.
+"""
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
@@ -78,8 +80,10 @@ def _item(session: Doc, docs: Sequence[Doc]) -> Candidate | None:
 
 
 def _with_tools(first: Doc, results: Sequence[Doc]) -> str:
-    """Returns text, calls and results, each on its own line. Further lines are indented, so that none passes for a
-    result."""
+    """Returns text, calls and results, each on its own line.
+
+    Further lines are indented, so that none passes for a result.
+    """
     parts = [_said(first["text"]), *map(_called, first["tool_calls"])]
     parts += [f"tool: {_said(content(result))}" for result in results]
     return "\n".join("\n  ".join(part.splitlines()) for part in parts if part)

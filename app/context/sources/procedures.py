@@ -27,8 +27,10 @@ def _item(found: ProcedureHit) -> Candidate:
 
 
 def _text(found: ProcedureHit) -> str:
-    """Returns the procedure as lines with labels. Each part is one line, so that none passes for another step or
-    record."""
+    """Returns the procedure as lines with labels.
+
+    Each part is one line, so that none passes for another step or record.
+    """
     doc, of = found.hit.doc, found.standing
     record = track_record(doc["success_count"], doc["failure_count"], of)
     lines = [_line(doc["name"]), f"when: {_line(doc['trigger'])}"]

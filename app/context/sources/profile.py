@@ -26,8 +26,11 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
-    """Sorts single values (name, home, …) first, since they are few, then entries of lists by the words that they share
-    with the query. Rare words weigh more."""
+    """Sorts the entries.
+
+    Single values (name, home, …) come first, since they are few, then entries of lists by the words that they share
+    with the query. Rare words weigh more.
+    """
     wanted = set(term_ids(terms(query)).tolist())
     resources = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
     often = Counter(term for each in resources for term in each)
@@ -37,8 +40,10 @@ def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
 
 
 def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
-    """Yields (id, text) of each entry, so that a long list does not displace the rest. Ids contain no keys of
-    callers."""
+    """Yields (id, text) of each entry, so that a long list does not displace the rest.
+
+    Ids contain no keys of callers.
+    """
     for name, value in profile.items():
         if isinstance(value, list):
             yield from ((f"{name}/{index}", f"{name}: {one}") for index, one in enumerate(value))

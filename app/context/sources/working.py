@@ -12,8 +12,10 @@ from app.tasks.repository import TaskRepository
 from app.tasks.working_memory import select, shorten
 
 PART = 0.15
-"""Share of the context's budget that entries are chosen for. The section may take more (`WORKING`), because each line
-has a citation beside its text."""
+"""Share of the context's budget that entries are chosen for.
+
+The section may take more (`WORKING`), because each line has a citation beside its text.
+"""
 USUAL_BUDGET = 4000
 
 
@@ -38,8 +40,10 @@ async def _task(request: SourceRequest) -> Doc | None:
 
 
 def _room(request: SourceRequest) -> int:
-    """Returns the tokens that the section may expect. Its first entries are chosen, and long ones shortened, for this
-    size."""
+    """Returns the tokens that the section may expect.
+
+    Its first entries are chosen, and long ones shortened, for this size.
+    """
     bounds = request.body.sections.get("working")
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
@@ -48,8 +52,8 @@ def _room(request: SourceRequest) -> int:
 
 
 def _items(task: Doc, room: int) -> list[Candidate]:
-    """Returns the entries that `/working-memory` would choose for `room` tokens, then all others, which the packer
-    takes while there is room."""
+    """Returns the entries that `/working-memory` would choose for `room` tokens, then all others, to be packed if there
+    is room."""
     found = entries(task)
     chosen = [line.entry for line in select(found, room)]
     first = {(one.kind, one.index) for one in chosen}
