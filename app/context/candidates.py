@@ -1,4 +1,4 @@
-"""The entries of a prompt, and their sources. A new kind of memory is one more `ContextSource` in `registry.py`."""
+"""Candidates and their sources. To add a kind of memory, add a `ContextSource` to `registry.py`."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,44 +16,47 @@ from app.storage.scope import Scope
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Entries under one heading stand together. `key` tells headings apart, and no prompt shows it."""
+    """A heading of entries. Entries with the same `key` share one heading; no prompt shows the key."""
 
     key: str
     date: str
-    """`2026-05-08`."""
+    """A date such as `2026-05-08`."""
     conversation: bool = False
-    """A conversation is numbered among those that the prompt shows."""
+    """Whether it is a conversation. Conversations are numbered within the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`text` is content, as it was given: it is escaped where it is rendered. Items that share one of `same` say the
-    same: one of them is enough."""
+    """A text that may go into the prompt.
+
+    `text` is content as it was given; it is escaped when it is rendered. Candidates that share an element of `same` say
+    the same, and only one of them is packed.
+    """
 
     id: str
     type: str
     text: str
     score: float | None = None
-    """0 to 1: how likely it helps to answer the query. None: nobody searched for it."""
+    """Probability, 0 to 1, that it helps to answer the query. None: it was not searched for."""
     prefix: str = ""
-    """Written by us before the text: when, by whom."""
+    """Text of the service before the content, such as time and speaker."""
     same: frozenset[str] = frozenset()
     role: str | None = None
-    """Of a turn of the conversation."""
+    """Role of a conversation turn."""
     turns: tuple[dict[str, Any], ...] = ()
-    """OpenAI messages that it stands for as a whole, as they were given: a call of tools and all its results."""
+    """OpenAI messages that the candidate stands for as a whole, as they were given: a tool call and all its results."""
     memory_id: str | None = None
-    """Counts as accessed when it is packed."""
+    """Memory that counts as accessed when the candidate is packed."""
     heading: Heading | None = None
     place: tuple[str, int] = ("", 0)
-    """Where it stands under its heading: by time, then by number."""
+    """Position under the heading: by time, then by number."""
     partner: "Candidate | None" = None
-    """The turn that makes sense of this one: a question's answer, or the question before an answer."""
+    """The turn that belongs to this one: a question's answer, or the question before an answer."""
 
 
 @dataclass(slots=True)
 class SourceRequest:
-    """A request as its sources read it. `now` is the request's time; `limit` how many items have room at most."""
+    """The request as sources read it. `now` is the time of the request; `limit` the maximum number of items."""
 
     body: ContextRequest
     scope: Scope
@@ -61,31 +64,34 @@ class SourceRequest:
     now: datetime
     limit: int
     interval: TimeInterval | None = None
-    """The time that the query speaks of."""
+    """The time interval that the query names."""
     faults: list[RecalldError] = field(default_factory=list)
-    """The parts that a source could not read."""
+    """Errors of parts that the source could not read."""
     warnings: list[Doc] = field(default_factory=list)
-    """Deviations of a source from its normal way: {code, detail}."""
+    """Degradations of the source, as {code, detail}."""
     hidden: list[str] = field(default_factory=list)
-    """Ids of what a source found and `min_importance` leaves out."""
+    """Ids of documents that were found and that `min_importance` leaves out."""
 
     def owns(self, doc: Doc) -> bool:
-        """A session or task of the agent and user that the context is for: an id alone does not bring another's in."""
+        """Returns whether a session or task belongs to the context's agent and user.
+
+        An id alone does not include another's.
+        """
         return matches(doc, self.owned())
 
     def owned(self) -> Filter:
-        """The same, as a filter."""
+        """Returns the condition of `owns` as a filter."""
         named = ((name, getattr(self.body, name)) for name in ("agent_id", "user_id"))
         return both(*(Or((Absent(name), *([] if one is None else [Eq(name, one)]))) for name, one in named))
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSource:
-    """One section of a prompt, and the source of its items, the best item first.
+    """One section of a prompt and the source of its candidates, which come best first.
 
-    `share`: of a section that is always there, the part of the budget that it takes at most. None: its items compete
-    by their worth. `default_limit`: items at most. With `newest_first` the newest item comes first, and the text turns
-    them. With `turns` they are turns of the conversation: messages of their own where the format has some.
+    `share`: maximum part of the budget, for a section that is always there; None: its items compete by worth.
+    `default_limit`: maximum items. `newest_first`: `gather` returns the newest item first, and the text reverses them.
+    `turns`: the items are conversation turns, which become messages of their own if the format has messages.
     """
 
     section: SectionName

@@ -1,4 +1,4 @@
-"""The context endpoint: one call before each model call."""
+"""The endpoint `POST /v1/context`: one call before each model call."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -11,6 +11,7 @@ from app.context.service import ContextService
 
 
 def context_of(request: Request) -> ContextService:
+    """Creates the context service of the request's caller."""
     resources, principal = get_caller(request)
     return ContextService(resources, principal.scope)
 

@@ -1,4 +1,4 @@
-"""The intent of a query, by the kinds of memory that answer it: pure, and the same in every language.
+"""Infers the intent of a query from the kinds of memory that answer it. It works the same in every language.
 
 An intent excludes nothing. It multiplies the worth of the sections that serve it.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from app.context.schemas import Intent
 
 ANSWERS = 0.2
-"""Least score of a section that answers a query: at least so probable."""
+"""Minimum score, a probability, of a section that answers a query."""
 _BOOSTS: Mapping[Intent, Mapping[str, float]] = {
     "general": {},
     "recall": {"memories": 1.25, "facts": 1.25},
@@ -17,8 +17,11 @@ _BOOSTS: Mapping[Intent, Mapping[str, float]] = {
 
 
 def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
-    """`best`: the highest score of each section. Execute where a procedure answers best or a task is named, recall
-    where another kind of memory answers, else general."""
+    """Returns the intent. `best`: the highest score of each section.
+
+    It is execute if a procedure answers best or a task is named, recall if another kind of memory answers, else
+    general.
+    """
     found = {name: score for name, score in best.items() if score >= ANSWERS}
     if has_task or (found and max(found, key=lambda name: found[name]) == "procedures"):
         return "execute"
@@ -26,4 +29,5 @@ def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
 
 
 def boosts(intent: Intent) -> dict[str, float]:
+    """Returns the factors of an intent by section."""
     return dict(_BOOSTS[intent])

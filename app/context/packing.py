@@ -1,14 +1,15 @@
-"""Which items a prompt holds: pure functions of items, prices and a budget.
+"""Packing: chooses the items of a prompt. Pure functions of items, prices and a budget.
 
-1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own `max_tokens`; the
-   parts shrink alike where together they want more than there is. Within its part a section takes its items in order.
-2. All other items compete for what the parts leave, whatever their section: by worth, which is the score for each
-   token. The packer takes them in that order and ends at the first that does not fit, so that an item that a smaller
-   budget holds is in every larger one, if the sections that are always there hold the same in both. What these leave
-   of their parts is not given away: it depends on where a budget happens to cut, and the rest would shrink with it.
+1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own `max_tokens`; if
+   together they want more than there is, their parts shrink alike. Within its part a section takes its items in order.
+2. All other items compete for the rest of the budget, whatever their section: by worth, which is the score for each
+   token. The packer takes them in that order and stops at the first that does not fit. A larger budget therefore
+   contains every item that a smaller one contains, if the sections that are always there contain the same in both.
+   Unused tokens of their parts are not given away. Their number depends on where a budget happens to cut, so a larger
+   budget could leave less for the rest.
 
-The budget is a wall. Items that say the same go in once. Parts are exact fractions: rounding would make the rest of a
-larger budget smaller by a token.
+The budget is never exceeded. Of items that say the same only one is packed. Parts are exact fractions, because rounding
+could make the rest of a larger budget smaller by a token.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,20 +19,20 @@ from fractions import Fraction
 from app.context.candidates import Candidate
 
 ALWAYS = Fraction(3, 5)
-"""Of the budget, for all sections that are always there."""
+"""Share of the budget for all sections that are always there."""
 
 Price = Callable[[Candidate], int]
-"""Tokens of an item's line, or of its heading, exactly."""
+"""Returns the exact tokens of an item's line, or of its heading."""
 TokenBound = int | Fraction
-"""Tokens, of which a part is a fraction."""
+"""A number of tokens; a part of the budget is a fraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Items of one section, best first, and what each costs.
+    """Items of one section, best first, and their prices in tokens.
 
-    `max_tokens`: tokens that it never exceeds, None: no bound. `limit`: items at most. `always`: its place in the
-    prompt does not depend on the query. `framed`: it stands inside the frame, which costs its tokens once.
+    `max_tokens`: maximum tokens, or None. `limit`: maximum items. `always`: its items do not compete, because its place
+    does not depend on the query. `framed`: it stands inside the frame, whose tokens count once.
     """
 
     name: str
@@ -44,13 +45,16 @@ class Section:
     always: bool = False
     framed: bool = True
     boost: float = 1.0
-    """The intent multiplies the worth of a section's items by this."""
+    """Factor of the intent for the worth of the section's items."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedPrompt:
-    """`chosen`: the items of each section that has some, in the order of the sections. `tokens`: of each of these, its
-    title and headings included. `total`: of all, with the frame. `dropped`: (item, reason)."""
+    """The result of packing.
+
+    `chosen`: the items of each section that has some, in the order of the sections. `tokens`: tokens of each of these
+    sections, title and headings included. `total`: tokens of all, with the frame. `dropped`: (item, reason).
+    """
 
     chosen: Mapping[str, Sequence[Candidate]]
     tokens: Mapping[str, int]
@@ -60,6 +64,8 @@ class PackedPrompt:
 
 @dataclass(slots=True)
 class _State:
+    """What one section contains so far."""
+
     section: Section
     taken: list[Candidate] = field(default_factory=list)
     headings: set[str] = field(default_factory=set)
@@ -67,6 +73,7 @@ class _State:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def cost(self, item: Candidate) -> int:
+        """Returns the tokens that the item adds, with title and heading if they are new."""
         title = 0 if self.taken else self.section.title_tokens
         new = item.heading is not None and item.heading.key not in self.headings
         return title + (self.section.heading_price(item) if new else 0) + self.section.price(item)
@@ -79,7 +86,10 @@ class _State:
 
 
 class Packer:
-    """One packing. `frame_tokens`: of the frame around all framed sections. `floor`: least score of what competes."""
+    """Packs one prompt.
+
+    `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of competing items.
+    """
 
     def __init__(self, sections: Sequence[Section], budget: int, frame_tokens: int, floor: float) -> None:
         self._floor = floor
@@ -91,7 +101,10 @@ class Packer:
         self._ids: set[str] = set()
 
     def pack(self, tokens: Price) -> PackedPrompt:
-        """`tokens`: what an item takes, about; a text is counted when its turn comes."""
+        """Returns the packed prompt.
+
+        `tokens` estimates an item's tokens; the exact count follows when its turn comes.
+        """
         always = [state for state in self._states.values() if state.section.always]
         parts = shares([self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * ALWAYS)
         for state, part in zip(always, parts, strict=True):
@@ -108,7 +121,7 @@ class Packer:
         return PackedPrompt({name: state.taken for name, state in chosen.items()}, sizes, total, list(self._dropped()))
 
     def _wanted(self, state: _State) -> TokenBound:
-        """Tokens that a section would take if there were no other."""
+        """Returns the tokens that a section would take on its own."""
         section, alone = state.section, _State(state.section)
         for item in section.items[: section.limit]:
             if section.max_tokens is not None and alone.tokens >= section.max_tokens:
@@ -117,7 +130,10 @@ class Packer:
         return alone.tokens if section.max_tokens is None else min(alone.tokens, section.max_tokens)
 
     def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
-        """The reason why not, or None. `max_tokens`: of the section with this item; None: its own bound."""
+        """Takes the item and returns None, or returns the reason against it.
+
+        `max_tokens`: limit of the section with this item. None: the section's own limit.
+        """
         reason = self._reason(state, item, max_tokens)
         if reason is not None:
             state.reasons.setdefault(item.id, reason)
@@ -144,7 +160,7 @@ class Packer:
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _dropped(self) -> Iterator[tuple[Candidate, str]]:
-        """Each once: an item of its own before the same turn as another's partner."""
+        """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""
         seen = set(self._ids)
         for state in self._states.values():
             partners = (item.partner for item in state.section.items if item.partner is not None)
@@ -154,14 +170,14 @@ class Packer:
                     yield item, state.reasons.get(item.id) or self._untried(item)
 
     def _untried(self, item: Candidate) -> str:
-        """An item that was not tried does not reach the floor, or came after the first one that did not fit."""
+        """Returns why an item was not tried: it is below the floor, or behind the first one that did not fit."""
         if item.score is None or item.score < self._floor:
             return "score"
         return "duplicate" if self._said & item.same else "budget"
 
 
 def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
-    """A part of the pool for each: as much as it wants, or an equal part of what is left by those that want less.
+    """Divides the pool: each gets what it wants, or an equal part of what is left by those that want less.
 
     The sum never exceeds the pool. With a larger pool no part is smaller ("water-filling", max-min fairness).
     """
@@ -174,10 +190,10 @@ def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
 
 
 def by_worth(sections: Iterable[Section], tokens: Price, floor: float) -> list[tuple[str, Candidate]]:
-    """(section, item) of all items that compete and whose score reaches the floor, the one of most worth first.
+    """Returns (section, item) of all competing items whose score reaches the floor, by falling worth.
 
-    A turn that makes sense of another competes with its own part of the other's score. `tokens`: what an item takes,
-    about. Worth is score × boost ÷ tokens; of equal worth the higher score comes first.
+    Worth is score × boost ÷ tokens; of equal worth the higher score comes first. A partner competes with its own part
+    of the score. `tokens` estimates an item's tokens.
     """
     found = [
         (-item.score * section.boost / max(1, tokens(item)), -item.score, order, section.name, item)
@@ -190,7 +206,7 @@ def by_worth(sections: Iterable[Section], tokens: Price, floor: float) -> list[t
 
 
 def with_partners(items: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Each item, and after it its partner, if it has one."""
+    """Yields each item, followed by its partner if it has one."""
     for item in items:
         yield item
         if item.partner is not None:

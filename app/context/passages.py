@@ -1,4 +1,7 @@
-"""The part of a long text that answers a query: a pure function. A page does not fit into a prompt, a passage does."""
+"""Extracts the passage of a long text that answers a query, because long texts do not fit into a prompt.
+
+Pure functions.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,21 +10,22 @@ from app.core import tokens
 from app.storage.text import term_ids, terms
 
 LONGEST = 120
-"""Tokens of a text that is shown whole, and of a passage."""
+"""Maximum tokens of a text that is shown whole, and of a passage."""
 CUT = "…"
 MARKS = 2
 """Tokens of a mark at each end."""
 PIECE_TOKENS = 60
-"""A longer sentence is cut: at white space, where it has some."""
+"""Maximum tokens of a piece. A longer sentence is cut, at white space if it has some."""
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
 
 CharRange = tuple[int, int]
 
 
 def passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> str:
-    """`text`, or the run of its sentences that holds most of the query within `limit` tokens, marked as cut.
+    """Returns `text`, or the run of its sentences that contains most of the query within `limit` tokens, marked as cut.
 
-    `weights`: of the query's terms, by id. Without a term of the query it is the beginning.
+    `weights`: weight of each query term, by term id. If the text contains no term of the query, its beginning is
+    returned.
     """
     if len(text.encode()) <= limit or tokens.count(text) <= limit:  # no token is shorter than a byte
         return text
@@ -33,10 +37,10 @@ def passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> st
 
 
 def _marked(text: str, span: CharRange, limit: int) -> str:
-    """What stands there, with a mark at each end where the text goes on, in `limit` tokens."""
+    """Returns the text of the span within `limit` tokens, with a mark at each end where the text continues."""
     start, end = span
     before = f"{CUT} " if text[:start].strip() else ""
-    for room in range(limit, 0, -1):  # the first nearly always fits: tokens of parts add up but for one at a seam
+    for room in range(limit, 0, -1):  # the first nearly always fits: a seam changes the sum by one token at most
         shown = tokens.truncate(text[start:end].strip(), room)
         after = f" {CUT}" if text[end:].strip() or len(shown) < len(text[start:end].strip()) else ""
         if tokens.count(marked := f"{before}{shown.strip()}{after}") <= limit:
@@ -45,7 +49,7 @@ def _marked(text: str, span: CharRange, limit: int) -> str:
 
 
 def _spans(text: str, limit: int) -> Iterator[CharRange]:
-    """(start, end) of sentences and lines that say something; longer ones in halves."""
+    """Yields (start, end) of sentences and lines that are not empty; longer ones are split into halves."""
     start = 0
     for match in (*_ENDS.finditer(text), None):
         end = len(text) if match is None else match.start()
@@ -73,8 +77,11 @@ def _found(piece: str, weights: Mapping[int, float]) -> frozenset[int]:
 def _best_run(
     found: Sequence[frozenset[int]], sizes: Sequence[int], limit: int, weights: Mapping[int, float]
 ) -> tuple[int, int]:
-    """(start, end) of the run within `limit` tokens whose distinct terms weigh most; of equal ones the shortest, then
-    the first. It goes on while there is room: to what follows, then to what comes before."""
+    """Returns (start, end) of the run within `limit` tokens whose distinct terms weigh most.
+
+    Of equal runs the shortest is taken, then the first. The run is extended while there is room: first to what follows,
+    then to what comes before.
+    """
     best, least, run = -1.0, 0, (0, 1)
     for start in range(len(sizes)):
         size, covered, end = 0, set[int](), start

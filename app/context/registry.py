@@ -1,4 +1,4 @@
-"""Every source, in the order in which a prompt shows its section. Those that are always there come first."""
+"""All sources, in the order of their sections in a prompt. Sections that are always there come first."""
 
 from app.context.candidates import ContextSource
 from app.context.sources.episodes import EPISODES

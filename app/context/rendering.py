@@ -1,9 +1,9 @@
-"""How a context reads. Tokens of its pieces add up exactly to those of the whole.
+"""Renders a context. The tokens of its pieces add up exactly to those of the whole.
 
-Each piece ends with a line break and none begins with white space or a slash: the tokenizer splits a text before it
+Each piece ends with a line break, and none begins with white space or a slash. The tokenizer splits a text before it
 merges, and between such pieces it always splits. Numbers of up to three digits are one token each. Content is one list
-entry: its own line breaks are indented, so that no line of it can stand where a title or another entry stands, and our
-delimiters in it are escaped.
+entry: its line breaks are indented, so that no line of it can pass for a title or another entry, and delimiters in it
+are escaped.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,32 +19,37 @@ OPENING = CONTEXT_OPENING
 CLOSING = f"</{CONTEXT}>\n"
 UNSURE = "Nothing that is remembered surely answers this; the nearest entries follow.\n"
 MESSAGE_TOKENS = 4
-"""What a chat model's template adds to each message: a role and separators."""
+"""Tokens that a chat model's template adds to each message: a role and separators."""
 TURNS = frozenset({"user", "assistant"})
+"""Roles whose messages are rendered as turns."""
 
 Citation = Callable[[Candidate], str | None]
-"""What an item is cited by; None: it has none."""
+"""Returns the citation of an item, or None if items are not cited."""
 
 
 def title(text: str) -> str:
+    """Returns the title line of a section."""
     return f"## {text}\n"
 
 
 def heading(date: str, conversation: int | None) -> str:
-    """`### 2026-05-08, conversation 2`; the caller's own id of the session is never shown."""
+    """Returns a heading line, such as `### 2026-05-08, conversation 2`.
+
+    The caller's id of the session is never shown.
+    """
     return f"### {date}\n" if conversation is None else f"### {date}, conversation {conversation}\n"
 
 
 def line(item: Candidate, citation: str | None) -> str:
-    """`- [3] Ann: I moved to Boston.`"""
+    """Returns an entry, such as `- [3] Ann: I moved to Boston.`"""
     return entry("- " if citation is None else f"- [{citation}] ", f"{item.prefix}{item.text}")
 
 
 def turns(item: Candidate) -> list[dict[str, Any]]:
-    """The messages of the conversation that the item stands for, as the model gets them.
+    """Returns the chat messages of an item, as the model gets them.
 
-    A call of tools is followed by its results. Any other text that neither user nor assistant said is data in a frame
-    of its own, which no user's text can make: stored text never gets a role that commands.
+    A tool call is followed by its results. Any other text that neither user nor assistant said is fenced as data; no
+    user's text can create such a fence. Stored text never gets a role with authority.
     """
     if item.turns:
         return [_paired(message) for message in item.turns]
@@ -64,7 +69,10 @@ def _paired(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """With its fields as they are, but for structure inside. The arguments are JSON that chat templates decode."""
+    """Returns a tool call with escaped strings.
+
+    The arguments are escaped as JSON, because chat templates decode them.
+    """
     escaped: dict[str, Any] = escape_strings(call)
     function = call.get("function")
     if function is not None:
@@ -73,6 +81,7 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn_tokens(item: Candidate) -> int:
+    """Returns the tokens of an item's messages, with what the template adds."""
     return sum(map(_message_tokens, turns(item)))
 
 
@@ -83,12 +92,12 @@ def _message_tokens(message: dict[str, Any]) -> int:
 
 
 def heading_tokens(one: Heading) -> int:
-    """Whatever its number will be."""
+    """Returns the tokens of a heading. They do not depend on its number."""
     return tokens.count(heading(one.date, 1 if one.conversation else None))
 
 
 def ordered(items: Sequence[Candidate]) -> list[Candidate]:
-    """As they are read: items with headings by time, those of one heading together; all else in its order."""
+    """Returns the items in reading order: by time and grouped by heading; items without heading keep their order."""
     begun: dict[str, tuple[str, int]] = {}
     for item in items:
         if item.heading is not None:
@@ -102,7 +111,7 @@ def ordered(items: Sequence[Candidate]) -> list[Candidate]:
 
 
 def section(name: str, items: Sequence[Candidate], citation: Citation) -> str:
-    """A title, and the items' lines under their headings."""
+    """Returns a title, and the items' lines under their headings."""
     numbers: dict[str, int] = {}
     lines, above = [title(name)], None
     for item in items:
@@ -120,5 +129,8 @@ def _heading(one: Heading, numbers: dict[str, int]) -> str:
 
 
 def block(sections: Sequence[str], before: str = "") -> str:
-    """The sections in their frame; empty where there is none."""
+    """Returns the sections inside the frame, or an empty string if there are none.
+
+    `before`: a line above the sections.
+    """
     return OPENING + before + "".join(sections) + CLOSING if sections else ""

@@ -1,4 +1,4 @@
-"""A context on the wire."""
+"""Schemas of the context endpoint."""
 
 from typing import Annotated, Any, Literal, Self
 

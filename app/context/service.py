@@ -1,4 +1,4 @@
-"""One context: gather from all sources at once, pack by worth, lay out."""
+"""The context service: gathers candidates from all sources at once, packs them by worth, and renders the prompt."""
 
 import asyncio
 import logging
@@ -27,9 +27,9 @@ from app.storage.scope import Scope
 
 DEFAULT_BUDGET = 4000
 BUDGET_SHARE = 0.25
-"""Of a registered agent's `max_context_tokens`."""
+"""Default budget as a share of a registered agent's `max_context_tokens`."""
 LINE_TOKENS = 8
-"""Of a line beside its text, about."""
+"""Estimated tokens of a line beside its text."""
 CHARS_PER_TOKEN = 4
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Gathered:
-    """The answer of one source."""
+    """The candidates of one source."""
 
     source: ContextSource
     request: SourceRequest
@@ -47,15 +47,21 @@ class Gathered:
 
     @property
     def faults(self) -> list[RecalldError]:
+        """Errors of the source."""
         return self.request.faults
 
 
 class ContextService:
+    """Assembles contexts for one caller."""
+
     def __init__(self, resources: Resources, scope: Scope, sources: Sequence[ContextSource] = SOURCES) -> None:
         self._held, self._scope, self._arms = resources, scope, sources
 
     async def assemble(self, body: ContextRequest) -> Doc:
-        """Raises NotFound for a task that is not there, and Unavailable when nothing could be read."""
+        """Returns the response of `POST /v1/context`.
+
+        Raises NotFound if the task does not exist, and Unavailable if no source could be read.
+        """
         started = time.perf_counter()
         budget = body.token_budget or await self._budget(body.agent_id)
         sources = [source for source in self._arms if source.section not in body.exclude and self._limit(source, body)]
@@ -125,7 +131,7 @@ class ContextService:
         return result
 
     def _unsure(self, gathered: Sequence[Gathered], best: dict[str, float]) -> bool:
-        """All that was searched was read, and nothing in it surely answers."""
+        """Returns whether all searched sections were read and none of their scores reaches `unsure_below`."""
         searched = [one for one in gathered if one.source.share is None]
         if any(one.failed for one in searched):
             return False
@@ -170,7 +176,7 @@ class ContextService:
         if accessed:
             self._held.accesses.note(self._scope.tenant, list(dict.fromkeys(accessed)))
 
-    # --- Answering ----------------------------------------------------------------------------------------------------
+    # --- The response -------------------------------------------------------------------------------------------------
 
     def _answer(self, body: ContextRequest, packed: PackedPrompt, gathered: Sequence[Gathered], *, unsure: bool) -> Doc:
         as_messages = body.format == "messages"
@@ -230,12 +236,15 @@ class ContextService:
 
 
 def _about(item: Candidate) -> int:
-    """Tokens of its line, about: a text is counted when its turn comes."""
+    """Estimates the tokens of an item's line. The exact count follows when the item's turn comes."""
     return LINE_TOKENS + len(item.text) // CHARS_PER_TOKEN
 
 
 def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citation:
-    """Before packing any number will do: all take one token."""
+    """Returns the function that cites items.
+
+    Before packing every number is `1`, because each number takes one token.
+    """
     if body.citations == "none":
         return lambda item: None
     if body.citations == "ids":
@@ -244,7 +253,10 @@ def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citati
 
 
 def price(body: ContextRequest, source: ContextSource) -> Price:
-    """Tokens of an item's line, or of its message. Lines are short and often the same, so that counts are kept."""
+    """Returns the function that counts the tokens of an item's line, or of its message.
+
+    Lines are short and often the same, so counts are cached.
+    """
     if source.turns and body.format == "messages":
         return rendering.turn_tokens
     citation = _citation(body, {})
@@ -252,7 +264,7 @@ def price(body: ContextRequest, source: ContextSource) -> Price:
 
 
 def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:
-    """Each once, though two sections may have found it; hidden ones last."""
+    """Returns the dropped items, hidden ones last. An item that two sections found is listed once."""
     resources = {item.id for items in packed.chosen.values() for item in items}
     found = {item.id: reason for item, reason in packed.dropped if item.id not in resources}
     hidden = {each: "importance" for one in gathered for each in one.request.hidden if each not in resources}
@@ -260,7 +272,7 @@ def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:
 
 
 def _warnings(gathered: Sequence[Gathered], packed: PackedPrompt) -> list[Doc]:
-    """Of all sections; the same one once."""
+    """Returns the warnings of all sections, without repetitions."""
     found = [warning for one in gathered for warning in one.request.warnings]
     resources = {item.id for items in packed.chosen.values() for item in items}
     for one in gathered:
@@ -274,7 +286,10 @@ def _warnings(gathered: Sequence[Gathered], packed: PackedPrompt) -> list[Doc]:
 
 
 def _why(gathered: Sequence[Gathered]) -> RecalldError:
-    """Nothing could be read: the caller's fault where each of the sources says so, else ours."""
+    """Returns the error of a context without any section.
+
+    It is a client error if every source reports one, else Unavailable.
+    """
     error = gathered[0].faults[0]
     if all(one.faults[0].status < Unavailable.status for one in gathered) and error.status < RecalldError.status:
         return error

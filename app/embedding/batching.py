@@ -1,7 +1,8 @@
-"""The model's one thread.
+"""The batch queue, and the windows of long texts.
 
-There is no timer: the thread takes whatever waits when it is free, so a lone caller runs at once. Queries go before
-bulk work, and tenants take turns (`turns.py`): a caller waits for the batch under way, not for all of another caller.
+One thread runs the model. There is no timer: when the thread is free it takes whatever waits, so a lone caller runs at
+once. Queries go before bulk work, and tenants take turns (`queue.py`): a caller waits for the batch under way, not for
+all texts of another caller.
 """
 
 import asyncio
@@ -23,15 +24,18 @@ from app.metrics import EMBEDDING_QUEUE
 
 log = logging.getLogger(__name__)
 
-ObserveBatch = Callable[[int, float], None]  # texts in the batch, seconds; called in the model's thread
+ObserveBatch = Callable[[int, float], None]  # takes the number of texts and the seconds; called in the model's thread
 
 
 class BatchQueue:
-    """`submit` from an event loop, `close` from any thread but the model's."""
+    """A queue of texts for one model. Call `submit` from an event loop, and `close` from any thread but the model's."""
 
     def __init__(self, model: Model, *, batch_tokens: int = 256, observe: ObserveBatch | None = None) -> None:
-        """`batch_tokens`: the most that a batch holds, padding included, and so the longest that a query waits. A model
-        on this machine's CPU takes less at once (`Model.piece_tokens`)."""
+        """Starts the model's thread.
+
+        `batch_tokens`: maximum tokens of a batch, padding included. It limits how long a query waits. A model on this
+        machine's CPU takes fewer at once (`Model.piece_tokens`).
+        """
         self.model = model
         self._observe = observe
         self._inbox: list[EmbeddingRequest] = []
@@ -43,10 +47,14 @@ class BatchQueue:
 
     @property
     def alive(self) -> bool:
+        """False once the queue closes, or if the thread has died."""
         return self._thread.is_alive() and not self._closing
 
     def submit(self, texts: Sequence[str], *, urgent: bool = False) -> EmbeddingRequest:
-        """Await its future; cancel it to drop what has not run yet. Raises `EmbeddingUnavailable` when closed."""
+        """Queues texts and returns the request. Await its future, or cancel it to drop what has not run yet.
+
+        Raises EmbeddingUnavailable if the queue is closed.
+        """
         future = asyncio.get_running_loop().create_future()
         request = EmbeddingRequest(list(texts), np.empty((len(texts), self.model.dim), np.float32), future)
         request.urgent, request.tenant = urgent, tenant_at_work()
@@ -60,7 +68,7 @@ class BatchQueue:
         return request
 
     def close(self) -> None:
-        """The batch under way finishes; what waits fails with `EmbeddingUnavailable`."""
+        """Waits for the batch under way; all waiting requests fail with EmbeddingUnavailable."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -80,7 +88,7 @@ class BatchQueue:
                     request.fail(EmbeddingUnavailable("the embedder is closed"))
 
     def _admit(self) -> bool:
-        """Take in what has arrived; when there is nothing at all, wait for it. False once closing."""
+        """Takes in new requests, and waits if there is nothing to do. Returns False once the queue closes."""
         with self._wake:
             self._wake.wait_for(lambda: self._closing or self._inbox or self._backlog)
             for request in self._inbox:
@@ -109,7 +117,7 @@ class BatchQueue:
                 request.fail(EmbeddingUnavailable(f"{self.model.name} gave a vector that is not of unit length"))
 
     def _run_apart(self, batch: list[QueuedText], error: Exception) -> None:
-        """After a failure: each caller's texts by themselves, so that only the one at fault is told."""
+        """Runs each caller's texts separately after a failure, so that only the failing caller gets the error."""
         parts = [list(part) for _, part in groupby(sorted(batch, key=_caller), key=_caller)]
         if len(parts) > 1:
             for part in parts:
@@ -126,22 +134,22 @@ def _caller(item: QueuedText) -> int:
 
 
 MAX_WINDOWS = 8
-"""Of a longer text the first so many have a vector; all of its words are found all the same."""
+"""Maximum number of windows with a vector. All words of a longer text are still indexed."""
 EIGHTH = 8
-"""A window may end up to an eighth earlier than it must, at a boundary; the next one repeats up to an eighth of it."""
+"""A window may end up to an eighth early, at a boundary. The next window repeats up to an eighth of it."""
 
 Reach: TypeAlias = Callable[[int], int]
-"""Start of a window → its furthest end, both as places in the text; always after the start."""
+"""Maps the start of a window to its furthest end. Both are places in the text, and the end lies after the start."""
 
 _SENTENCE_END = re.compile(r"[.!?\u2026\u061f\u06d4\u0964][\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]+\s*|\n\s*")
 _SPACE = re.compile(r"\s+")
 
 
 def split(text: str, reach: Reach) -> list[str]:
-    """At most `MAX_WINDOWS` parts, in order; the text itself where it fits into one.
+    """Splits a text into at most `MAX_WINDOWS` windows, in order. A text that fits into one window is returned whole.
 
-    A window ends after a sentence if one ends in its last eighth, else after a word, else where it must. The next one
-    begins after a space in that last eighth where there is one, so the two overlap.
+    A window ends after a sentence if one ends in its last eighth, else after a word, else at its limit. The next window
+    begins after a space in that last eighth if there is one, so the two overlap.
     """
     windows: list[str] = []
     start = 0
@@ -154,17 +162,16 @@ def split(text: str, reach: Reach) -> list[str]:
         end = _end(text, limit - slack, limit)
         windows.append(text[start:end])
         start = _start(text, end - slack, end)
-    return [window for window in windows if window.strip()] or [text]  # servers refuse blank texts
+    return [window for window in windows if window.strip()] or [text]  # servers reject blank texts
 
 
 def by_characters(characters: int) -> Reach:
-    """For models whose tokenizer is not here."""
+    """Returns a reach in characters, for models without a local tokenizer."""
     return lambda start: start + characters
 
 
 def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
-    """At most `room` tokens a window. `spans`: where each token of the text begins and ends, in order; `end`: of the
-    text."""
+    """Returns a reach of `room` tokens. `spans`: start and end of each token, in order; `end`: the end of the text."""
     starts = [begin for begin, _ in spans]
 
     def reach(start: int) -> int:
@@ -175,7 +182,7 @@ def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
 
 
 def _end(text: str, low: int, high: int) -> int:
-    """In `low`..`high`, both included."""
+    """Returns the end of a window in `low`..`high`, both included."""
     for boundary in (_SENTENCE_END, _SPACE):
         ends = [found.end() for found in boundary.finditer(text, low, high)]
         if ends:
@@ -184,6 +191,6 @@ def _end(text: str, low: int, high: int) -> int:
 
 
 def _start(text: str, low: int, high: int) -> int:
-    """After the first space in `low`..`high`, and `low` where there is none: scripts without spaces."""
+    """Returns the place after the first space in `low`..`high`, or `low` if there is none (scripts without spaces)."""
     found = _SPACE.search(text, low, high)
     return low if found is None else found.end()

@@ -1,4 +1,4 @@
-"""The embedder as the rest of the service sees it: query vectors cached and shared, the rest in one batch queue."""
+"""The embedder: caches query vectors and sends all other texts to one batch queue."""
 
 import asyncio
 import logging
@@ -18,38 +18,48 @@ log = logging.getLogger(__name__)
 
 
 class Embedder(Protocol):
-    """Text to unit vectors. Every failure is an `EmbeddingUnavailable`; a vector that comes back is always usable."""
+    """Turns texts into unit vectors. Every failure is an EmbeddingUnavailable; every returned vector is valid."""
 
     @property
     def name(self) -> str:
-        """Model and variant. It goes on each stored vector; vectors of two names are never compared."""
+        """Model and variant. It is stored with each vector; vectors of different names are never compared."""
         ...
 
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """Number of dimensions."""
+        ...
 
     @property
     def ready(self) -> bool:
-        """False once closed, or when its thread has died."""
+        """False after `close`, or if the thread has died."""
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """(dim,) float32, unit length, read-only. Goes before all bulk work; cached by text. The model's prompt of
-        queries goes before the text."""
+        """Returns the vector of a query, shape (dim,), float32, of unit length, read-only.
+
+        The model's prompt for queries is put before the text. Queries go before all bulk work. The result is cached by
+        text.
+        """
         ...
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, rows of unit length, in the order of `texts`. A cancelled caller's rest is not computed.
-        The model's prompt of passages goes before each."""
+        """Returns the vectors, shape (n, dim), float32, of unit length, in the order of `texts`.
+
+        The model's prompt for passages is put before each text. If the caller is cancelled, the rest is not computed.
+        """
         ...
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
-        """For each text the parts that the model reads whole, for `embed_texts`: one for most texts, at most
-        `windows.MAX_WINDOWS`."""
+        """Returns, for each text, the parts that the model reads in full: one for most texts, at most
+        `batching.MAX_WINDOWS`.
+
+        The parts are input for `embed_texts`.
+        """
         ...
 
     async def close(self) -> None:
-        """Let the batch under way finish, fail what waits, end the thread."""
+        """Waits for the batch under way, fails all waiting requests, and ends the thread."""
         ...
 
 
@@ -57,11 +67,16 @@ class BatchingEmbedder:
     """An `Embedder` over one `BatchQueue`. Use it from one event loop at a time."""
 
     def __init__(self, queue: BatchQueue, *, query_cache: int = 1024) -> None:
-        """`query_cache`: how many query vectors are kept (1.5 kB each at 384 dimensions); 0 keeps none."""
+        """Creates the embedder.
+
+        `query_cache`: number of cached query vectors (1.5 kB each at 384 dimensions); 0 caches none.
+        """
         self._queue = queue
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         self._cache_size = query_cache
-        self._flying: dict[str, tuple[EmbeddingRequest, int]] = {}  # text → request, how many callers await it
+        self._flying: dict[
+            str, tuple[EmbeddingRequest, int]
+        ] = {}  # text → its request and the number of callers that await it
 
     @property
     def name(self) -> str:
@@ -81,7 +96,7 @@ class BatchingEmbedder:
             return self._cache[text]
         request = self._join(text)
         try:
-            # Shielded: one of several callers going away must not take the vector from the others.
+            # Shielded, so that the cancellation of one caller does not cancel the request of the others.
             vector: Vectors = (await asyncio.shield(request.future))[0]
         finally:
             self._leave(text, request)
@@ -119,7 +134,7 @@ class BatchingEmbedder:
             self._flying[text] = (request, callers - 1)
         else:
             del self._flying[text]
-            request.future.cancel()  # nothing, when it is done
+            request.future.cancel()  # no effect if it is done
 
     def _keep(self, text: str, vector: Vectors) -> None:
         vector.setflags(write=False)

@@ -1,4 +1,4 @@
-"""From the setting to a running embedder."""
+"""Creates the embedder from the settings."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 
-os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before the import: it calls its makers even for what lies in the cache
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before the import; the library sends telemetry even for cached files
 import huggingface_hub
 
 from app.embedding.batching import BatchQueue, ObserveBatch
@@ -18,7 +18,7 @@ from app.errors import EmbeddingUnavailable
 DEFAULT_MODEL = "minilm-int8"
 MULTILINGUAL = "multilingual"
 MODELS = Path(__file__).resolve().parents[2] / ".models"
-"""Where `scripts/extra` puts what it makes."""
+"""Folder of the models that `scripts/extra` creates."""
 MULTILINGUAL_FOLDER = "multilingual-e5-small-aligned"
 OPENAI = "openai:"
 SENTENCE_TRANSFORMERS = "sentence-transformers:"
@@ -27,13 +27,16 @@ _begun: dict[tuple[str, int, ExtraOptions], Future[Model]] = {}
 
 
 def begin_loading(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
-    """In a thread, while the rest of the program is imported; the next `open_embedder` of the model takes it."""
+    """Starts to load the model in a thread, while the rest of the program is imported.
+
+    The next `open_embedder` with the same arguments uses it.
+    """
     loaded = _begun[model, threads, options or ExtraOptions()] = Future[Model]()
 
     def load() -> None:
         try:
             loaded.set_result(load_any(model, threads=threads, options=options))
-        except Exception as error:  # noqa: BLE001 (raised where the model is asked for)
+        except Exception as error:  # noqa: BLE001 (`open_embedder` raises it)
             loaded.set_exception(error)
 
     Thread(target=load, name="recalld-model", daemon=True).start()
@@ -48,11 +51,11 @@ async def open_embedder(
     observe_batch: ObserveBatch | None = None,
     options: ExtraOptions | None = None,
 ) -> BatchingEmbedder:
-    """Load in a thread, then start. Close it when done. Raises `EmbeddingUnavailable` with the reason.
+    """Loads a model in a thread and starts the embedder, which the caller has to close. Raises EmbeddingUnavailable.
 
     `model`: `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub (downloaded once),
-    `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`; `options` are for the last two.
-    `threads`: of the runtime. `batch_tokens`: cap of one batch, padding included. `query_cache`: vectors kept.
+    `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`. `options` apply to the last two. `threads`: threads of the
+    runtime. `batch_tokens`: maximum tokens of one batch, padding included. `query_cache`: number of cached vectors.
     """
     begun = _begun.pop((model, threads, options or ExtraOptions()), None)
     if begun is None:
@@ -64,7 +67,7 @@ async def open_embedder(
 
 
 def load_any(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> Model:
-    """A model of any runtime. Raises `EmbeddingUnavailable`."""
+    """Loads a model of any runtime. Raises EmbeddingUnavailable."""
     if model.startswith(OPENAI):
         return _load_openai(model.removeprefix(OPENAI), options)
     if model.startswith(SENTENCE_TRANSFORMERS):
@@ -73,7 +76,10 @@ def load_any(model: str, *, threads: int = 1, options: ExtraOptions | None = Non
 
 
 def load_model(model: str, *, threads: int = 1, models: Path = MODELS) -> OnnxModel:
-    """A model that ONNX Runtime runs. `models`: the folder of the models that `scripts/extra` makes."""
+    """Loads a model for ONNX Runtime. `models`: folder of the models that `scripts/extra` creates.
+
+    Raises EmbeddingUnavailable.
+    """
     if model == DEFAULT_MODEL:
         return load_minilm(threads=threads)
     if model == MULTILINGUAL:

@@ -1,4 +1,4 @@
-"""The interface of a model runtime: synchronous, pure, called from one thread."""
+"""The interface of an embedding model. It is synchronous and called from one thread."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -14,37 +14,41 @@ from app.settings import EmbeddingSettings
 Vectors: TypeAlias = NDArray[np.float32]
 
 LATIN_ONLY = ("all-MiniLM-", "all-mpnet-")
-"""Beginnings of the names of models that were trained on English alone. Of other models nothing is known, so they are
-taken at their vectors."""
+"""Prefixes of the names of models that were trained on English only. Other models count as models of all scripts."""
 
 
 def knows_all_scripts(name: str) -> bool:
-    """Whether a model's vectors are worth as much in other scripts as in Latin."""
+    """Returns whether a model's vectors are as good in other scripts as in Latin."""
     return not name.rpartition("/")[2].startswith(LATIN_ONLY)
 
 
 PASSAGE_PROMPTS = ("document", "passage", "corpus")
-"""Names under which models keep the prompt of what is stored; sentence-transformers looks in this order."""
+"""Names of the prompt for stored texts, in the order in which sentence-transformers looks for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What a model wants before a text, by what the text is for. Most models want nothing."""
+    """Prefixes that a model expects, for queries and for stored texts. Most models expect none."""
 
     query: str = ""
     passage: str = ""
 
     @classmethod
     def of(cls, stored: Mapping[str, str], default: str | None = None) -> "Prompts":
-        """From the prompts that sentence-transformers keeps with a model, by name. `default`: the name of the one that
-        goes before all texts that have none of their own."""
+        """Creates prompts from those that sentence-transformers stores with a model, by name.
+
+        `default`: name of the prompt for texts without a prompt of their own.
+        """
         general = stored.get(default, "") if default else ""
         passage = next((prompt for name in PASSAGE_PROMPTS if (prompt := stored.get(name))), general)
         return cls(stored.get("query") or general, passage)
 
     def variant(self, digest: str) -> str:
-        """Eight hex digits of the weights' hash, by which a model is named, or of that and the prompts: with other
-        prompts, a text has another vector."""
+        """Returns eight hex digits that become part of a model's name.
+
+        They come from the weights' hash, and from the prompts if there are any, because other prompts give other
+        vectors.
+        """
         if self == NO_PROMPTS:
             return digest[:8]
         return hashlib.sha256(f"{digest}\0{self.query}\0{self.passage}".encode()).hexdigest()[:8]
@@ -54,41 +58,53 @@ NO_PROMPTS = Prompts()
 
 
 class Model(Protocol):
-    @property
-    def name(self) -> str: ...
+    """An embedding model."""
 
     @property
-    def dim(self) -> int: ...
+    def name(self) -> str:
+        """Name of the model and its variant."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Number of dimensions."""
+        ...
 
     @property
     def prompts(self) -> Prompts:
-        """The caller puts these before the texts that it encodes. `split` leaves room for the one of passages."""
+        """Prompts that the caller puts before the texts. `split` leaves room for the prompt of passages."""
         ...
 
     @property
     def piece_tokens(self) -> int | None:
-        """Most tokens of one run while others may wait (or one text): on a CPU large batches gain nothing, and a query
-        waits for the run under way. None: batches may be as large as the setting allows (a server, a GPU)."""
+        """Maximum tokens of one run while others may wait, or one text. None: as many as the setting allows (a server,
+        a GPU).
+
+        On a CPU large batches are no faster, and a query waits for the run under way.
+        """
         ...
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens that each text will cost, to batch like with like. An estimate does."""
+        """Returns the estimated tokens of each text, so that texts of similar length can share a batch."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, rows of unit length."""
+        """Returns vectors, shape (n, dim), float32, of unit length."""
         ...
 
     def split(self, text: str) -> list[str]:
-        """Parts that `encode` reads whole, at most `windows.MAX_WINDOWS`; the very text where it fits into one.
+        """Returns the parts of a text that `encode` reads in full, at most `batching.MAX_WINDOWS`.
 
-        Called from any thread. An estimate does.
+        The result is the text itself if it fits into one. Token counts may be estimates. It is called from any thread.
         """
         ...
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Rows of length 1. A row that has no direction, or is not finite, comes back as zeros: no vector to store."""
+    """Returns the rows scaled to length 1.
+
+    A row without direction, or not finite, becomes zeros, which are not stored.
+    """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     usable = np.isfinite(norms) & (norms > 0)
     result: Vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=usable)
@@ -96,19 +112,25 @@ def unit(vectors: Vectors) -> Vectors:
 
 
 def clipped(text: str, most_chars: int) -> str:
-    """Its beginning, as Unicode: a lone surrogate is a str to Python and nothing to a tokenizer."""
+    """Returns the beginning of the text as valid Unicode.
+
+    Tokenizers reject lone surrogates, which a Python str may contain.
+    """
     return text[:most_chars].encode("utf-8", "replace").decode()
 
 
 def estimated_tokens(text: str) -> int:
-    """Without a tokenizer: four bytes each. Good enough to batch like with like, in any script."""
+    """Estimates the tokens of a text as a quarter of its bytes.
+
+    This is enough for batching by length, in any script.
+    """
     return len(text.encode("utf-8", "replace")) // 4 + 1
 
 
 def encode_checked(model: Model, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-    """The vectors and which of them are fit to store: NaN, zero or not of unit length is not.
+    """Returns the vectors, and a mask of those that may be stored: finite and of unit length.
 
-    Raises whatever the model raises, and `EmbeddingUnavailable` when the shape is wrong.
+    Raises EmbeddingUnavailable if the shape is wrong, and any exception of the model.
     """
     vectors = np.asarray(model.encode(texts), np.float32)
     if vectors.shape != (len(texts), model.dim):
@@ -118,22 +140,25 @@ def encode_checked(model: Model, texts: Sequence[str]) -> tuple[Vectors, NDArray
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where an OpenAI-compatible `/embeddings` is, and what to ask of it."""
+    """Address and parameters of an OpenAI-compatible `/embeddings` endpoint."""
 
     base_url: str = "https://api.openai.com/v1"
     api_key: str = field(default="", repr=False)
-    dimensions: int = 0  # 0: what the server gives
-    timeout_seconds: float = 10  # of one batch, retries included
+    dimensions: int = 0  # 0: the server's default
+    timeout_seconds: float = 10  # maximum duration of one batch, retries included
     batch_texts: int = 128
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraOptions:
-    text_chars: int = 8192  # of a text, from its beginning
+    """Options of the models that are optional extras."""
+
+    text_chars: int = 8192  # maximum length of a text; the rest is cut off
     server: Server = Server()
 
     @classmethod
     def of(cls, settings: EmbeddingSettings) -> "ExtraOptions":
+        """Reads the options from the settings."""
         server = Server(
             base_url=settings.base_url,
             api_key=settings.api_key.get_secret_value(),

@@ -1,4 +1,4 @@
-"""ONNX Runtime and a tokenizer: text to mean-pooled unit vectors, without torch."""
+"""Embedding models on ONNX Runtime: text to mean-pooled unit vectors, without torch."""
 
 import hashlib
 import json
@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: it keeps a device id in the home and calls its makers
+os.environ["ORT_DISABLE_TELEMETRY"] = (
+    "1"  # before the import; else it stores a device id in the home and sends telemetry
+)
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
@@ -18,15 +20,15 @@ from app.embedding.batching import MAX_WINDOWS, by_tokens, split
 from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
 from app.errors import EmbeddingUnavailable
 
-MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained on; the rest of a window does not count
-MAX_CHARS = 8192  # of a window, so that one of huge words costs no more than any other
-SPLIT_CHARS = 32_768  # of a text that is split into windows
+MAX_TOKENS = 256  # all-MiniLM-L6-v2 was trained on this length; the rest of a window is ignored
+MAX_CHARS = 8192  # maximum length of a window, so that one of huge words costs no more than others
+SPLIT_CHARS = 32_768  # maximum length of a text that is split into windows
 
 DATA = Path(__file__).parent / "data"
 MINILM = DATA / "all-MiniLM-L6-v2.onnx"
 MINILM_SHA256 = "bfc6ff251fbf02e546417ff0511277712e7b036e72f9e95dee835c165daac931"
 WORDS, WORDS_AT, WORDS_SHAPE = "words", 19_160, (30_522, 384)
-"""The word table in that file: its name in the graph, the byte at which it begins, its shape in int8."""
+"""The word table in that file: its name in the graph, its offset in bytes, and its shape in int8."""
 MINILM_NAME = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
@@ -35,7 +37,7 @@ Tables: TypeAlias = Mapping[str, ort.OrtValue]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a model's folder says beside its graph. `pooling`: `mean` or `cls`."""
+    """Configuration from a model's folder. `pooling`: `mean` or `cls`."""
 
     pooling: str = "mean"
     prompts: Prompts = NO_PROMPTS
@@ -56,14 +58,17 @@ class OnnxModel:
         kind: Kind | None = None,
         tables: Tables | None = None,
     ) -> None:
-        """`graph`: the model's bytes or its path. `tables`: see `read_session`. Raises `EmbeddingUnavailable`."""
+        """Creates the model.
+
+        `graph`: the model's bytes or path. `tables`: see `read_session`. Raises EmbeddingUnavailable.
+        """
         kind = kind or Kind()
         self.name, self.prompts = name, kind.prompts
         self._pooling = kind.pooling
         self._tokenizer = tokenizer
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
-        self._room = MAX_TOKENS - len(tokenizer.encode(kind.prompts.passage).ids)  # the special tokens are among them
+        self._room = MAX_TOKENS - len(tokenizer.encode(kind.prompts.passage).ids)  # special tokens are included
         self._session = read_session(name, graph, threads, tables)
         self._tables = tables  # the session reads from them
         self._inputs = {entry.name for entry in self._session.get_inputs()}
@@ -73,15 +78,15 @@ class OnnxModel:
         return [len(encoding.ids) for encoding in self._tokenize(texts)]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, unit rows. A text's row is the same to the last bit, whatever other texts there are.
+        """Returns vectors, shape (n, dim), float32, of unit length.
 
-        Each text is a run of its own: graphs with dynamic quantization scale by the largest value of the whole run, so
-        that in a batch the vectors depend on each other. On a CPU, a batch would be no faster.
+        Each text has a run of its own, so its vector is the same to the last bit whatever the other texts are: graphs
+        with dynamic quantization scale by the largest value of the whole run. On a CPU a batch would be no faster.
         """
         return np.concatenate([self._vector(encoding) for encoding in self._tokenize(texts)])
 
     def _vector(self, encoding: Encoding) -> Vectors:
-        """(1, dim)"""
+        """Returns the vector of one text, shape (1, dim)."""
         ids = np.array([encoding.ids], np.int64)
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
@@ -97,7 +102,10 @@ class OnnxModel:
         return split(read, by_tokens(spans, self._room, len(read)))
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token begins and ends, of as many as all windows hold: what truncation cuts off comes apart."""
+        """Returns start and end of each token, up to the size of all windows.
+
+        The tokenizer returns truncated parts separately.
+        """
         first = self._tokenizer.encode(text)
         return [
             span
@@ -115,14 +123,14 @@ class OnnxModel:
         if self._pooling == "cls":
             return output[:, 0]
         summed: Vectors = output.sum(axis=1)
-        return summed  # not divided by the count: the length is made 1 anyway
+        return summed  # no division by the count, because `unit` scales the row anyway
 
 
 def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:
-    """all-MiniLM-L6-v2 in int8, 384 dimensions. Files whose hash is another are refused."""
+    """Loads all-MiniLM-L6-v2 in int8, 384 dimensions. Raises EmbeddingUnavailable if a file has another hash."""
     graph = _known(weights or MINILM, MINILM_SHA256)
     vocabulary = _known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
-    words = np.memmap(graph, np.int8, "r", WORDS_AT, WORDS_SHAPE)  # half of the file, of which a text needs a few rows
+    words = np.memmap(graph, np.int8, "r", WORDS_AT, WORDS_SHAPE)  # half of the file; a text needs a few rows
     return OnnxModel(
         MINILM_NAME,
         str(graph),
@@ -133,9 +141,9 @@ def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Pat
 
 
 def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> OnnxModel:
-    """Any model kept as `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises `EmbeddingUnavailable`.
+    """Loads a model from `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises EmbeddingUnavailable.
 
-    The name ends in a hash of weights and prompts: others in the same folder are another model.
+    The name ends in a hash of weights and prompts, so other weights in the same folder are another model.
     """
     graph, digest, tokenizer = read_folder(folder)
     kind = Kind(_pooling(folder), _prompts(folder))
@@ -144,9 +152,9 @@ def load_folder(folder: Path, *, threads: int = 1, name: str | None = None) -> O
 
 
 def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
-    """The graph's path, the sha256 of it and of weights beside it, and the tokenizer of any ONNX model in a folder.
+    """Returns the path of the graph, the sha256 of all weights, and the tokenizer of an ONNX model in a folder.
 
-    Raises `EmbeddingUnavailable`.
+    Raises EmbeddingUnavailable.
     """
     graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
     if graph is None or not (folder / "tokenizer.json").is_file():
@@ -167,10 +175,11 @@ def _add(digest: "hashlib._Hash", path: Path) -> None:
 
 
 def read_session(name: str, graph: bytes | str, threads: int, tables: Tables | None = None) -> Any:
-    """ONNX Runtime's session of a graph, its bytes or its path. Raises `EmbeddingUnavailable`.
+    """Returns ONNX Runtime's session of a graph, given as bytes or path. Raises EmbeddingUnavailable.
 
-    `tables`: constants of the graph by name, which the session reads where they are instead of copying them. The caller
-    keeps them as long as the session: it would read freed memory. The runtime keeps a copy of a graph given in bytes.
+    `tables`: constants of the graph by name. The session reads them in place instead of copying them, so the caller has
+    to keep them as long as the session, which would otherwise read freed memory. The runtime keeps a copy of a graph
+    that is given as bytes.
     """
     options = _options(threads)
     try:
@@ -186,7 +195,7 @@ def _options(threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # The runtime's own pool keeps what its longest text needed, 13 MB, and is no faster than the C library.
+    # The runtime's own pool keeps the memory of the longest text, 13 MB, and is no faster than the C library.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     # Spinning threads answer a little sooner and take a core from the event loop.
@@ -195,7 +204,7 @@ def _options(threads: int) -> Any:
 
 
 def _pooling(folder: Path) -> str:
-    """As sentence-transformers writes it down; mean where it does not."""
+    """Returns the pooling from sentence-transformers' configuration; mean if there is none."""
     config = folder / "1_Pooling" / "config.json"
     if not config.is_file():
         return "mean"
@@ -208,7 +217,7 @@ def _pooling(folder: Path) -> str:
 
 
 def _prompts(folder: Path) -> Prompts:
-    """As sentence-transformers writes them down; none where it does not."""
+    """Returns the prompts from sentence-transformers' configuration; none if there is no such file."""
     config = folder / "config_sentence_transformers.json"
     if not config.is_file():
         return NO_PROMPTS
@@ -217,7 +226,10 @@ def _prompts(folder: Path) -> Prompts:
 
 
 def _known(path: Path, sha256: str) -> Path:
-    """`path`, once its bytes have that hash. It is hashed in blocks: the bytes of a whole model are never in memory."""
+    """Returns `path` after checking its hash. The file is hashed in blocks, so it is never in memory as a whole.
+
+    Raises EmbeddingUnavailable.
+    """
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

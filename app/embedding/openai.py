@@ -1,4 +1,4 @@
-"""An embedding server with OpenAI's API, and how its calls are tried again."""
+"""Embeddings from a server with OpenAI's API, and the retries of its calls."""
 
 import math
 import random
@@ -25,7 +25,7 @@ Attempt: TypeAlias = Callable[[float], T]
 
 
 class Fault(Exception):
-    """An attempt failed in a way that passes. `after`: the seconds that the server asked to be left alone."""
+    """A temporary failure of one attempt. `after`: the number of seconds that the server asked to wait."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
@@ -33,25 +33,26 @@ class Fault(Exception):
 
 
 class Retrying:
-    """Called from one thread.
+    """Retries calls until a deadline. It is used from one thread.
 
-    A call that fails for good opens a pause, in which others fail at once: they stand in line behind each other, and
-    would otherwise wait for a dead server one deadline each. The pause lasts at least as long as the server kept the
-    call waiting, so that callers wait for a server that hangs no more than half of the time.
+    A call that fails for good starts a pause, in which other calls fail at once. Calls wait in line, so each of them
+    would otherwise wait one deadline for a dead server. The pause lasts at least as long as the server made the call
+    wait, so callers wait for a hanging server no more than half of the time.
     """
 
     def __init__(self, seconds: float, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """`seconds`: the most that one call may take, waiting included."""
+        """Creates the retries. `seconds`: maximum duration of one call, waiting included."""
         self._seconds, self._sleep = seconds, sleep
-        self._failed = 0  # calls in a row
+        self._failed = 0  # failed calls in a row
         self._pause_ends = 0.0
         self._reason = ""
 
     def call(self, attempt: Attempt[T], *, harmless: Attempt[object] | None = None) -> T:
-        """`attempt` is given the seconds left and raises `Fault` for another try. Raises `EmbeddingUnavailable`.
+        """Runs `attempt` until it succeeds. It gets the seconds that are left, and raises `Fault` to be tried again.
 
-        `harmless` is an attempt that succeeds wherever the server is well: then it is what was asked that is at fault
-        (llama.cpp says 500 to a text that is too long), and others need not pause for it.
+        `harmless` is an attempt that succeeds if the server works. If it succeeds after a failure, the request itself
+        is at fault (llama.cpp answers 500 to a text that is too long), and no pause starts. Raises
+        EmbeddingUnavailable.
         """
         started = time.monotonic()
         if started < self._pause_ends:
@@ -97,7 +98,7 @@ def _succeeds(harmless: Attempt[object] | None, deadline: float) -> bool:
 
 
 def _wait(tried: int, after: float | None) -> float:
-    """Never less than was asked for, and never the same for all who wait."""
+    """Returns the seconds before the next attempt: at least what the server asked for, and partly random."""
     if after is not None:
         return after + _between(0, FIRST_WAIT)
     return _between(0.5, 1) * min(FIRST_WAIT * 2.0 ** (tried - 1), LONGEST_WAIT)
@@ -110,7 +111,7 @@ def _between(low: float, high: float) -> float:
 CONNECT_SECONDS = 5.0
 SHORTEST_TRY = 0.05
 PROBE = "dimension"
-ANSWER_BYTES = 1 << 20  # for one text, and some: 16,000 numbers in full
+ANSWER_BYTES = 1 << 20  # maximum for each text, enough for 16,000 numbers with all digits
 
 
 class _Row(BaseModel):
@@ -123,19 +124,26 @@ class _Answer(BaseModel):
 
 
 class OpenAIModel:
-    """Each batch is asked for again within the deadline; what a server says of an error is not passed on but for its
-    code, since it may quote the key or somebody's text."""
+    """A model on a server. Each batch is retried within the deadline.
+
+    Error messages contain only the status and error code of a server, since its text may quote the key or users' text.
+    """
 
     piece_tokens = None
     prompts = NO_PROMPTS
 
     def __init__(self, model: str, options: ExtraOptions | None = None) -> None:
-        """Asks the server for one vector to learn the dimension, unless it is set. Raises `EmbeddingUnavailable`."""
+        """Creates the model. Asks the server for one vector to get the dimension, unless it is set.
+
+        Raises EmbeddingUnavailable.
+        """
         options = options or ExtraOptions()
         self._model, self._server, self._chars = model, options.server, options.text_chars
         self._retrying = Retrying(self._server.timeout_seconds)
         self._client = _client(options)
-        self._headers = headers(options.server.api_key)  # with each request, too: only there may a key be left out
+        self._headers = headers(
+            options.server.api_key
+        )  # also sent with each request: only there the key can be omitted
         self.dim = self._server.dimensions
         if self.dim == 0:
             try:
@@ -146,6 +154,7 @@ class OpenAIModel:
         self.name = f"{model}:openai-{self.dim}"
 
     def close(self) -> None:
+        """Closes the connections."""
         self._client.close()
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
@@ -153,7 +162,7 @@ class OpenAIModel:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         size = self._server.batch_texts
-        # Servers refuse an empty text.
+        # Servers reject an empty text.
         clean = [clipped(text, self._chars) or " " for text in texts]
         parts = [self._request(clean[start : start + size]) for start in range(0, len(clean), size)]
         return unit(np.concatenate(parts))
@@ -181,7 +190,7 @@ class OpenAIModel:
             raise Fault(f"the embedding server cannot be reached, or broke off ({kind})") from None
 
     def _post(self, texts: list[str], seconds: float) -> bytes:
-        """Read in pieces: a read timeout bounds the wait for each, not for all of them."""
+        """Reads the answer in pieces, because a read timeout limits the wait for each piece and not for all of them."""
         ends = time.monotonic() + seconds
         limit = ANSWER_BYTES * len(texts)
         body = bytearray()
@@ -189,7 +198,7 @@ class OpenAIModel:
             input=texts,
             model=self._model,
             dimensions=self._server.dimensions or openai.omit,
-            encoding_format="float",  # base64 is smaller, and not every server knows it
+            encoding_format="float",  # base64 is smaller, but not every server supports it
             extra_headers=self._headers,
             timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
         ) as response:
@@ -211,7 +220,7 @@ class OpenAIModel:
         if len(sizes) != 1 or (self.dim and sizes != {self.dim}) or 0 in sizes:
             wanted = self.dim or "the same number of"
             raise EmbeddingUnavailable(f"the embedding server gave vectors of {sorted(sizes)} dimensions, not {wanted}")
-        with np.errstate(over="ignore"):  # too large for a float32 is as good as infinite
+        with np.errstate(over="ignore"):  # a number that is too large for a float32 becomes infinite
             vectors = np.array([row.embedding for row in rows], np.float64).astype(np.float32)
         if not np.isfinite(vectors).all():
             raise EmbeddingUnavailable("the embedding server gave a vector that is not finite")
@@ -227,11 +236,14 @@ class OpenAIModel:
 
 
 def _client(options: ExtraOptions) -> openai.OpenAI:
-    """By the settings alone: the library's own variables (OPENAI_API_KEY, …) were set for another server, perhaps."""
+    """Creates the client from the settings only.
+
+    The library's environment variables (OPENAI_API_KEY, …) may be meant for another server.
+    """
     return openai.OpenAI(
         api_key=options.server.api_key or "none",
         base_url=options.server.base_url,
         default_headers=headers(options.server.api_key),
-        max_retries=0,  # ours end at a deadline
-        http_client=httpx2.Client(follow_redirects=False),  # a redirect would take key and texts elsewhere
+        max_retries=0,  # `Retrying` has a deadline
+        http_client=httpx2.Client(follow_redirects=False),  # a redirect would send key and texts elsewhere
     )

@@ -1,4 +1,4 @@
-"""Texts that wait for the model: requests, fair turns for queries and tenants, the next batch."""
+"""Texts that wait for the model: requests, fair turns for queries and tenants, and the choice of the next batch."""
 
 import asyncio
 import logging
@@ -15,39 +15,43 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class EmbeddingRequest:
-    """One caller's texts. The model's thread fills the rows; the future belongs to the caller's loop."""
+    """The texts of one caller. The model's thread fills the rows; the future belongs to the caller's event loop."""
 
     texts: Sequence[str]
     rows: Vectors
     future: asyncio.Future[Vectors]
     urgent: bool = False
     tenant: str = ""
-    measured: int = 0  # texts whose length is known
-    waiting: list[tuple[int, int]] = field(default_factory=list)  # (length, index) of those known and not yet run
+    measured: int = 0  # number of texts whose length is known
+    waiting: list[tuple[int, int]] = field(default_factory=list)  # (length, index) of measured texts that have not run
     finished: int = 0
     failed: bool = False
 
     @property
     def dropped(self) -> bool:
-        return self.failed or self.future.done()  # done before its time: the caller cancelled it
+        """Whether the request has failed or was cancelled."""
+        return self.failed or self.future.done()  # a future that is done early was cancelled by the caller
 
     @property
     def exhausted(self) -> bool:
+        """Whether all texts have been put into batches."""
         return self.measured == len(self.texts) and not self.waiting
 
     def measured_as(self, lengths: Sequence[int]) -> None:
-        """The lengths of the next texts."""
+        """Adds the lengths of the next texts."""
         end = self.measured + len(lengths)
         self.waiting += zip(lengths, range(self.measured, end), strict=True)
         self.measured = end
 
     def put(self, index: int, vector: Vectors) -> None:
+        """Stores the vector of a text. The last vector completes the request."""
         self.rows[index] = vector
         self.finished += 1
         if self.finished == len(self.texts) and not self.failed:
             self._tell(None)
 
     def fail(self, error: Exception) -> None:
+        """Completes the request with an error, unless it has failed already."""
         if not self.failed:
             self.failed = True
             self._tell(error)
@@ -68,26 +72,27 @@ class EmbeddingRequest:
 
 
 URGENT_IN_A_ROW = 8
-"""After so many runs of queries one piece of bulk work has its turn, so that a flood of queries stops no write."""
+"""Maximum query batches in a row while bulk work waits. Without it, many queries could stop all writes."""
 
 _TENANT: ContextVar[str] = ContextVar("embedding_tenant", default="")
 
 
 def work_for(tenant: str) -> None:
-    """What is embedded from now on, in this context and in tasks begun in it, is this tenant's."""
+    """Assigns the embedding work of this context, and of tasks started in it, to a tenant."""
     _TENANT.set(tenant)
 
 
 def tenant_at_work() -> str:
+    """Returns the tenant of this context."""
     return _TENANT.get()
 
 
 class FairQueue:
-    """The requests that wait, in lanes: one of queries, and one of bulk work for each tenant."""
+    """Waiting requests in lanes: one lane for queries, and one for the bulk work of each tenant."""
 
     def __init__(self) -> None:
         self._urgent: deque[EmbeddingRequest] = deque()
-        self._tenants: dict[str, deque[EmbeddingRequest]] = {}  # the first one is next
+        self._tenants: dict[str, deque[EmbeddingRequest]] = {}  # the first tenant has the next turn
         self._served = ""
         self._urgent_runs = 0
 
@@ -95,18 +100,19 @@ class FairQueue:
         return any(self._lanes())
 
     def add(self, request: EmbeddingRequest) -> None:
+        """Adds a request to its lane."""
         lane = self._urgent if request.urgent else self._tenants.setdefault(request.tenant, deque())
         lane.append(request)
 
     def drain(self) -> list[EmbeddingRequest]:
-        """All that waits, which is then forgotten."""
+        """Removes and returns all waiting requests."""
         requests = [request for lane in self._lanes() for request in lane]
         self._urgent.clear()
         self._tenants.clear()
         return requests
 
     def next_lane(self, prune: Callable[[deque[EmbeddingRequest]], None]) -> deque[EmbeddingRequest] | None:
-        """The lane that goes next. `prune` takes out of a lane what nobody waits for."""
+        """Returns the lane whose turn it is, or None. `prune` removes requests from a lane that nobody waits for."""
         for lane in self._lanes():
             prune(lane)
         self._tenants = {tenant: lane for tenant, lane in self._tenants.items() if lane}
@@ -116,7 +122,7 @@ class FairQueue:
         self._urgent_runs = 0
         if not self._tenants:
             return self._urgent or None
-        if self._served in self._tenants:  # only now, so that a tenant that came meanwhile goes before it
+        if self._served in self._tenants:  # moved to the end only now, so that a tenant that came meanwhile goes first
             self._tenants[self._served] = self._tenants.pop(self._served)
         self._served = next(iter(self._tenants))
         return self._tenants[self._served]
@@ -129,20 +135,26 @@ class FairQueue:
 log = logging.getLogger(__name__)
 
 MEASURED_AT_ONCE = 16
+"""Maximum texts that are tokenized between two batches."""
 MEASURED_CHARS = 8_000
-"""Texts, and about how many characters of them, that are tokenized between two batches: a query waits for this, too.
-For large batches there are more of them: as many as fill one with texts of `SHORT_TOKENS`."""
+"""Approximate maximum characters that are tokenized between two batches, because a query waits for this as well.
+
+Large batches measure more texts: as many as fill one with texts of `SHORT_TOKENS`.
+"""
 SHORT_TOKENS = 32
 LOOKED_AHEAD = 256
-"""Measured texts of a lane among which those of like length are looked for."""
+"""Number of measured texts of a lane among which texts of similar length are chosen."""
 
 
 QueuedText = tuple[EmbeddingRequest, int]  # a request and the index of one of its texts
 
 
 class Backlog:
-    """Queries before bulk work, whose tenants take turns (`turns.py`). A tenant's requests lead a batch in turn, so
-    that none waits for all of another. A batch holds texts of one lane."""
+    """Chooses batches: queries before bulk work, whose tenants take turns.
+
+    Each batch contains texts of one lane. The requests of a tenant lead a batch in turn, so that none waits for all
+    texts of another.
+    """
 
     def __init__(self, lengths: Callable[[Sequence[str]], list[int]], batch_tokens: int) -> None:
         self._lengths = lengths
@@ -154,14 +166,18 @@ class Backlog:
         return bool(self._turns)
 
     def add(self, request: EmbeddingRequest) -> None:
+        """Adds a request."""
         self._turns.add(request)
 
     def drain(self) -> list[EmbeddingRequest]:
-        """All that waits, which is then forgotten."""
+        """Removes and returns all waiting requests."""
         return self._turns.drain()
 
     def next_batch(self) -> list[QueuedText]:
-        """At most `batch_tokens` with padding (or one text); empty when what waited was cancelled or failed."""
+        """Returns the next batch, of at most `batch_tokens` with padding, or one text.
+
+        It is empty if all waiting requests were cancelled or have failed.
+        """
         lane = self._turns.next_lane(_prune)
         if lane is None:
             return []
@@ -172,7 +188,7 @@ class Backlog:
         return batch
 
     def _measure(self, lane: deque[EmbeddingRequest]) -> None:
-        """Some more of the lane's texts; in any case one, where none is known."""
+        """Measures some more texts of the lane, and at least one if none is measured."""
         texts, chars = min(self._at_once, LOOKED_AHEAD - sum(len(one.waiting) for one in lane)), MEASURED_CHARS
         known = False
         for request in lane:
@@ -188,7 +204,7 @@ class Backlog:
             known = known or bool(request.waiting)
 
     def _choose(self, lane: deque[EmbeddingRequest]) -> list[QueuedText]:
-        """The longest text of the request whose turn it is, and what is nearest to it in length: padding is waste."""
+        """Returns the longest text of the leading request and those nearest to it in length, to reduce padding."""
         lead = lane[0]
         seed = max(lead.waiting)
         lane.rotate(-1)
@@ -208,7 +224,7 @@ class Backlog:
 
 
 def _beginning(request: EmbeddingRequest, least: int, texts: int, chars: int) -> Sequence[str]:
-    """Of the texts whose length is not known: at most so many texts and about so many characters, but `least`."""
+    """Returns the next texts to measure: at most `texts` and about `chars` characters, but at least `least`."""
     start = end = request.measured
     while end < len(request.texts) and (end - start < least or (end - start < texts and chars > 0)):
         chars -= len(request.texts[end])

@@ -1,4 +1,4 @@
-"""Any model of the sentence-transformers library, on torch. An extra: imported only when such a model is asked for."""
+"""Models of the sentence-transformers library, on torch. An optional extra, imported only when such a model is used."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,16 +14,24 @@ from app.embedding.model import ExtraOptions, Prompts, Vectors, clipped, estimat
 from app.errors import EmbeddingUnavailable
 
 TOKEN_CHARS = 4
-"""Characters that a token has in most texts. Of scripts with more tokens, the end of a window goes unread."""
+"""Characters of a token in most texts. In scripts with more tokens the end of a window is not read."""
 CPU_PIECE_TOKENS = 128
-"""A run of torch costs some milliseconds of its own, so that very small ones would halve the throughput."""
+"""Maximum tokens of a run on a CPU.
+
+A run of torch has a fixed cost of some milliseconds, so that very small runs would halve the throughput.
+"""
 
 
 class SentenceTransformersModel:
+    """An embedding model of the library."""
+
     def __init__(self, wanted: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
-        """`wanted`: a folder that the library saved, or a name on the hub. Raises `EmbeddingUnavailable`."""
-        torch.set_num_threads(threads)  # of the process; each thread takes it over when it first computes
-        disable_progress_bar()  # the log is JSON lines
+        """Loads the model.
+
+        `wanted`: a folder that the library saved, or a name on the hub. Raises EmbeddingUnavailable.
+        """
+        torch.set_num_threads(threads)  # for the process; each thread adopts it at its first computation
+        disable_progress_bar()  # the log consists of JSON lines
         self._chars = (options or ExtraOptions()).text_chars
         self._model = _load(wanted)
         self.prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)
@@ -40,10 +48,13 @@ class SentenceTransformersModel:
         return [min(estimated_tokens(text[: self._chars]), self._longest) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) float32, unit rows; a row that the model gave as NaN or nothing is zeros, which no one stores."""
+        """Returns vectors, shape (n, dim), float32, of unit length.
+
+        A NaN or empty vector becomes zeros, which are not stored.
+        """
         vectors = self._model.encode(
             [clipped(text, self._chars) for text in texts],
-            prompt="",  # the caller has put it there
+            prompt="",  # the caller has already added it
             batch_size=max(1, len(texts)),
             show_progress_bar=False,
         )
@@ -54,7 +65,7 @@ class SentenceTransformersModel:
 
 
 def _load(wanted: str) -> SentenceTransformer:
-    """A folder is never looked for elsewhere; a name is fetched only where it does not lie in the cache.
+    """Loads a folder, or a name. A name is downloaded only if it is not in the cache.
 
     Code that comes with a model is not run.
     """
@@ -72,7 +83,7 @@ def _load(wanted: str) -> SentenceTransformer:
 def _tried(wanted: str, *, local: bool) -> SentenceTransformer:
     try:
         return SentenceTransformer(wanted, local_files_only=local)
-    except Exception as error:  # the library's, the hub's, torch's, whatever a broken file raises
+    except Exception as error:  # errors of the library, the hub, torch, or a broken file
         raise EmbeddingUnavailable(f"sentence-transformers cannot load {wanted}: {error}") from error
 
 
@@ -82,7 +93,7 @@ def _label(wanted: str) -> str:
 
 
 def _digest(model: SentenceTransformer) -> str:
-    """Of the weights alone, as a set: their names and files differ from one version of the libraries to the next."""
+    """Returns a hash of the weights as a set. Their names and files differ between versions of the libraries."""
     each = sorted(hashlib.sha256(_bytes(weights)).digest() for weights in model.parameters())
     return hashlib.sha256(b"".join(each)).hexdigest()
 

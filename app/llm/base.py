@@ -1,4 +1,4 @@
-"""A language model as the rest of the service sees it, and the budget of its calls."""
+"""The interface of a language model, and the budget of its calls."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
@@ -10,14 +10,14 @@ from app.settings import LLMSettings
 
 
 class Budget:
-    """Calls and tokens of one run, prompts included; `spent` is for its report."""
+    """Limits the calls and tokens of one run, prompts included."""
 
     def __init__(self, calls: int, tokens: int) -> None:
         self._most_calls, self._most_tokens = calls, tokens
         self.calls = self.tokens = 0
 
     def claim(self, tokens: int) -> None:
-        """Before a call whose prompt has so many tokens. Raises `LLMBudgetSpent`."""
+        """Counts a call whose prompt has `tokens` tokens. Raises LLMBudgetSpent if the budget does not allow it."""
         if self.calls >= self._most_calls:
             raise LLMBudgetSpent(f"this run has made the {self._most_calls} model calls that it may make")
         if self.tokens + tokens > self._most_tokens:
@@ -25,41 +25,57 @@ class Budget:
         self.calls += 1
 
     def spend(self, tokens: int) -> None:
+        """Adds the tokens of a finished call."""
         self.tokens += tokens
 
     @property
     def spent(self) -> dict[str, int]:
+        """Calls and tokens so far, for the report of the run."""
         return {"calls": self.calls, "tokens": self.tokens}
 
 
 T = TypeVar("T", bound=BaseModel)
 
 ObserveCall: TypeAlias = Callable[[str, float, int], None]
-"""Outcome of one call, its seconds, its tokens."""
+"""Observes one call. Takes its outcome, its seconds and its tokens."""
 
 
 class LLM(Protocol):
-    @property
-    def model(self) -> str: ...
+    """A language model that answers in a given shape."""
 
-    def budget(self) -> Budget:
-        """A fresh one, for one run."""
+    @property
+    def model(self) -> str:
+        """Name of the model."""
         ...
 
-    async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T: ...
+    def budget(self) -> Budget:
+        """Returns a new budget for one run."""
+        ...
 
-    async def close(self) -> None: ...
+    async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:
+        """Returns the model's answer to `data` under `instructions`, parsed as `shape`.
+
+        Raises LLMUnavailable, LLMReplyInvalid or LLMBudgetSpent.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        ...
 
 
 def configured(llm: LLM | None) -> LLM:
-    """Raises `LLMNotConfigured`."""
+    """Returns the model. Raises LLMNotConfigured if it is None."""
     if llm is None:
         raise LLMNotConfigured("No language model is configured: set RECALLD_LLM_BASE_URL and RECALLD_LLM_MODEL.")
     return llm
 
 
 def open_llm(settings: LLMSettings, observe: ObserveCall) -> LLM | None:
-    """None where none is configured. Raises `LLMNotConfigured` where the extra is missing."""
+    """Returns the model of the settings, or None if none is configured.
+
+    Raises LLMNotConfigured if the extra is missing.
+    """
     if not settings.base_url:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Answers of an OpenAI-compatible chat server, in a shape that was asked for.
+"""A client of OpenAI-compatible chat servers that returns answers in a given shape.
 
-A fault that may pass and an answer that is not the shape both cost a try; there are three. What the server or the model
-says is never passed on in an error but for the server's code: it may quote a key or somebody's words.
+A temporary fault and an answer of the wrong shape both cost a try; there are three. Errors contain no text of the
+server or the model, which may quote a key or users' text; they contain only the server's status and error code.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
 CONNECT_SECONDS = 5.0
 ANSWER_BYTES = 4 << 20
 REPAIR_CHARS = 8_000
-"""Of a wrong answer that is shown to the model again."""
+"""Maximum length of a wrong answer that is shown to the model again."""
 
 T = TypeVar("T", bound=BaseModel)
 Messages = list[dict[str, str]]
 
 
 class _Fault(Exception):
-    """It may pass. `after`: the seconds that the server asked to be left alone."""
+    """A temporary failure. `after`: the number of seconds that the server asked to wait."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -41,6 +41,8 @@ class _Fault(Exception):
 
 
 class OpenAIChat:
+    """A language model on an OpenAI-compatible server."""
+
     def __init__(self, settings: LLMSettings, observe: ObserveCall) -> None:
         self._settings, self._observe = settings, observe
         self._key = settings.api_key.get_secret_value()
@@ -48,8 +50,8 @@ class OpenAIChat:
             api_key=self._key or "none",
             base_url=settings.base_url,
             default_headers=headers(self._key),
-            max_retries=0,  # ours know a budget
-            http_client=httpx2.AsyncClient(follow_redirects=False),  # a redirect would take key and texts elsewhere
+            max_retries=0,  # `reply` retries within the budget
+            http_client=httpx2.AsyncClient(follow_redirects=False),  # a redirect would send key and texts elsewhere
         )
 
     @property
@@ -63,8 +65,10 @@ class OpenAIChat:
         await self._client.close()
 
     async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:
-        """The model's answer to `data` under `instructions`. Raises `LLMUnavailable` (the server), `LLMReplyInvalid`
-        (the model) or `LLMBudgetSpent`."""
+        """Returns the model's answer to `data` under `instructions`, parsed as `shape`.
+
+        Raises LLMUnavailable if the server fails, LLMReplyInvalid if the answer cannot be used, and LLMBudgetSpent.
+        """
         messages = self._messages(instructions, data, shape)
         repaired = False
         for tried in range(1, TRIES + 1):
@@ -139,7 +143,7 @@ class OpenAIChat:
             raise _Fault(f"cannot be reached, or broke off ({kind})") from None
 
     async def _read(self, body: dict[str, Any]) -> bytes:
-        """In pieces, so that no answer fills the memory."""
+        """Reads the answer in pieces, so that a large one cannot fill the memory."""
         read = bytearray()
         async with self._client.chat.completions.with_streaming_response.create(
             **body,

@@ -1,4 +1,4 @@
-"""A model's answer, read as the shape that was asked for. Pure."""
+"""Reads a model's answer as the shape that was asked for. Pure functions."""
 
 import json
 import re
@@ -15,11 +15,11 @@ _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 class Malformed(Exception):
-    """The answer is not what was asked for; the message says why and quotes nothing of it."""
+    """The answer does not have the requested shape. The message has the reason and quotes nothing of the answer."""
 
 
 class InvalidReply(Exception):
-    """The model will not answer this."""
+    """The model refuses to answer."""
 
 
 class _Message(BaseModel):
@@ -37,7 +37,7 @@ class _Usage(BaseModel):
 
 
 class Completion(BaseModel):
-    """As much of a chat completion as we read."""
+    """The parts of a chat completion that this service reads."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -46,7 +46,7 @@ class Completion(BaseModel):
 
 
 def completion(body: bytes) -> Completion:
-    """Raises `Malformed` for what no chat server should send."""
+    """Parses the body of a response. Raises Malformed if it is no chat completion."""
     try:
         answer = Completion.model_validate_json(body)
     except ValidationError:
@@ -57,7 +57,7 @@ def completion(body: bytes) -> Completion:
 
 
 def text_of(answer: Completion) -> str:
-    """What the model said. Raises `InvalidReply`, or `Malformed` where it was cut off or said nothing."""
+    """Returns the text of the answer. Raises InvalidReply, or Malformed if it was cut off or is empty."""
     choice = answer.choices[0]
     if choice.message.refusal or choice.finish_reason == "content_filter":
         raise InvalidReply("the model refused to answer")
@@ -69,7 +69,10 @@ def text_of(answer: Completion) -> str:
 
 
 def parse(text: str, shape: type[T]) -> T:
-    """Raises `Malformed`, with the first faults by field. What a model says around its JSON is left out."""
+    """Parses an answer as `shape`, without thoughts before it and a code fence around it.
+
+    Raises Malformed with the first errors by field.
+    """
     text = _THOUGHTS.sub("", text)
     if fenced := _FENCE.match(text):
         text = fenced[1]
@@ -82,7 +85,10 @@ def parse(text: str, shape: type[T]) -> T:
 
 
 def explain(error: ValidationError) -> str:
-    """Faults by field, without the values: an error is logged and stored, and they are somebody's words."""
+    """Returns the errors by field.
+
+    It leaves out the values, which are users' text, because errors are logged and stored.
+    """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     said = [f"{'/'.join(map(str, error['loc'])) or 'the answer'}: {error['msg']}" for error in faults[:SHOWN_ERRORS]]
     more = f"; and {len(faults) - SHOWN_ERRORS} more" if len(faults) > SHOWN_ERRORS else ""
@@ -92,7 +98,7 @@ def explain(error: ValidationError) -> str:
 def response_format(
     shape: type[BaseModel], kind: Literal["json_schema", "json_object", "none"]
 ) -> dict[str, Any] | None:
-    """What to ask a server for, by what it can do; `none` leaves it to the prompt."""
+    """Returns the parameter `response_format` for what a server supports. `none` leaves the shape to the prompt."""
     if kind == "none":
         return None
     if kind == "json_object":
@@ -102,7 +108,10 @@ def response_format(
 
 
 def strict_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the words that OpenAI's strict mode or llama.cpp's grammars refuse: what they say is checked here."""
+    """Returns the schema without keywords that OpenAI's strict mode or llama.cpp's grammars reject.
+
+    `parse` still checks these.
+    """
     kept = {word: value for word, value in schema.items() if word not in _REFUSED}
     for word in ("properties", "$defs"):
         if word in kept:
@@ -115,6 +124,6 @@ def strict_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema_note(shape: type[BaseModel]) -> str:
-    """For servers that are not given the schema otherwise."""
+    """Returns instructions with the schema, for servers that do not receive it as a parameter."""
     schema = json.dumps(shape.model_json_schema(), ensure_ascii=False, separators=(",", ":"))
     return f"Answer with one JSON object and nothing else. It must follow this JSON schema:\n{schema}"

@@ -1,4 +1,7 @@
-"""Recalled memories are noted, off the request's path, within a second: counted, and their fading starts anew."""
+"""Records accesses, off the request's path, within a second.
+
+An accessed memory is counted, and its decay starts anew.
+"""
 
 import asyncio
 import logging
@@ -26,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`count` times, the last time `at`."""
+    """`count` accesses of one memory, the last one at `at`."""
 
     tenant: str
     memory_id: str
@@ -35,7 +38,7 @@ class Access:
 
 
 class AccessRecorder:
-    """Runs as a task of the service; `note` costs a dictionary entry. A crash loses what was not yet written."""
+    """Writes accesses in a background task; `note` costs a dictionary entry. A crash loses what is not yet written."""
 
     def __init__(self, store: Store, agents: AgentSettingsReader, clock: Clock) -> None:
         self._store, self._agents, self._clock = store, agents, clock
@@ -44,6 +47,10 @@ class AccessRecorder:
         self._noted = asyncio.Event()
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
+        """Counts one access of each memory, to be written later.
+
+        It drops new memories while `MAX_WAITING` others wait.
+        """
         now = self._clock.now()
         for memory_id in memory_ids:
             count, _ = self._waiting.get((tenant, memory_id), (0, now))
@@ -52,7 +59,7 @@ class AccessRecorder:
         self._noted.set()
 
     async def run(self) -> None:
-        """Until cancelled. Sleeps while nothing is recalled."""
+        """Writes accesses until it is cancelled. It sleeps while there are none."""
         while True:
             await self._noted.wait()
             await asyncio.sleep(FLUSH_SECONDS)
@@ -62,7 +69,7 @@ class AccessRecorder:
                 self._noted.set()
 
     async def flush(self) -> None:
-        """Writes what was noted, after what is being written. A store that cannot be written keeps it waiting."""
+        """Writes what was noted, after any flush that is under way. Accesses that cannot be written stay queued."""
         async with self._flushing:
             await self._flush()
 
@@ -72,15 +79,17 @@ class AccessRecorder:
         for (tenant, memory_id), (count, at) in taken.items():
             by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
         pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
-        while pieces:  # one after another: searches, which share the thread, come between
+        while pieces:  # one after another, so that searches, which share the thread, run in between
             if not await self._write(pieces.pop()):
                 break
         for piece in pieces:
             self._keep(piece)
 
     async def _write(self, accesses: list[Access]) -> bool:
-        """In one commit, which is one version of each scope, or one by one where others changed some of the memories
-        meanwhile. What could not be written waits again. False: the store cannot be written at all."""
+        """Writes accesses in one commit, or one by one if other writers changed some of the memories meanwhile.
+
+        Accesses that could not be written are queued again. Returns False if the store cannot be written at all.
+        """
         try:
             if await self._record(accesses):
                 return True
@@ -106,14 +115,17 @@ class AccessRecorder:
             self._waiting[access.tenant, access.memory_id] = (access.count + more, max(access.at, later))
 
     async def _record_alone(self, access: Access) -> bool:
-        """False: others changed the memory again and again."""
+        """Returns False if other writers changed the memory in each of `TRIES` attempts."""
         for _ in range(TRIES):
             if await self._record([access]):
                 return True
         return False
 
     async def _record(self, accesses: list[Access]) -> bool:
-        """A conditional write: it starts from the anchors that it read, so that it never races decay or a PATCH."""
+        """Commits accesses if the anchors are unchanged since they were read, so that it never races decay or a PATCH.
+
+        Returns False after a conflict.
+        """
         tenant = accesses[0].tenant
         noted = {access.memory_id: access for access in accesses}
         docs = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
@@ -139,7 +151,10 @@ def _change(doc: Doc, access: Access, decay: DecayCurve) -> Update:
 
 
 def _touched(doc: Doc, at: datetime, decay: DecayCurve) -> Doc:
-    """Base becomes the value at that moment; an access that comes late moves nothing back."""
+    """Returns the fields of an accessed memory: the base becomes the importance at that time.
+
+    An access that arrives late does not move the anchor back.
+    """
     moment = rfc3339(at)
     last = max(moment, str(doc["last_accessed"] or ""))
     if str(doc["anchored_at"]) >= moment:

@@ -1,4 +1,4 @@
-"""The plan of a POST of memories: update under a key, answer an equal memory, or add; retire what is replaced.
+"""The plan of a POST of memories: updates the memory of a key, answers with an equal one, or adds a new one.
 
 One plan serves one memory and a batch. Later items of a batch see the memories as earlier items leave them. A write of
 less trust than the memories that it would overwrite or retire changes none of them: it is stored as disputed.
@@ -27,25 +27,27 @@ from app.writes.executor import IfMatch
 
 @dataclass(slots=True)
 class _Item:
-    """One body, and the stored memory that it is about."""
+    """One body of the request, and the stored memory that it concerns."""
 
     body: MemoryCreate
     source: Doc
     pointer: str
     fresh: Doc
-    """The memory that it would be if it were new."""
+    """The memory that the body creates if it is new."""
     old: Doc | None = None
-    """The memory of its key, or an equal one."""
+    """The stored memory with its key, or an equal one."""
     guard: Doc | None = None
-    """The memory of its key, where the body may not overwrite it."""
+    """The stored memory with its key, if the body may not overwrite it."""
 
     @property
     def draft(self) -> Doc | None:
-        """The document with the text that the body brings; None where it brings none."""
+        """The document whose text has to be embedded; None if the body adds no text."""
         return self.fresh if self.old is None else None
 
 
 class MemoryWriter:
+    """Plans the writes of one request. It commits nothing."""
+
     def __init__(
         self,
         memories: MemoryRepository,
@@ -62,15 +64,15 @@ class MemoryWriter:
         self._retired: set[str] = set()
         self._removed: set[str] = set()
         self._equal: dict[tuple[Any, ...], Doc] = {}
-        self._latest: dict[str, Doc] = {}  # memories as earlier items leave them
+        self._latest: dict[str, Doc] = {}  # memories by id, as earlier items leave them
 
     async def plan(
         self, bodies: Sequence[MemoryCreate], at: str, sources: Sequence[Doc] | None = None
     ) -> tuple[list[Doc], list[Change], list[bool]]:
-        """Answers, changes, and which were created.
+        """Returns the answers, the changes, and for each answer whether it was created.
 
-        `at` is the pointer to the bodies. `sources`: of memories that the service derives, the fields of each source
-        beside the API key.
+        `at` is the JSON pointer to the bodies. `sources`: for memories that the service derives, the fields of each
+        source beside the API key. Raises Forbidden, Invalid or Conflict if an item cannot be stored.
         """
         for body in bodies:
             self._memories.scope.require_write(body.agent_id, body.user_id)
@@ -107,7 +109,7 @@ class MemoryWriter:
         return item
 
     async def _known(self, item: _Item) -> Doc | None:
-        """The memory of the body's key, else one equal to it. Expired ones make room."""
+        """Returns the memory with the body's key, or else one that is equal. Expired ones are removed."""
         body = item.body
         if body.key is not None:
             found = await self._memories.named(body.agent_id, body.user_id, body.key)
@@ -122,7 +124,7 @@ class MemoryWriter:
         return next((doc for doc in found if not expired(doc, self._now)), None)
 
     def _draft(self, item: _Item) -> Doc | None:
-        """The document with the text that the body brings; None where an old one keeps its text."""
+        """Returns the document whose text has to be embedded; None if an old document keeps its text."""
         if item.old is None:
             return item.fresh
         if item.body.key is None or _guarded(item.old, item.body):
@@ -131,14 +133,14 @@ class MemoryWriter:
         return item.old | changed if needs_new_entry(changed) else None
 
     async def _one(self, item: _Item, text: tuple[Doc, IndexEntry] | None) -> tuple[Doc, bool]:
-        """`text`: the document with its new text, and the search entry of that text."""
+        """Plans one item. `text`: the document with its new text, and the index entry of that text."""
         body = item.body
         known = item.old if item.old is not None else self._twin(item)
         if known is not None:
             known = self._latest.get(known["memory_id"], known)
             if known["memory_id"] in self._retired:
                 raise Conflict(f"{item.pointer}: {known['memory_id']} is superseded by an earlier item.")
-            text = None if item.old is None else text  # an equal one has it already
+            text = None if item.old is None else text  # an equal memory has this text already
         similar, near = ([], []) if text is None else await self._similar(body, *text)
         own_id = item.fresh["memory_id"] if known is None else known["memory_id"]
         replaced = [*near, *await self._named_by_caller(item, own_id)]
@@ -160,7 +162,7 @@ class MemoryWriter:
         return {**await self._decays.shown(doc, self._now_ms), "similar": listed}
 
     async def _similar(self, body: MemoryCreate, draft: Doc, entry: IndexEntry) -> tuple[list[Doc], list[Doc]]:
-        """Near-duplicates that the answer lists, and those of them that are to be retired."""
+        """Returns the near-duplicates that the answer lists, and those of them that are to be retired."""
         seen = await self._near.seen(draft, entry, self._retired)
         if body.on_similar == "keep" or not seen:
             return seen, []
@@ -169,7 +171,7 @@ class MemoryWriter:
         return sorted(every.values(), key=lambda other: -other["cosine"]), replaced
 
     def _twin(self, item: _Item) -> Doc | None:
-        """An equal memory that an earlier item of this batch adds."""
+        """Returns an equal memory that an earlier item of this batch adds."""
         return self._equal.get(_equality(item.fresh)) if item.body.deduplicate and item.body.key is None else None
 
     def _add(self, item: _Item, entry: IndexEntry, replaced: list[str]) -> Doc:
@@ -203,7 +205,7 @@ class MemoryWriter:
         return doc
 
     async def _gains(self, item: _Item, old: Doc) -> Doc:
-        """The fields that the body changes of the memory of its key, or of an equal one."""
+        """Returns the fields that the body changes in the memory with its key, or in an equal one."""
         body = item.body
         if body.key is not None and not _guarded(old, body):
             return _revision(body, old, self._now)
@@ -213,7 +215,10 @@ class MemoryWriter:
         return changed
 
     async def _dispute(self, item: _Item, against: Sequence[Doc], similar: Sequence[Doc]) -> tuple[Doc, bool]:
-        """Stored apart, out of search, until a caller settles it; an equal dispute is answered in its place."""
+        """Stores the item as disputed, out of search, until a caller settles it.
+
+        An equal dispute is answered instead.
+        """
         fields = item.body.model_dump() | {"key": None}
         doc = new_memory(fields, item.source, self._now, unique=False)
         ids = list(dict.fromkeys(one["memory_id"] for one in against))
@@ -225,7 +230,7 @@ class MemoryWriter:
         return await self._answer(self._insert(doc, entry), similar, ()), True
 
     async def _named_by_caller(self, item: _Item, own_id: str) -> list[Doc]:
-        """The memories that the body supersedes, and that are not superseded yet: of the very same pair only."""
+        """Returns the active memories that the body supersedes. They must belong to the same partition."""
         named: list[Doc] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
             if memory_id == own_id:
@@ -251,18 +256,19 @@ class MemoryWriter:
 
 
 def _guarded(old: Doc, body: MemoryCreate) -> bool:
-    """Whether the body is trusted too little to overwrite or retire the memory."""
+    """Returns whether the body has too little trust to overwrite or retire the memory."""
     return bool(old["trust"] > body.trust)
 
 
 def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
-    """The fields that a body with a key changes of the memory of that key: absent ones stay."""
+    """Returns the fields that a body changes in the memory with its key. Fields that are absent in the body stay."""
     fields = body.model_dump(exclude_unset=True, exclude={"supersedes", "deduplicate", "on_similar", "key", "origin"})
     return revision(old, fields, now)
 
 
 def _equality(doc: Doc) -> tuple[Any, ...]:
-    """Of a memory that this request makes: its hash was computed with it."""
+    """Returns the values that are equal in equal memories of this request, whose hashes are computed by this
+    version."""
     return doc["agent_id"], doc["user_id"], doc["memory_type"], doc["identity_hash"]
 
 

@@ -1,4 +1,4 @@
-"""How an agent's memories fade: by its own settings where it is registered, else by the defaults."""
+"""The decay of an agent's memories: by the agent's own settings if it is registered, else by the defaults."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,17 +14,19 @@ from app.storage.text import name_id
 
 
 class Decays:
-    """Of one request, in one tenant: an agent's settings are read once."""
+    """Decay settings for one request in one tenant. Each agent's settings are read once."""
 
     def __init__(self, settings: AgentSettingsReader, tenant: str) -> None:
         self._settings, self._tenant = settings, tenant
         self._known: dict[str | None, tuple[DecayCurve, float]] = {None: (DEFAULT_DECAY, 0.0)}
 
     async def of(self, agent_id: str | None) -> DecayCurve:
+        """Returns the decay curve of an agent; the default for None and for agents that are not registered."""
         return (await self._read(agent_id))[0]
 
     async def least_importance(self, agent_id: str | None) -> float:
-        """Of memories that the agent is shown: its setting, 0 where it is not registered."""
+        """Returns the minimum importance of memories that the agent is shown: its setting, or 0 if it is not
+        registered."""
         return (await self._read(agent_id))[1]
 
     async def _read(self, agent_id: str | None) -> tuple[DecayCurve, float]:
@@ -40,7 +42,7 @@ class Decays:
         return self._known[agent_id]
 
     async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
-        """For a scope of several agents: one value for each document where they differ."""
+        """Returns the decay of a scope of several agents, with one value for each document if their settings differ."""
         if len(agents) == 1:
             return await self.of(agents[0])
         each = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
@@ -50,12 +52,12 @@ class Decays:
         return columns.derived.get("decay", (columns.agent, each), lambda: _of_rows(columns, each))
 
     async def importance(self, doc: Doc, now_ms: int) -> float:
-        """Of a memory, at a moment."""
+        """Returns the importance of a memory at `now_ms`."""
         decay = await self.of(doc["agent_id"])
         return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
 
     async def shown(self, doc: Doc, now_ms: int) -> Doc:
-        """A memory as it is served."""
+        """Returns a memory as responses show it."""
         return render(doc, await self.importance(doc, now_ms))
 
 

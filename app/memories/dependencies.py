@@ -1,4 +1,4 @@
-"""What memory endpoints ask for."""
+"""Dependencies of the memory endpoints."""
 
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from app.storage.repository import Repository
 
 
 async def memory_service(request: Request) -> MemoryService:
+    """Creates the memory service of the request's caller."""
     resources, principal = get_caller(request)
     decays = Decays(resources.agents, principal.scope.tenant)
     return MemoryService(
@@ -25,6 +26,7 @@ async def memory_service(request: Request) -> MemoryService:
 
 
 async def feedback_service(request: Request) -> FeedbackService:
+    """Creates the feedback service of the request's caller."""
     resources, principal = get_caller(request)
     memories, notes = (
         MemoryRepository(resources.store, principal.scope),
@@ -36,7 +38,10 @@ async def feedback_service(request: Request) -> FeedbackService:
 
 
 def recall_of(request: Request) -> MemorySearch:
-    """Called by the search endpoint itself: resolving a dependency takes as long as the search."""
+    """Creates the memory search of the request's caller.
+
+    The search endpoint calls it directly, because resolving a dependency takes as long as the search.
+    """
     resources, principal = get_caller(request)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, MEMORIES, resources.second_stage)
     return MemorySearch(

@@ -1,4 +1,7 @@
-"""Embeds what was kept while the embedder failed. The list lies in the store, so that no crash forgets it."""
+"""Embedding backfill: embeds records that were stored while the embedder failed.
+
+The list of pending records lies in the store, so it survives a crash.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,11 +26,11 @@ from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
-"""Of a text that the model refuses; twice as long each time."""
+"""Wait before a text that the model refused is tried again. It doubles with each refusal."""
 
 
 def note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
-    """The change that puts a document without its vector on the list, to be committed with it."""
+    """Returns the change that lists a document without a vector. It is committed together with the document."""
     doc = {
         "tenant_id": SYSTEM,
         "note_id": new_id("pending"),
@@ -41,13 +44,13 @@ def note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
 
 @dataclass(frozen=True, slots=True)
 class Embeddable:
-    """A collection whose documents are found by meaning: their text, and what to note in them with the vector."""
+    """A searchable collection: how to get a document's text, and which fields to set with its vector."""
 
     collection: Collection
     passage: Callable[[Doc], IndexText]
     fields: Callable[[Doc], Doc]
     repair: Callable[[Doc], Doc] = lambda doc: {}
-    """Fields that documents of earlier versions lack."""
+    """Returns the fields that documents of earlier versions lack."""
 
 
 def _missing_of_memory(doc: Doc) -> Doc:
@@ -59,6 +62,8 @@ MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding
 
 
 class PendingEmbeddings:
+    """Embeds the records on the list of pending embeddings."""
+
     def __init__(
         self,
         store: Store,
@@ -70,14 +75,14 @@ class PendingEmbeddings:
         self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
 
     async def due(self) -> bool:
-        """Whether the list holds a text that was not put off. Reads only."""
+        """Returns whether the list has a text that may be tried now. It only reads."""
         WAITING.set(await self._store.count(PENDING, SYSTEM))
         now = rfc3339(self._clock.now())
         put_off = Range("not_before", gt=now)
         return bool(await self._store.find(PENDING, SYSTEM, Not(put_off), limit=1))
 
     async def embed_all(self) -> int:
-        """Goes through the whole list once, in batches, as long as the model is there. How many it did."""
+        """Processes the whole list once, in batches, until the model fails. Returns how many records were embedded."""
         done = 0
         with suppress(EmbeddingUnavailable):
             async for notes in pages(partial(self._store.find, PENDING, SYSTEM), PENDING, AT_ONCE):
@@ -103,21 +108,21 @@ class PendingEmbeddings:
         return done
 
     def _put_off(self, one: Doc) -> Update:
-        """A text that is refused is asked for ever more seldom: until it is changed, or another model comes."""
+        """Returns the change that delays a refused text, twice as long after each refusal."""
         refused = one.get("refused", 0)
         wait = min(FIRST_WAIT * 2 ** min(refused, 20), LONGEST_WAIT)
         fields = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
         return Update(PENDING, SYSTEM, one["note_id"], set=fields)
 
     async def _document(self, one: Doc) -> Doc | None:
-        """None where it is gone, or has its vector already."""
+        """Returns the document, or None if it is deleted or has its vector already."""
         kind = self._kinds[one["collection"]]
         doc = await self._store.get(kind.collection, one["tenant"], one["document_id"])
         has_vector = doc is not None and (doc.get("embedding") or {}).get("status") == "ready"
         return None if has_vector else doc
 
     def _changes(self, one: Doc, doc: Doc, embedding: Doc, entry: IndexEntry) -> list[Change]:
-        """Nothing that a caller asked for, so the version stays."""
+        """Internal change: does not bump versions."""
         kind = self._kinds[one["collection"]]
         done = Update(
             kind.collection,
@@ -130,7 +135,7 @@ class PendingEmbeddings:
         return [done, Delete(PENDING, SYSTEM, one["note_id"])]
 
     async def _try(self, changes: Sequence[Change]) -> bool:
-        """What has changed meanwhile is left for the next time."""
+        """Commits the changes. After a conflict it returns False, and the record is tried again next time."""
         with suppress(CommitConflict):
             await self._store.commit(changes)
             return True

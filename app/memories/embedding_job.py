@@ -1,4 +1,4 @@
-"""The job `embed_pending`: vectors that are missing, records that are still in another model, old index entries."""
+"""The job `embed_pending`: embeds missing vectors, moves records to the current model, rewrites old index entries."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -18,10 +18,12 @@ from app.storage.scope import SYSTEM
 CAUGHT_UP_AT_ONCE = 256
 REINDEXED_AT_ONCE = 2_000
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
-"""After a run that got nowhere: the model refuses the records that are left in another one, or is away."""
+"""Pause after a run without progress: the model refuses the remaining records, or does not answer."""
 
 
 class EmbeddingJob:
+    """The handler of the job `embed_pending`."""
+
     def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable], clock: Clock) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock
         self._pending = PendingEmbeddings(store, embedder, kinds, clock)
@@ -31,13 +33,17 @@ class EmbeddingJob:
         self._paused_until: datetime | None = None
 
     async def has_work(self) -> bool:
-        """Whether a run could do anything now. Reads only; where texts are pending the model is asked for a vector, so
-        that one that is away starts no runs that come to nothing."""
+        """Returns whether a run could do anything now. It only reads.
+
+        If texts are pending, the model is asked for a vector first, so that an unavailable model starts no useless
+        runs.
+        """
         if await self._pending.due() and await self._model_answers():
             return True
         return not self._paused() and (await self._reindex.unfinished() or await self._reembed.behind())
 
     async def handle(self, run: Run) -> Done:
+        """Runs the backfill, then the move and the reindexing, each within its limit."""
         if run.payload.get("dry_run"):
             return Done({"pending": await self._store.count(PENDING, SYSTEM)})
         embedded = await self._pending.embed_all()
@@ -51,13 +57,13 @@ class EmbeddingJob:
         return Done({"embedded": embedded + moved, "reindexed": reindexed})
 
     async def _stuck(self, moved: int, reindexed: int) -> bool:
-        """Another run at once would come to nothing again."""
+        """Returns whether another run right now would make no progress either."""
         if not moved and await self._reembed.behind():
             return True
         return not reindexed and await self._reindex.unfinished() and not await self._model_answers()
 
     def _paused(self) -> bool:
-        """Never for longer than the longest pause, should the clock be set back."""
+        """Returns whether the job pauses. A clock that is set back cannot extend the pause beyond the longest one."""
         now = self._clock.now()
         return self._paused_until is not None and now < self._paused_until <= now + LONGEST_PAUSE
 

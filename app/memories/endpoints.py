@@ -1,4 +1,4 @@
-"""Long-term memory over HTTP."""
+"""Endpoints of long-term memory."""
 
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
 ) -> dict[str, Any]:
+    """Returns the filters in the query string of lists and deletions."""
     return dict(locals())
 
 

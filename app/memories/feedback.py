@@ -1,7 +1,7 @@
-"""Feedback: callers say which memories helped and which misled. Being served is no feedback.
+"""Feedback: callers report which memories helped and which misled. Being served is no feedback.
 
-A memory that helped gains `GAIN` of the importance that it has at that moment, and fades anew from there. A memory that
-misled loses `LOSS` and does not fade anew, so that it is at no later moment more important than without the feedback.
+A memory that helped gains `GAIN` of importance over its current value, and decay starts anew from there. A memory that
+misled loses `LOSS`, and its decay does not start anew, so that it is never more important than without the feedback.
 One API key counts once for a memory and UTC day. The opposite feedback on the same day replaces the first one.
 """
 
@@ -24,17 +24,20 @@ from app.writes.executor import IfMatch, WriteResult
 
 GAIN, LOSS = 0.05, 0.1
 KEPT = timedelta(days=2)
-"""A note outlives its UTC day by a day at least: the clocks of two processes may differ."""
+"""How long a note is kept.
+
+It outlives its UTC day by at least a day, because the clocks of two processes may differ.
+"""
 DIGITS = 9
-"""As many as answers show. Without rounding, .5 + .05 + .05 is more than .6."""
+"""Digits of the importance, the same as in responses. Without rounding, .5 + .05 + .05 is more than .6."""
 HELPED, MISLED = "helpful_count", "misleading_count"
 EXPECTED = ("version", "base_importance", "anchored_at", HELPED, MISLED)
-"""Each of these may change between reading and the commit; then the feedback is computed again."""
+"""Fields that may change between the read and the commit. If one does, the feedback is computed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """What the importance of a memory is computed from."""
+    """The values from which the importance of a memory is computed."""
 
     base: float
     anchor_ms: int
@@ -42,11 +45,12 @@ class Strength:
     decay: DecayCurve
 
     def at(self, now_ms: int) -> float:
+        """Returns the importance at `now_ms`."""
         return float(importance(self.base, self.anchor_ms, now_ms, self.pinned, self.decay))
 
 
 def adjusted(before: Strength, now_ms: int, *, helpful: bool, undone: float = 0.0) -> tuple[Strength, float]:
-    """The strength after a feedback, and the change of the importance at `now_ms`.
+    """Returns the strength after a feedback, and the change of the importance at `now_ms`.
 
     `undone`: the change made by the opposite feedback that this one replaces.
     """
@@ -65,16 +69,19 @@ def _clamped(value: float) -> float:
 
 
 class FeedbackService:
-    """`key` names the API key, whichever of its successors is used (`Principal.lineage`)."""
+    """Applies feedback. `key` identifies the API key and all its successors (`Principal.lineage`)."""
 
     def __init__(self, memories: MemoryRepository, notes: Repository, decays: Decays, clock: Clock, key: str) -> None:
         self._memories, self._notes, self._decays, self._clock, self._key = memories, notes, decays, clock, key
 
     async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult:
-        """Applies each item on its own: one that cannot be applied says why, and stops no other."""
+        """Applies each item on its own.
+
+        The answer of an item that cannot be applied has the reason; the others are applied.
+        """
         _check_distinct(items)
         now, ids = self._clock.now(), [item.memory_id for item in items]
-        # Notes first: a memory that is read later shows at least what its note says was counted.
+        # Notes are read first: a memory that is read later includes at least the counts of its notes.
         notes = await self._notes.get_many([self._note_id(memory_id, now) for memory_id in ids])
         found = await self._memories.get_many(ids)
         found = {name: doc for name, doc in found.items() if not expired(doc, rfc3339(now))}
@@ -113,7 +120,10 @@ class FeedbackService:
         return adjusted(before, to_ms(now), helpful=item.helpful, undone=undone)
 
     def _noted(self, item: FeedbackItem, doc: Doc, note: Doc | None, effect: float, now: datetime) -> Change:
-        """The query of a memory without a user is not kept: nobody could say whose words it holds."""
+        """Returns the change that stores the note.
+
+        The query is not stored for a memory without a user, because it could not be assigned to any user for erasure.
+        """
         said: Doc = {
             "helpful": item.helpful,
             "query": item.query if doc["user_id"] is not None else None,
@@ -127,7 +137,7 @@ class FeedbackService:
         return self._notes.insert({"feedback_id": note_id, **named, "key": self._key, **said, **times})
 
     def _note_id(self, memory_id: str, now: datetime) -> str:
-        """The same for one memory, key and UTC day: a second one cannot be inserted."""
+        """Returns the same id for one memory, key and UTC day, so that a second note cannot be inserted."""
         day = rfc3339(now)[:10]
         return "fb_" + blake2b(f"{self._key}\0{memory_id}\0{day}".encode(), digest_size=16).hexdigest()
 
@@ -146,7 +156,7 @@ class FeedbackService:
 
 
 def _check_distinct(items: Sequence[FeedbackItem]) -> None:
-    """Raises Invalid where a memory stands twice: which of the two is meant could not be told."""
+    """Raises Invalid if a memory occurs twice, because it would be unclear which of the two is meant."""
     seen: set[str] = set()
     for index, item in enumerate(items):
         if item.memory_id in seen:
@@ -155,19 +165,23 @@ def _check_distinct(items: Sequence[FeedbackItem]) -> None:
 
 
 def _refused(item: FeedbackItem, reason: str) -> tuple[Doc, list[Change]]:
-    """Nothing is told of a memory that the key may not see, and nothing new of one that it may not change."""
+    """Returns the answer of an item that is not applied.
+
+    It reveals nothing about a memory that the key may not see or change.
+    """
     values = dict.fromkeys(("importance", "base_importance", HELPED, MISLED))
     return {"memory_id": item.memory_id, "applied": False, "reason": reason, "replaced": False, **values}, []
 
 
 def _counted(doc: Mapping[str, Any], item: FeedbackItem, note: Doc | None) -> Doc:
-    """The counts after a feedback; one that replaces the opposite takes that one back."""
+    """Returns the counts after a feedback. A feedback that replaces the opposite one also reverts its count."""
     more, other = (HELPED, MISLED) if item.helpful else (MISLED, HELPED)
     counts = {more: doc.get(more, 0) + 1}
     return counts if note is None else {**counts, other: max(0, doc.get(other, 0) - 1)}
 
 
 def _stored(doc: Doc, strength: Strength, now: datetime) -> Doc:
+    """Returns the stored fields for a strength."""
     anchored = doc["anchored_at"] if strength.anchor_ms == to_ms(doc["anchored_at"]) else rfc3339(now)
     value = strength.at(to_ms(now))
     return {"base_importance": strength.base, "anchored_at": anchored, "importance": value}

@@ -1,4 +1,7 @@
-"""Vectors for memories about to be written. A model that fails keeps no write back: the memory waits for its vector."""
+"""Index entries of records that are about to be written.
+
+If the model fails, the write still succeeds, and the record waits for its vector.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -20,14 +23,14 @@ from app.storage.text import DERIVED, HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY
 log = logging.getLogger(__name__)
 
 HARMLESS = "word"
-"""What every model takes that is there at all."""
+"""A text that every working model accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexText:
-    """A text to be found: its words and those of its context, time and tags are indexed, its meaning is embedded.
+    """A text to be indexed: its words, context, time and tags become terms, its content becomes a vector.
 
-    A text that is longer than what the model reads at once has a vector for each of its windows.
+    A text that is longer than the model's input has one vector for each of its windows.
     """
 
     content: str
@@ -36,25 +39,27 @@ class IndexText:
     tags: tuple[str, ...] = ()
 
     def indexed(self) -> IndexedText:
+        """Returns the terms of the text."""
         return index_text(self.content, self.context, self.time, self.tags)
 
 
 class Embeddings:
-    """Of one request: a text is embedded once, however often the write is planned."""
+    """Embeds the texts of one request. Each text is embedded once, however often the write is planned."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
         self._made: dict[str, Vectors] = {}
 
     async def entries(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
-        """What search keeps of each passage; without a vector where the embedder failed."""
+        """Returns the index entry of each passage, without a vector if the embedder failed."""
         vectors = await self._vectors(passages)
         return await off_loop(sum(len(passage.content) for passage in passages), self._entries, passages, vectors)
 
     async def entries_each(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
-        """As `entries`, for texts of many callers: one that the model refuses costs the others nothing.
+        """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
+        others.
 
-        Raises EmbeddingUnavailable where it takes none at all.
+        Raises EmbeddingUnavailable if the model accepts no text at all.
         """
         if not passages:
             return []
@@ -64,7 +69,7 @@ class Embeddings:
         await self._embedder.embed_texts([HARMLESS])
         if len(passages) == 1:
             return entries
-        middle = len(passages) // 2  # one text fails its whole batch: which?
+        middle = len(passages) // 2  # one refused text fails its whole batch: search for it by halves
         halves = passages[:middle], passages[middle:]
         return [entry for half in halves for entry in await self.entries_each(half)]
 
@@ -80,7 +85,7 @@ class Embeddings:
         ]
 
     async def _vectors(self, passages: Sequence[IndexText]) -> list[Vectors | None]:
-        """Of each passage (windows, dim); None where the embedder failed."""
+        """Returns the vectors of each passage, shape (windows, dim), or None if the embedder failed."""
         missing = list(dict.fromkeys(one.content for one in passages if one.content not in self._made))
         try:
             windows = await self._embedder.windows(missing)
@@ -93,7 +98,7 @@ class Embeddings:
         return [self._made.get(passage.content) for passage in passages]
 
     def info(self, entry: IndexEntry) -> Doc:
-        """`embedding` of a memory."""
+        """Returns the value of a record's field `embedding`."""
         status = "pending" if entry.vector is None else "ready"
         return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}
 
@@ -106,10 +111,10 @@ _NOT_DERIVED = (None, "api", "import", "message")
 
 
 def flags_of(doc: Mapping[str, Any]) -> int:
-    """Bits of `storage/text.py` for a memory.
+    """Returns the flags of a memory: the bits of `storage/text.py`.
 
     Memories of messages keep the message's role. Those stored before that field existed have only the speaker's name,
-    which is the role where the message had no name.
+    which is the role if the message had no name.
     """
     source = doc.get("source") or {}
     role = source.get("role") or (source.get("speaker") or "").casefold()

@@ -1,4 +1,4 @@
-"""Long-term memory as it is stored."""
+"""Collections of long-term memory: the stored shape."""
 
 from app.memories.indexing import FIELDS, flags_of
 from app.storage.filters import Absent, And, Eq, Not
@@ -6,6 +6,7 @@ from app.storage.schema import Collection, SearchSchema, Unique
 
 MAX_TAGS = 64
 STANDING = "instruction"
+"""Value of the field `standing`."""
 INTERNAL = frozenset(
     {
         "tenant_id",
@@ -22,7 +23,7 @@ INTERNAL = frozenset(
         "standing",
     }
 )
-"""Fields that never leave the service."""
+"""Fields that no response contains."""
 
 MEMORIES = Collection(
     name="agent_memories",
@@ -69,11 +70,15 @@ MEMORIES = Collection(
     ),
     internal=INTERNAL,
 )
-"""`anchored_at` is where decay starts (creation, access, a new importance). `metadata_terms` holds a digest of each
-metadata entry: callers' keys never name a field. Two memories with the same `identity_hash` say the same
-(`documents.IDENTITY`), and a search shows one of them; `dedupe_key` makes two that are posted at once one. `merged`
-marks a duplicate that consolidation retired. `claimed_key` is the key that a disputed memory was sent with. `standing`
-is `STANDING` for a memory that belongs into every prompt: it is pinned, or an instruction."""
+"""The collection of memories. Some of its fields:
+
+`anchored_at` is the time from which the memory decays: creation, last access, or a new importance. `metadata_terms`
+contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
+`identity_hash` say the same (`records.IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
+memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
+key that a disputed memory was sent with. `standing` is `STANDING` for a memory that belongs into every prompt: it is
+pinned, or an instruction.
+"""
 
 HISTORY = Collection(
     name="memory_history",
@@ -85,7 +90,7 @@ HISTORY = Collection(
     audited=False,
     internal=INTERNAL,
 )
-"""Each version of a memory as it left, stored by the change that replaced it."""
+"""Earlier versions of memories. The change that replaces a version stores it."""
 
 FEEDBACK = Collection(
     name="memory_feedback",
@@ -95,16 +100,21 @@ FEEDBACK = Collection(
     global_indexes=("expires_at",),
     audited=False,
 )
-"""That an API key gave feedback on a memory on one UTC day: the id is made of these three. `effect` is the change that
-the feedback made to the importance. Notes are purged two days later; the counts stay with the memory."""
+"""Notes that an API key gave feedback on a memory on one UTC day; the id is derived from these three.
+
+`effect` is the change that the feedback made to the importance. Notes are purged two days later; the counts stay with
+the memory.
+"""
 
 PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False)
-"""Memories that were kept while the embedder failed; the store keeps them under the tenant `SYSTEM`. A text that the
-model refused is not tried before `not_before`."""
+"""Records that were stored while the embedder failed, under the tenant `SYSTEM`.
+
+A text that the model refused is not tried again before `not_before`.
+"""
 
 MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
-"""The embedding model that `recalld reembed` was last told to move everything to; under the tenant `SYSTEM`."""
+"""The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""
 
 INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
-"""By which rules the entries of the search index were made, and where the walk is that rewrites them
-(`memories/reindex.py`); under the tenant `SYSTEM`."""
+"""Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that rewrites its entries
+(`memories/reindex.py`)."""

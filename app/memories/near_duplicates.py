@@ -1,6 +1,6 @@
-"""Near-duplicates of a text: among what is stored, and among what earlier items of the same request add.
+"""Near-duplicates of a text, among stored memories and among those that earlier items of the same request add.
 
-Of long texts the first windows are compared: a text that holds another one says more than that.
+Of long texts only the first windows are compared, because a text that contains another one says more than that.
 """
 
 from collections.abc import Collection
@@ -19,29 +19,32 @@ from app.storage.search import Floats, SearchQuery
 from app.storage.text import TermIds
 
 SIMILAR = 0.95
-"""Least cosine."""
+"""Minimum cosine of near-duplicates."""
 MAX_SHOWN = 10
 _NO_TERMS: TermIds = np.empty(0, np.uint32)
 
 
 class NearDuplicates:
-    """Documents come nearest first, as `{…, "cosine"}`."""
+    """Finds near-duplicates. Methods return documents with a field `cosine` added, nearest first."""
 
     def __init__(self, memories: MemoryRepository, now: str) -> None:
         self._memories, self._now = memories, now
         self._written: dict[str, tuple[Doc, Floats | None]] = {}
 
     def note(self, doc: Doc, entry: IndexEntry) -> None:
-        """An item of this request writes it: for later items it is what counts, whatever is stored."""
+        """Registers a memory that an item of this request writes.
+
+        Later items compare with this text, not with the stored one.
+        """
         self._written[doc["memory_id"]] = doc, entry.vector
 
     async def seen(self, doc: Doc, entry: IndexEntry, without: Collection[str]) -> list[Doc]:
-        """The nearest that the caller may see, at most `MAX_SHOWN`."""
+        """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
         pairs = self._memories.scope.pairs(doc["agent_id"], doc["user_id"], include_shared=True)
         return (await self._near(doc, entry, pairs, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
 
     async def replaceable(self, doc: Doc, entry: IndexEntry, without: Collection[str]) -> list[Doc]:
-        """All of the very same pair that are not messages."""
+        """Returns all near-duplicates in the same partition that are not messages."""
         pairs = (Partition(doc["agent_id"], doc["user_id"]),)
         return await self._near(doc, entry, pairs, Not(Eq("memory_type", "message")), None, without)
 
@@ -92,6 +95,7 @@ def _in(pairs: tuple[Partition, ...], doc: Doc) -> bool:
 
 
 def shown(other: Doc, superseded: bool) -> dict[str, Any]:
+    """Returns a near-duplicate as responses list it."""
     return {
         "memory_id": other["memory_id"],
         "content": other["content"],

@@ -1,4 +1,4 @@
-"""Memory documents, built and revised by pure functions."""
+"""Pure functions that build and revise memory documents."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -26,14 +26,18 @@ SOURCE: Mapping[str, Any] = {
     "prompt_version": None,
     "api_key_id": None,
 }
+"""The fields of a memory's `source`, with their defaults."""
 
 
 IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
-"""Fields that make two memories of one pair and type different memories."""
+"""Fields that distinguish two memories of the same partition and type."""
 
 
 def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *, unique: bool) -> Doc:
-    """A memory of `fields` (those of `MemoryCreate`). `unique`: an equal one of its scope may not be there."""
+    """Returns a new memory document from `fields` (those of `MemoryCreate`).
+
+    `unique`: no equal active memory may exist in its scope.
+    """
     importance = fields["importance"]
     doc = {
         "memory_id": new_id("mem"),
@@ -79,14 +83,15 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
 
 
 def standing(doc: Doc) -> str | None:
-    """The mark of a memory that belongs into every prompt."""
+    """Returns the mark of a memory that belongs into every prompt, or None."""
     return STANDING if doc["pinned"] or doc["memory_type"] == "instruction" else None
 
 
 def identity_hash(doc: Doc) -> int:
-    """Signed 64-bit hash of the `IDENTITY` fields; texts that differ in case, width or white space only are equal.
+    """Returns a signed 64-bit hash of the `IDENTITY` fields. Texts that differ only in case, width or white space are
+    equal.
 
-    The `event_at` of an extracted memory is the time when it was said. It tells two experiences apart, but not two
+    The `event_at` of an extracted memory is the time when it was said. It distinguishes two experiences, but not two
     preferences or facts: these are the same each time they are said.
     """
     extracted = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
@@ -101,7 +106,7 @@ def identity_hash(doc: Doc) -> int:
 
 
 def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
-    """The stored fields that a caller's change sets, derived ones included; empty where it changes nothing."""
+    """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
     fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
     changed = {name: value for name, value in fields.items() if name != "importance" and not same(doc[name], value)}
     if "importance" in fields:
@@ -109,7 +114,7 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     if "metadata" in changed:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
     if "status" in changed:
-        changed |= {"archived_by": None, "archived_at": None}  # by hand from now on, so no purge comes for it
+        changed |= {"archived_by": None, "archived_at": None}  # set by a caller, so retention does not purge it
         changed |= {"superseded_by": None, "merged": False} if doc["status"] == "superseded" else {}
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
@@ -118,14 +123,14 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
         changed["identity_hash"] = identity_hash(doc | changed)
     if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):
-        changed["dedupe_key"] = None  # what was made equal by hand may stand beside its equal
+        changed["dedupe_key"] = None  # a memory that a change made equal to another may stay beside it
     return changed
 
 
 def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str) -> Doc:
-    """The stored fields that an equal memory changes: the higher trust and importance, more tags, a pin.
+    """Returns the fields that an equal memory changes in the stored one: higher trust or importance, more tags, a pin.
 
-    `importance`: what `doc` has at the moment. An importance that rises starts to fade anew.
+    `importance`: the current importance of `doc`. If the importance rises, decay starts anew.
     """
     gains: Doc = {"tags": [*doc["tags"], *fields["tags"]], "pinned": doc["pinned"] or fields["pinned"]}
     gains["trust"] = max(doc["trust"], fields["trust"])
@@ -135,18 +140,24 @@ def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str)
 
 
 def passage(doc: Doc) -> IndexText:
-    """What is found by."""
+    """Returns the text by which a memory is found."""
     happened: str | None = doc["event_at"]
     return IndexText(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
 
 
 def needs_new_entry(changed: Doc) -> bool:
-    """Other tags do not: they have new terms, and the vector stays (`MemoryRepository.revise`)."""
+    """Returns whether a change of these fields needs a new vector.
+
+    New tags need none: `MemoryRepository.revise` replaces only the terms.
+    """
     return not changed.keys().isdisjoint(("content", "context", "event_at"))
 
 
 def metadata_terms(metadata: Mapping[str, Any]) -> list[str]:
-    """One digest for each entry: equal entries have equal digests, and no key of the caller becomes a name of ours."""
+    """Returns one digest for each metadata entry.
+
+    Equal entries have equal digests, and a caller's key never becomes a field name.
+    """
     return [_digest(key, value) for key, value in metadata.items()]
 
 
@@ -156,7 +167,7 @@ def _digest(key: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """1.0 and 1 are the same JSON number."""
+    """Returns the value with whole floats as integers: 1.0 and 1 are the same JSON number."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return int(value)
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Moving everything that is found by meaning to another embedding model, while others use the store.
+"""Moves all searchable records to another embedding model while the store is in use.
 
-A record's new vector takes the place of the old one, which stays beside it until it is dropped: who searches by the old
-model finds what it found before. What is done is told by the rows themselves, so that a move that was broken off goes
-on where it was, and whoever writes with the old model meanwhile leaves a row that is seen to lack the new one.
+The new vector of a record replaces the old one, which is kept as an alternate vector until it is dropped. Searches by
+the old model therefore find the same as before. Progress is read from the rows themselves: an interrupted move
+continues, and a row that is written with the old model meanwhile counts as missing the new vector.
 """
 
 import asyncio
@@ -22,12 +22,15 @@ from app.storage.protocol import MissingVector, PartitionSelector, Store, Vector
 from app.storage.scope import SYSTEM
 
 AT_ONCE = 256
-"""Documents read and embedded together."""
+"""Number of documents that are read and embedded together."""
 COMMITTED_AT_ONCE = 32
-"""Few, because whoever writes to the same scopes waits for so many."""
+"""Number of documents in one commit. It is small because other writers to the same scopes wait for a commit."""
 PAIRS_AT_ONCE = 200
 ROUNDS, SMALL_ROUNDS = 5, 20
-"""How often it is counted, and before each count, how often what others have just written is looked for."""
+"""`ROUNDS`: how often records are counted.
+
+`SMALL_ROUNDS`: how often, before each count, records that others have just written are looked for.
+"""
 PAUSE_SECONDS = 0.25
 LATEST = "latest"
 
@@ -35,14 +38,16 @@ ReportProgress = Callable[[int], None]
 
 
 class Reembed:
+    """Embeds the records of several collections with one model."""
+
     def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable], *, patience: float = 0) -> None:
-        """`patience`: how many seconds a write may be tried for while the store is away."""
+        """Creates the move. `patience`: how many seconds a write is retried while the store is unavailable."""
         self._store, self._embedder, self._kinds, self._patience = store, embedder, kinds, patience
         self._vectors = store.reembedding
         self._model = model_id(embedder.name, embedder.dim)
 
     async def begin(self, now: str) -> None:
-        """Notes that this is the model to be in: services that run it embed what is left."""
+        """Stores the model as the target of the move. Services that run this model then embed what is left."""
         fields = {"model": self._embedder.name, "dim": self._embedder.dim, "updated_at": now}
         with suppress(CommitConflict):
             await self._store.commit(
@@ -52,15 +57,16 @@ class Reembed:
         await self._store.commit([Update(MOVES, SYSTEM, LATEST, set=fields)])
 
     async def run(self, seen: ReportProgress) -> dict[str, VectorCounts]:
-        """Until all have a vector of the model, or no more can be had. What was counted at the end, by collection.
+        """Runs until all records have a vector of the model, or until no more can be embedded.
 
-        Raises EmbeddingUnavailable where the model is away; what is done stays done.
+        Returns the final counts by collection. Raises EmbeddingUnavailable if the model does not answer; finished work
+        stays.
         """
         seen(await PendingEmbeddings(self._store, self._embedder, self._kinds, SystemClock()).embed_all())
         await self._rounds(seen)
         counts = await self.counts()
         for _ in range(ROUNDS):
-            # now not going by what the pairs know: that does not agree
+            # The counts do not agree with the partitions' marks, so all partitions are visited.
             if whole(counts) or not await self.move("every", seen):
                 break
             await self._rounds(seen)
@@ -75,7 +81,10 @@ class Reembed:
     async def move(
         self, which: PartitionSelector, seen: ReportProgress = lambda done: None, *, limit: int | None = None
     ) -> int:
-        """One round over such pairs, or over `limit` documents of them; how many were embedded."""
+        """Makes one round over the selected partitions, or over `limit` documents of them.
+
+        Returns how many were embedded.
+        """
         done = 0
         for kind in self._kinds:
             after = 0
@@ -87,7 +96,7 @@ class Reembed:
         return done
 
     async def _move_pairs(self, kind: Embeddable, pairs: Sequence[int], seen: ReportProgress, limit: int | None) -> int:
-        """While one page is written, the next is read and embedded."""
+        """Embeds the records of some partitions. While one page is written, the next is read and embedded."""
         place = begun = done = 0
         writing: asyncio.Task[int] | None = None
         try:
@@ -107,7 +116,7 @@ class Reembed:
         return await self._vectors.missing_vectors(kind.collection, pairs, self._model, after, AT_ONCE)
 
     async def behind(self) -> bool:
-        """Whether `catch_up` would look at any pair. Reads only."""
+        """Returns whether `catch_up` would visit any partition. It only reads."""
         if not await self._moved_to_ours():
             return False
         for kind in self._kinds:
@@ -116,10 +125,10 @@ class Reembed:
         return False
 
     async def catch_up(self, limit: int) -> int:
-        """What others wrote with another model, if this store was moved to ours; how many were embedded."""
+        """Embeds records that others wrote with another model, if the store was moved to this one. Returns how many."""
         if not await self._moved_to_ours():
             return 0
-        with suppress(EmbeddingUnavailable):  # it is back another time
+        with suppress(EmbeddingUnavailable):  # a later run tries again
             return await self.move("unlike", limit=limit)
         return 0
 
@@ -128,17 +137,18 @@ class Reembed:
         return move is not None and (move["model"], move["dim"]) == (self._embedder.name, self._embedder.dim)
 
     async def counts(self) -> dict[str, VectorCounts]:
+        """Returns the counts of vectors by collection."""
         dim = self._embedder.dim
         return {
             kind.collection.name: await self._vectors.counts(kind.collection, self._model, dim) for kind in self._kinds
         }
 
     async def drop_previous_vectors(self) -> int:
-        """Forgets the vectors of other models; how many."""
+        """Deletes the alternate vectors of other models. Returns how many."""
         return sum([await self._vectors.drop_previous_vectors(kind.collection) for kind in self._kinds])
 
     async def _updates(self, kind: Embeddable, page: Sequence[MissingVector]) -> list[Update]:
-        """Of those that the model takes. Nothing that a caller asked for, so the version stays."""
+        """Returns the updates of the records that the model accepts. Internal change: does not bump versions."""
         embeddings = Embeddings(self._embedder)
         entries = await embeddings.entries_each([kind.passage(one.doc) for one in page])
         return [
@@ -164,14 +174,20 @@ class Reembed:
         return done
 
     async def _commit(self, updates: Sequence[Update]) -> int:
-        """What has changed meanwhile is left for the next round."""
+        """Commits the updates together, or one by one after a conflict.
+
+        Returns how many were committed; the next round does the rest.
+        """
         if await self._committed(updates):
             return len(updates)
         return sum([await self._committed([update]) for update in updates])
 
     async def _committed(self, updates: Sequence[Update]) -> bool:
-        """A store that is away for a while, or that holds records for a process that was killed, is waited for: what
-        was embedded cost something."""
+        """Commits the updates and returns False after a conflict.
+
+        If the store is unavailable, or a killed process still locks records, it retries for `patience` seconds, because
+        the embedding was expensive.
+        """
         ends = time.monotonic() + self._patience
         while True:
             try:
@@ -187,4 +203,5 @@ class Reembed:
 
 
 def whole(counts: Mapping[str, VectorCounts]) -> bool:
+    """Returns whether all records have a vector of the model."""
     return all(count.of_model == count.records for count in counts.values())

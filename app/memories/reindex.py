@@ -1,8 +1,8 @@
-"""Brings search entries to the rules of this version, in the background, while searches work as before.
+"""Rewrites index entries by the rules of this version, in the background, while searches continue.
 
-Entries that an earlier version made lack what this one adds: terms of tags, flags of speaker and origin, vectors of a
-long text's further windows. The walk goes through the pairs (agent, user) by number and through their records by row,
-and notes its place now and then, so that it goes on there after a crash. A record that is rewritten twice is the same.
+Entries of an earlier version lack what this one adds: terms of tags, flags of speaker and origin, vectors of a long
+text's further windows. The walk visits the partitions by number and their records by row, and stores its position
+regularly, so that it continues there after a crash. Rewriting a record twice gives the same result.
 """
 
 from collections.abc import Sequence
@@ -24,32 +24,36 @@ from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText
 
 REVISION = 1
-"""Of the rules by which entries are made. Raise it when they change, so that stores catch up. 1: tags are terms, flags
-of the document, vectors of windows, `standing`."""
+"""Revision of the rules by which index entries are made. Raise it when the rules change, so that stores are rewritten.
+
+1: tags are terms, flags of the document, vectors of windows, `standing`.
+"""
 
 SEARCH = "search"
-"""Id of the one note."""
+"""Id of the single document of the collection."""
 NO_MODEL = 0
-"""The code of no model: `missing_vectors` then names all records."""
+"""A model code that no record has, so that `missing_vectors` returns all records."""
 PAIRS_AT_ONCE = 200
 RECORDS_AT_ONCE = 200
 COMMITTED_AT_ONCE = 32
 LONG_COST = 64
-"""Short texts that are rewritten in the time of a long one, whose windows are embedded."""
+"""Cost of a long text, whose windows are embedded, in short texts that are rewritten in the same time."""
 
 
 class Reindex:
+    """Rewrites the index entries of several collections."""
+
     def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable], clock: Clock) -> None:
         self._store, self._embedder, self._kinds, self._clock = store, embedder, kinds, clock
 
     async def unfinished(self) -> bool:
-        """Whether `catch_up` has anything left to look at. Reads only."""
+        """Returns whether `catch_up` has anything left to visit. It only reads."""
         return not _Walk(await self._store.get(INDEXING, SYSTEM, SEARCH), 0).finished
 
     async def catch_up(self, limit: int) -> int:
-        """Rewrites about `limit` records, long ones counting as `LONG_COST`, or what is left; how many.
+        """Rewrites about `limit` records, or what is left, and returns how many. A long record counts as `LONG_COST`.
 
-        Where the embedding model is away it ends early, and goes on there another time.
+        If the embedding model does not answer, it ends early; the next call continues from there.
         """
         walk = _Walk(await self._store.get(INDEXING, SYSTEM, SEARCH), limit)
         if walk.finished:
@@ -66,7 +70,7 @@ class Reindex:
         return walk.rewritten
 
     async def _walk(self, kind: Embeddable, walk: "_Walk") -> None:
-        """Of one collection, from the walk's place on."""
+        """Walks one collection from the stored position on."""
         reading, collection = self._store.reembedding, kind.collection
         walk.enter(collection.name)
         while walk.goes_on() and (
@@ -102,7 +106,10 @@ class Reindex:
         walk.did(page[-1].row, len(updates), len(page) + LONG_COST * len(long))
 
     async def _commit(self, updates: Sequence[Update]) -> None:
-        """A record that has changed meanwhile was written by the rules of this version."""
+        """Commits the updates.
+
+        A record that has changed meanwhile is skipped: it was written by the rules of this version.
+        """
         try:
             await self._store.commit(updates)
         except CommitConflict:
@@ -116,13 +123,13 @@ class Reindex:
         with suppress(CommitConflict):
             await self._store.commit([Update(INDEXING, SYSTEM, SEARCH, set=fields)])
             return
-        with suppress(CommitConflict):  # another worker was first
+        with suppress(CommitConflict):  # another worker has inserted it
             first = {"tenant_id": SYSTEM, "index_id": SEARCH, "created_at": now}
             await self._store.commit([Insert(INDEXING, first | fields)])
 
 
 class _Walk:
-    """Where it is: in `collection`, at `pair`, after `row`; pairs of smaller numbers are done."""
+    """The position of the walk: in `collection`, at `pair`, after `row`. Partitions with smaller numbers are done."""
 
     def __init__(self, noted: Doc | None, limit: int) -> None:
         noted = noted or {}
@@ -139,35 +146,41 @@ class _Walk:
 
     @property
     def due(self) -> bool:
-        """So much was done since the last note that it should not be done again."""
+        """True if enough was done since the last note that the position should be stored."""
         return self._cost - self._noted >= RECORDS_AT_ONCE
 
     def goes_on(self) -> bool:
+        """Returns whether the limit is not yet reached."""
         return self._cost < self._most
 
     def passed(self, name: str, kinds: Sequence[Embeddable]) -> bool:
-        """Whether the collection was done before the walk's place."""
+        """Returns whether the collection lies before the walk's position."""
         names = [kind.collection.name for kind in kinds]
         return self._collection in names and names.index(name) < names.index(self._collection)
 
     def enter(self, name: str) -> None:
+        """Moves to the beginning of the collection, unless the walk is in it."""
         if name != self._collection:
             self._collection, self.pair, self.row = name, 0, 0
 
     def turn_to(self, pair: int) -> None:
+        """Moves to the beginning of the partition, unless the walk is in it."""
         if pair != self.pair:
             self.pair, self.row = pair, 0
 
     def did(self, row: int, rewritten: int, cost: int) -> None:
+        """Moves to `row` and adds up rewritten records and cost."""
         self.row = row
         self._done += rewritten
         self.rewritten += rewritten
         self._cost += cost
 
     def end(self) -> None:
+        """Marks the whole walk as done."""
         self._revision, self._collection, self.pair, self.row = REVISION, None, 0, 0
 
     def note(self) -> dict[str, Any]:
+        """Returns the position as stored fields."""
         self._noted = self._cost
         return {
             "revision": self._revision,
@@ -191,7 +204,10 @@ def _update(
     entry: IndexEntry | None,
     embeddings: Embeddings,
 ) -> Update | None:
-    """Nothing that a caller asked for, so the version stays. None where this revision adds nothing to the record."""
+    """Returns the update of one record, or None if this revision adds nothing.
+
+    Internal change: does not bump versions.
+    """
     missing, expected = kind.repair(doc), {"version": doc["version"]}
     update = Update(
         kind.collection, doc["tenant_id"], doc[kind.collection.id_field], set=missing, expect=expected, text=text
@@ -203,13 +219,13 @@ def _update(
 
 
 async def forget(store: Store) -> None:
-    """After entries were taken in that another version may have made: the walk begins anew."""
+    """Restarts the walk. It is called after an import of index entries that another version may have made."""
     with suppress(CommitConflict):
         await store.commit([Update(INDEXING, SYSTEM, SEARCH, set={"revision": 0, "target": 0, "done": 0})])
 
 
 async def finding(store: Store) -> Finding:
-    """For `recalld doctor`."""
+    """Returns the finding of `recalld doctor` about the index revision."""
     noted = await store.get(INDEXING, SYSTEM, SEARCH) or {}
     revision, done = noted.get("revision", 0), noted.get("done", 0)
     if revision >= REVISION:

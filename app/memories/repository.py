@@ -21,12 +21,15 @@ _NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
 
 
 def true_at(moment: str) -> tuple[Filter, Filter]:
-    """Valid then: intervals are closed-open."""
+    """Returns filters for records that are valid at `moment`.
+
+    Validity intervals include their start and exclude their end.
+    """
     return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
 def of_pair(agent: str | None, user: str | None) -> Filter:
-    """Exactly this pair, empty sides included."""
+    """Returns the filter for one partition. None matches only records without an agent, or without a user."""
     return both(
         Absent("agent_id") if agent is None else Eq("agent_id", agent),
         Absent("user_id") if user is None else Eq("user_id", user),
@@ -34,55 +37,60 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
 
 
 def same_pair(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both belong to the same agent and the same user."""
+    """Returns whether both records belong to the same partition: the same agent and the same user."""
     return all(one[owner] == other[owner] for owner in ("agent_id", "user_id"))
 
 
 class VersionedRepository(Repository):
-    """Records that are found by meaning, each replaced version of which is kept as history."""
+    """A repository of searchable records that keeps each replaced version as history."""
 
     def __init__(self, store: Store, scope: Scope, collection: Collection, history: Collection) -> None:
         super().__init__(store, scope, collection)
         self._history = Repository(store, scope, history)
 
     async def history_page(self, doc_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
+        """Returns one page of the earlier versions of a record, and the cursor of the next page."""
         return await self._history.page(Eq("record_id", doc_id), listing, mark=doc_id)
 
     def add(self, doc: Doc, entry: IndexEntry) -> list[Change]:
+        """Returns the changes that store a new record with its index entry."""
         return [self.insert(doc, entry), *self.note_pending(doc)]
 
     def note_pending(self, doc: Doc) -> list[Change]:
-        """A record written without its vector is put on the list of those to be embedded."""
+        """Returns the change that lists a record without a vector for the embedding backfill, if it has none."""
         if doc["embedding"]["status"] == "ready":
             return []
         return [note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
 
     def _past(self, doc: Doc, now: str) -> Insert:
-        """The version that goes."""
+        """Returns the insert that stores the outgoing version as history."""
         named = {name: doc[name] for name in ("agent_id", "user_id", "version")}
         past = {"history_id": new_id("hist"), "record_id": doc[self.collection.id_field], "record": doc}
         changed = {"changed_at": now, "changed_by": self.scope.key_id}
         return Insert(self._history.collection, {"tenant_id": self.scope.tenant, **named, **past, **changed})
 
     def remove(self, docs: Sequence[Doc]) -> list[Change]:
-        """Records, at the versions that were read, with their history."""
+        """Returns the changes that delete records, at the versions that were read, and their history."""
         deletes: list[Change] = [self.delete(doc) for doc in docs]
         ids = tuple(doc[self.collection.id_field] for doc in docs)
         return [*deletes, DeleteWhere(self._history.collection, self.scope.tenant, In("record_id", ids))]
 
 
 class MemoryRepository(VersionedRepository):
+    """Memories, with their history and feedback."""
+
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, MEMORIES, HISTORY)
 
     async def named(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
-        """The active memory of that name, at most one; it may have expired."""
+        """Returns the active memory with this key in a partition: at most one, and it may have expired."""
         return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
     async def equal(self, doc: Doc, now: str, status: str = "active") -> list[Doc]:
-        """Memories of this status that are equal to `doc` (`documents.IDENTITY`), of the same pair and type.
+        """Returns the memories of this status, partition and type that are equal to `doc` in the fields
+        `records.IDENTITY`.
 
-        The oldest first, up to the first that has not expired, if any has not.
+        They come oldest first, up to the page that has the first unexpired one.
         """
         where = both(
             of_pair(doc["agent_id"], doc["user_id"]),
@@ -98,31 +106,35 @@ class MemoryRepository(VersionedRepository):
         return found
 
     async def of_same_pair(self, doc: Doc, memory_ids: Sequence[str]) -> list[Doc]:
-        """Those of `memory_ids` that are there and belong to the same agent and user as `doc`, in their order."""
+        """Returns those of `memory_ids` that exist and belong to the partition of `doc`, in the order given."""
         found = await self.get_many(memory_ids)
         return [found[each] for each in dict.fromkeys(memory_ids) if each in found and same_pair(found[each], doc)]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def remove(self, docs: Sequence[Doc]) -> list[Change]:
-        """Memories, at the versions that were read, with their history and the notes of feedback on them."""
+        """Returns the changes that delete memories, at the versions that were read, with their history and feedback
+        notes."""
         ids = tuple(doc["memory_id"] for doc in docs)
         return [*super().remove(docs), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
 
     def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
-        """Replaces fields; the version that goes is kept as history."""
+        """Returns the changes that replace fields and store the outgoing version as history."""
         update = self.update(doc, changed, now=now, entry=entry)
         if entry is None and "tags" in changed:
             update = replace(update, text=passage(doc | changed).indexed())
         return [update, self._past(doc, now)]
 
     def retire(self, doc: Doc, by: str, now: str, *, merged: bool = False) -> list[Change]:
-        """`merged`: `by` says the same, so that the memory does not come back when `by` is deleted."""
+        """Returns the changes that mark a memory as superseded.
+
+        `merged`: the memory `by` says the same, so this one does not come back when `by` is deleted.
+        """
         return self.revise(doc, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
 def listed(filters: Mapping[str, Any]) -> Filter:
-    """The filter of a list or a deletion: each named field as it is, nothing widened."""
+    """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
     parts: list[Filter | None] = [
         Eq(field, filters[field])
         for field in ("agent_id", "user_id", "key", "memory_type")

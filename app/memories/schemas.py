@@ -1,4 +1,4 @@
-"""Long-term memory on the wire."""
+"""Schemas of long-term memory."""
 
 from math import floor
 from typing import Annotated, Any, Literal, Self
@@ -352,11 +352,11 @@ class SearchResult(HowSearched):
 
 
 def render(doc: Doc, importance: float) -> Doc:
-    """A stored memory as it is served: with the importance that it has at the moment (`memories/decays.py`)."""
+    """Returns a stored memory as responses show it. `importance`: its current value (`memories/decay_settings.py`)."""
     shown = dict(doc)
     for name in INTERNAL:
         shown.pop(name, None)
-    shown.setdefault("contradicts", [])  # memories of earlier versions lack this and the counts
+    shown.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
     shown.setdefault("helpful_count", 0)
     shown.setdefault("misleading_count", 0)
     shown["importance"] = rounded(importance)
@@ -364,5 +364,5 @@ def render(doc: Doc, importance: float) -> Doc:
 
 
 def rounded(importance: float) -> float:
-    """To nine digits; `round` formats and reads a text for that."""
+    """Rounds to nine digits. It is faster than `round`, which formats and parses a text."""
     return floor(importance * 1e9 + 0.5) / 1e9

@@ -1,4 +1,4 @@
-"""The search of memories, and its answer as JSON."""
+"""The search endpoint's logic: runs a memory search and renders the response as JSON."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -23,7 +23,10 @@ from app.storage.search import Bools, Columns, Floats
 
 
 class MemoryFragment:
-    """`head` + the importance, rounded to nine digits, + `}` is `render(doc, importance)`."""
+    """A memory serialized once, except for its importance.
+
+    `head` + the importance, rounded to nine digits, + `}` is the JSON of `render(doc, importance)`.
+    """
 
     __slots__ = ("_anchor_ms", "_base", "_pinned", "agent_id", "head")
 
@@ -39,17 +42,19 @@ class MemoryFragment:
         self.head = orjson.dumps(others)[:-1] + b',"importance":'
 
     def importance(self, faded: Callable[[float, int], float]) -> float:
-        """`faded`: `fading_one_by_one` by the agent's decay."""
+        """Returns the current importance, rounded. `faded`: the result of `fading_one_by_one` for the agent's decay."""
         return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
 
 
 class MemorySearch:
+    """Searches memories for one caller."""
+
     def __init__(self, lookup: Retriever, scope: Scope, decays: Decays, accesses: AccessLog, clock: Clock) -> None:
         self._lookup, self._scope, self._decays = lookup, scope, decays
         self._accesses, self._clock = accesses, clock
 
     async def search(self, body: SearchRequest) -> bytes:
-        """The answer as JSON: items best first, how they were ranked, and where the time went."""
+        """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         now_ms = to_ms(now)
         least = body.min_importance
@@ -97,12 +102,12 @@ def _understood(interval: TimeInterval | None) -> Doc:
 
 
 def _written(numbers: list[float]) -> list[bytes]:
-    """Each as JSON: together, which takes a fifth of the time."""
+    """Returns each number as JSON. Serializing all together takes a fifth of the time."""
     return orjson.dumps(numbers)[1:-1].split(b",")[: len(numbers)]
 
 
 def _mask(body: SearchRequest, least: float, columns: Columns, importance: Floats) -> Bools:
-    """Filters on what is computed rather than stored. `least`: importance at the moment."""
+    """Returns the mask for filters on computed values. `least`: minimum current importance."""
     mask = np.ones(len(columns.rows), np.bool_)
     if least > 0:
         mask &= importance >= least
@@ -112,7 +117,7 @@ def _mask(body: SearchRequest, least: float, columns: Columns, importance: Float
 
 
 def search_filter(body: SearchRequest, now: str) -> Filter:
-    """What a request filters by, at `now`."""
+    """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
     return And((_of_status(body.status), unexpired(now), *true_at(moment), *_narrowed(body)))
 
@@ -123,7 +128,7 @@ def _of_status(status: str) -> Filter:
 
 
 def _narrowed(body: SearchRequest) -> Iterator[Filter]:
-    """By what most requests do not ask for."""
+    """Yields the filters that most requests do not use."""
     if body.memory_types is not None:
         yield In("memory_type", tuple(body.memory_types))
     if body.session_id is not None:
@@ -139,7 +144,7 @@ def _narrowed(body: SearchRequest) -> Iterator[Filter]:
 
 
 def _happened(since: str | None, until: str | None) -> Filter | None:
-    """By `event_at`, else `created_at`."""
+    """Returns a filter on `event_at`, or on `created_at` for memories without one."""
     if since is None and until is None:
         return None
     by_event = Range("event_at", ge=since, lt=until)

@@ -1,4 +1,4 @@
-"""The rules of long-term memory. Methods that write return an `WriteResult` and commit nothing."""
+"""The rules of long-term memory. Methods that write return a `WriteResult` and commit nothing."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,34 +25,41 @@ DELETED_AT_ONCE = 500
 
 
 class MemoryService:
+    """Reads and changes the memories that one caller may see."""
+
     def __init__(self, repository: MemoryRepository, embeddings: Embeddings, decays: Decays, clock: Clock) -> None:
         self._memories, self._embeddings, self._decays, self._clock = repository, embeddings, decays, clock
 
     async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
+        """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
         remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
         (answer,), changes, created = await remember.plan([body], "")
         return WriteResult(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
 
     async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: IfMatch) -> WriteResult:
+        """Plans several memories: all of them are stored, or none."""
         remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
         answers, changes, _ = await remember.plan(bodies, "/items")
         return WriteResult({"items": answers}, changes, 201)
 
     async def get(self, memory_id: str) -> Doc:
+        """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""
         now = self._clock.now()
         return await self._decays.shown(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
         where = both(listed(filters), unexpired(rfc3339(now)))
         docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())))
         return {"items": [await self._decays.shown(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
+        """Changes the fields that are set in `body`."""
         return await self.change(memory_id, lambda _: body, precondition)
 
     async def change(self, memory_id: str, patch: Callable[[Doc], MemoryPatch], precondition: IfMatch) -> WriteResult:
-        """A patch made from the very version that it will replace."""
+        """Changes a memory by a patch that is computed from the very version that it replaces."""
         now = self._clock.now()
         doc = await self._memories.get_unexpired(memory_id, rfc3339(now))
         fields = patch(doc).model_dump(exclude_unset=True)
@@ -80,7 +87,11 @@ class MemoryService:
         return WriteResult(await self._decays.shown(new, to_ms(now)), changes, headers={"ETag": etag(new)})
 
     async def _room_for_name(self, doc: Doc, changed: Doc, now: str) -> list[Change]:
-        """The name may not be that of another active memory of the scope; one that has expired goes."""
+        """Returns the changes that free the memory's key.
+
+        An expired memory with the same key is removed. Raises Conflict if another active memory of the scope has the
+        key.
+        """
         new = doc | changed
         if new["key"] is None or new["status"] != "active" or changed.keys().isdisjoint(("key", "status")):
             return []
@@ -91,7 +102,10 @@ class MemoryService:
         return self._memories.remove(others) if others else []
 
     async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult:
-        """The memories that it superseded become active again (`restore`), or go with it (`delete`)."""
+        """Deletes a memory.
+
+        The memories that it superseded become active again (`restore`) or are deleted too (`delete`).
+        """
         now = rfc3339(self._clock.now())
         doc = await self._memories.get_unexpired(memory_id, now)
         precondition.check(doc)
@@ -110,20 +124,25 @@ class MemoryService:
         return WriteResult(await self._decays.shown(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
     async def delete_some(self, filters: Mapping[str, Any]) -> int:
-        """Deletes what matches, in steps: every step is whole, and calling again continues after a fault."""
+        """Deletes all memories that match, in steps, and returns how many.
+
+        Each step is one commit. After an error, the same call continues with what is left. Raises Invalid if the
+        filters name neither agent nor user.
+        """
         if filters.get("agent_id") is None and filters.get("user_id") is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where = both(listed(filters), self._memories.scope.writable())
         scope = self._memories.scope
         actor, deleted = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories"), 0
         while docs := await self._memories.find(where, limit=DELETED_AT_ONCE):
-            with contextlib.suppress(CommitConflict):  # one of them has just changed: they are read again
+            with contextlib.suppress(CommitConflict):  # one of them has just changed, so all are read again
                 gone = self._memories.remove(docs)
                 await self._memories.store.commit([*gone, *entries(actor, gone, rfc3339(self._clock.now()))])
                 deleted += len(docs)
         return deleted
 
     async def history(self, memory_id: str, listing: Listing) -> Doc:
+        """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         docs, cursor = await self._memories.history_page(memory_id, listing)
         return {"items": [await _past(doc, self._decays) for doc in docs], "next_cursor": cursor}
@@ -136,7 +155,7 @@ async def _past(doc: Doc, decays: Decays) -> Doc:
 
 
 def _check_status(doc: Doc, wanted: str | None) -> None:
-    """Raises Conflict where the memory cannot get this status by hand."""
+    """Raises Conflict if a caller may not give the memory this status."""
     if wanted is not None and doc["status"] == "disputed":
         raise Conflict("This memory is disputed: settle that with POST /v1/memories/{memory_id}/resolve, or delete it.")
     if wanted == "archived" and doc["status"] == "superseded":

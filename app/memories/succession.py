@@ -1,4 +1,7 @@
-"""Supersession of memories: predecessors come back when their successor goes; disputes are resolved."""
+"""Supersession of memories: predecessors come back when their successor is deleted.
+
+Disputes are resolved here as well.
+"""
 
 from collections.abc import Sequence
 
@@ -11,16 +14,16 @@ from app.storage.schema import Doc
 
 
 class Succession:
-    """Methods return changes, or the memories that are concerned, and commit nothing."""
+    """Computes the changes of supersession. Methods commit nothing."""
 
     def __init__(self, memories: MemoryRepository, now: str) -> None:
         self._memories, self._now = memories, now
 
     async def restore(self, doc: Doc) -> list[Change]:
-        """Changes for the predecessors of `doc`, which is being deleted.
+        """Returns the changes for the predecessors of `doc`, which is being deleted.
 
-        They become active again. Where `doc` is superseded itself, its successor takes them over. Duplicates that a
-        merge retired stay retired: `doc` said the same.
+        They become active again. If `doc` is superseded itself, its successor takes them over. Duplicates that a merge
+        retired stay retired, because `doc` said the same.
         """
         found = [one for one in await self._predecessors(doc) if not one.get("merged")]
         if doc["status"] == "superseded":
@@ -32,7 +35,7 @@ class Succession:
         return changes
 
     async def chain(self, doc: Doc) -> list[Doc]:
-        """All predecessors of `doc`, theirs included."""
+        """Returns all direct and indirect predecessors of `doc`."""
         found: dict[str, Doc] = {}
         waiting = [doc]
         while waiting:
@@ -43,7 +46,7 @@ class Succession:
         return list(found.values())
 
     async def release(self, doc: Doc) -> list[Change]:
-        """Changes for the successor of `doc`, which becomes active by hand: the successor no longer names it."""
+        """Returns the change that removes `doc`, which a caller makes active, from the list of its successor."""
         return [
             self._linked(successor, [each for each in successor["supersedes"] if each != doc["memory_id"]])
             for successor in await self._successor(doc)
@@ -54,12 +57,15 @@ class Succession:
         return [one for one in found if one["status"] == "superseded" and one["superseded_by"] == doc["memory_id"]]
 
     async def _successor(self, doc: Doc) -> list[Doc]:
-        """None or one."""
+        """Returns a list of no or one memory."""
         found = await self._memories.of_same_pair(doc, [doc["superseded_by"]] if doc["superseded_by"] else [])
         return [one for one in found if doc["memory_id"] in one["supersedes"]]
 
     async def _activate(self, one: Doc, gone: Doc, keys: set[str]) -> list[Change]:
-        """Active again; without its key where another memory has that now, or one of `keys` is it."""
+        """Returns the changes that make `one` active again.
+
+        It loses its key if another memory has that key now, or if the key is one of `keys`.
+        """
         fields: Doc = {"status": "active", "superseded_by": None, "dedupe_key": None}
         if (key := one["key"]) is not None:
             holders = await self._memories.named(one["agent_id"], one["user_id"], key)
@@ -79,7 +85,7 @@ class Succession:
         return changes
 
     def _linked(self, successor: Doc, supersedes: list[str]) -> Update:
-        """A change of links alone: nobody changed what the memory says, so that its version stays."""
+        """Returns a change of links alone. The content stays the same, so the version does too."""
         expect = {name: successor[name] for name in ("version", "supersedes")}
         return self._memories.append(successor, {"supersedes": supersedes}, expect=expect)
 
@@ -88,17 +94,16 @@ BOTH = "both"
 
 
 class Disputes:
-    """Methods commit nothing."""
+    """Computes the changes that resolve a dispute. Methods commit nothing."""
 
     def __init__(self, memories: MemoryRepository, now: str) -> None:
         self._memories, self._now = memories, now
 
     async def resolve(self, doc: Doc, keep: str) -> tuple[Doc, list[Change]]:
-        """The memory that is kept, as it will be, and the changes. `keep`: its id, or `both`, which keeps `doc` beside
-        the others.
+        """Returns the memory that is kept, with its new fields, and the changes.
 
-        Raises Conflict where `doc` is not disputed or its key is taken, and Invalid where `keep` names no memory that
-        can be kept.
+        `keep` is the id of a memory, or `both`, which keeps `doc` beside the others. Raises Conflict if `doc` is not
+        disputed or its key is taken, and Invalid if `keep` names no memory that can be kept.
         """
         if doc["status"] != "disputed":
             raise Conflict(f"This memory is not disputed: it is {doc['status']}.")
@@ -115,7 +120,10 @@ class Disputes:
         return kept, changes
 
     async def _prefer(self, doc: Doc, against: list[Doc]) -> tuple[Doc, list[Change]]:
-        """It is believed from now on as much as each memory whose place it takes."""
+        """Keeps `doc` and retires the memories that it contradicts.
+
+        Its trust becomes the highest of its own and theirs.
+        """
         retired = [one["memory_id"] for one in against]
         key = doc["key"] or doc["claimed_key"]
         holders = await self._memories.named(doc["agent_id"], doc["user_id"], key) if key is not None else []
@@ -135,6 +143,6 @@ class Disputes:
 
     def _revised(self, doc: Doc, fields: Doc) -> tuple[Doc, list[Change]]:
         fields |= {"contradicts": [], "claimed_key": None}
-        fields["identity_hash"] = identity_hash(doc | fields)  # a key is part of it
+        fields["identity_hash"] = identity_hash(doc | fields)  # the hash includes the key
         new = doc | fields | {"version": doc["version"] + 1, "updated_at": self._now}
         return new, self._memories.revise(doc, fields, self._now)

@@ -1,1 +1,1 @@
-"""What the ranking reads out of a query before anything is searched: pure functions."""
+"""Retrieval: query analysis, ranking, calibration and decay, shared by all features that search."""

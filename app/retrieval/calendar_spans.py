@@ -1,4 +1,4 @@
-"""Stretches of the calendar in local time: days, weeks from Monday on, months, seasons, years, holidays."""
+"""Spans of the calendar in local time: days, weeks (from Monday), months, seasons, years, holidays."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -7,33 +7,35 @@ from typing import NamedTuple
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 FEW_UNITS = 4
-"""How many "the last few weeks" are."""
+"""Number of units in "the last few weeks"."""
 OPEN_YEARS = 10
-"""How far "before 2020" reaches back."""
+"""Number of years that "before 2020" reaches back."""
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 _DAYS = {"day": 1, "week": 7, "weekend": 7, "fortnight": 14}
 _DAY_PARTS = {"morning": (5, 12), "afternoon": (12, 18), "evening": (18, 24), "night": (18, 30)}
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "winter": 12}
-"""First month, as meteorologists count them in the north."""
+"""First month of each season, as meteorologists count them in the north."""
 
 
 class Span(NamedTuple):
-    """Start included, end excluded."""
+    """A span of time; the start is included, the end is excluded."""
 
     start: datetime
     end: datetime
 
     def moved(self, years: int) -> "Span":
+        """Returns the span moved by whole years."""
         return Span(add_months(self.start, 12 * years), add_months(self.end, 12 * years))
 
 
 def midnight(moment: datetime) -> datetime:
+    """Returns the start of the day."""
     return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def add_months(moment: datetime, months: int) -> datetime:
-    """The same day of another month, or its last day where it is shorter."""
+    """Returns the same day of another month, or the month's last day if it is shorter."""
     year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
     first = moment.replace(year=year, month=month + 1, day=1)
     last = (first.replace(day=28) + 4 * DAY).replace(day=1) - DAY
@@ -41,12 +43,13 @@ def add_months(moment: datetime, months: int) -> datetime:
 
 
 def day_span(now: datetime, offset: int = 0) -> Span:
+    """Returns the day that lies `offset` days after today."""
     start = midnight(now) + offset * DAY
     return Span(start, start + DAY)
 
 
 def day_part(day: Span, part: str | None) -> Span:
-    """Its morning, afternoon, evening or night, which ends at six; the whole day for None."""
+    """Returns the day's morning, afternoon, evening or night, which ends at six; the whole day for None."""
     if part is None:
         return day
     first, last = _DAY_PARTS[part]
@@ -54,7 +57,8 @@ def day_part(day: Span, part: str | None) -> Span:
 
 
 def unit_span(unit: str, now: datetime, offset: int = 0) -> Span:
-    """The calendar's day, week, weekend, month and so on that holds `now`, or one that lies `offset` of them away."""
+    """Returns the calendar's day, week, weekend, month and so on that contains `now`, or the one `offset` units
+    later."""
     if unit == "hour":
         start = now.replace(minute=0, second=0, microsecond=0) + offset * HOUR
         return Span(start, start + HOUR)
@@ -71,13 +75,13 @@ def unit_span(unit: str, now: datetime, offset: int = 0) -> Span:
 
 
 def latest_weekend(now: datetime) -> Span:
-    """The one that has begun last."""
+    """Returns the weekend that began last."""
     this = unit_span("weekend", now)
     return this if this.start <= now else unit_span("weekend", now, -1)
 
 
 def back(unit: str, count: float, now: datetime) -> datetime:
-    """The moment so many units before `now`."""
+    """Returns the moment `count` units before `now`."""
     if unit == "hour":
         return now - count * HOUR
     if unit in _DAYS:
@@ -86,7 +90,10 @@ def back(unit: str, count: float, now: datetime) -> datetime:
 
 
 def ago(unit: str, count: int, now: datetime) -> Span:
-    """The calendar's unit that holds that moment; around it for hours. 0: a few, which is two to six."""
+    """Returns the calendar's unit that contains the moment `count` units ago; for hours, the hour around that moment.
+
+    A count of 0 means a few, which is two to six.
+    """
     if count == 0:
         return Span(ago(unit, 6, now).start, ago(unit, 2, now).end)
     if unit == "hour":
@@ -96,19 +103,22 @@ def ago(unit: str, count: int, now: datetime) -> Span:
 
 
 def rolling(unit: str, count: int, now: datetime) -> Span:
-    """The last so many units up to now, whole days; 0: a few."""
+    """Returns the last `count` units up to now, in whole days. A count of 0 means a few."""
     start = back(unit, count or FEW_UNITS, now)
     return Span(start, now) if unit == "hour" else Span(midnight(start), midnight(now) + DAY)
 
 
 def ahead(unit: str, count: int, now: datetime) -> Span:
-    """The calendar's unit so far in the future."""
+    """Returns the calendar's unit that lies `count` units in the future. A count of 0 means a few."""
     return ago(unit, -count, now) if count else Span(ago(unit, -2, now).start, ago(unit, -6, now).end)
 
 
 def weekday_span(now: datetime, weekday: int, shift: int | None, *, of_week: bool = False) -> Span:
-    """Without a shift, and with -1: the last one before today; 1: the next one after it; 0: that of this week.
-    `of_week`: the shift counts weeks."""
+    """Returns a weekday (0 is Monday) relative to `now`.
+
+    `shift`: None and -1 mean the last one before today, -2 the one before that, 1 the next one after today, 0 that of
+    this week. With `of_week` the shift counts weeks.
+    """
     today = midnight(now)
     if of_week or shift == 0:
         return day_span(today - today.weekday() * DAY + weekday * DAY, 7 * (shift or 0))
@@ -119,12 +129,12 @@ def weekday_span(now: datetime, weekday: int, shift: int | None, *, of_week: boo
 
 
 def month_span(now: datetime, month: int, shift: int | None, year: int | None) -> Span | None:
-    """`month` of `year`. Without a year as `yearly`."""
+    """Returns `month` of `year`. Without a year it follows the rules of `yearly`."""
     return _months(now, month, 1, shift, year)
 
 
 def season_span(now: datetime, season: str, shift: int | None, year: int | None) -> Span | None:
-    """As `month_span`. The winter of a year begins in its December."""
+    """Returns a season by the rules of `month_span`. The winter of a year begins in its December."""
     return _months(now, _SEASONS[season], 3, shift, year)
 
 
@@ -137,8 +147,11 @@ def _months(now: datetime, month: int, months: int, shift: int | None, year: int
 
 
 def yearly(of: Callable[[int], Span | None], now: datetime, shift: int | None) -> Span | None:
-    """Of what comes each year, the last one that has begun; by shift -1 the last that is over, -2 the one before, 1 the
-    first that is to come, 0 the nearest. `of` a year: None where nobody knows when."""
+    """Returns one occurrence of a yearly span.
+
+    `shift`: None means the last one that has begun, -1 the last one that is over, -2 the one before, 1 the first one to
+    come, 0 the nearest. `of` returns the span of a year, or None if it is unknown.
+    """
     around = [span for year in range(now.year - 3, now.year + 3) if (span := of(year)) is not None]
     if shift == 0:
         return min(around, key=lambda span: max(span.start - now, now - span.end), default=None)
@@ -150,7 +163,7 @@ def yearly(of: Callable[[int], Span | None], now: datetime, shift: int | None) -
 
 
 def part(span: Span, which: str) -> Span:
-    """Its first, middle or last third, in whole days; what is shorter stays whole."""
+    """Returns the first, middle or last third of a span, in whole days. A span of less than three days stays whole."""
     third = (span.end - span.start) // 3
     if third < DAY:
         return span
@@ -160,7 +173,8 @@ def part(span: Span, which: str) -> Span:
 
 
 def open_span(span: Span, which: str, now: datetime) -> Span | None:
-    """`since`, `after`, `until` or `before` a span; None where it has no sense: since tomorrow."""
+    """Returns the span of `since`, `after`, `until` or `before` a span; None if it makes no sense, as "since
+    tomorrow"."""
     end = midnight(now) + DAY
     start = span.end if which == "after" else span.start
     if which in ("since", "after"):
@@ -170,6 +184,8 @@ def open_span(span: Span, which: str, now: datetime) -> Span | None:
 
 
 class Holidays:
+    """Holidays by rule, and by table for those of lunar calendars."""
+
     def __init__(self, rules: Mapping[str, str], lunar: Mapping[str, str]) -> None:
         self._rules = rules
         self._lunar = {
@@ -178,7 +194,7 @@ class Holidays:
         }
 
     def span(self, name: str, year: int) -> Span | None:
-        """Of that year; None where the table does not reach so far."""
+        """Returns the holiday of that year; None if the table does not include the year."""
         kind, *rest = self._rules[name].split()
         if kind == "nth":
             return day_span(_nth_weekday(year, *map(int, rest)))
@@ -191,7 +207,7 @@ class Holidays:
 
 
 def long_weekend(span: Span) -> Span:
-    """With the weekend that it touches, or is a bridge to."""
+    """Returns the span extended by the weekend that it touches or bridges to."""
     first, last = span.start.weekday(), (span.end - DAY).weekday()
     start = span.start - (first + 2) * DAY if first < 2 else span.start
     if first == 6:
@@ -201,7 +217,7 @@ def long_weekend(span: Span) -> Span:
 
 
 def easter(year: int) -> datetime:
-    """Easter Sunday of the Gregorian calendar (Meeus, Astronomical Algorithms, 1991)."""
+    """Returns Easter Sunday of the Gregorian calendar (Meeus, Astronomical Algorithms, 1991)."""
     a, (b, c) = year % 19, divmod(year, 100)
     d, e = divmod(b, 4)
     g = (8 * b + 13) // 25
@@ -214,7 +230,7 @@ def easter(year: int) -> datetime:
 
 
 def _nth_weekday(year: int, month: int, weekday: int, nth: int) -> datetime:
-    """From 1 on; 5: the last of the month."""
+    """Returns the nth weekday of a month, counted from 1; 5 is the last one of the month."""
     first = datetime(year, month, 1)  # noqa: DTZ001 (local time)
     found = first + ((weekday - first.weekday()) % 7 + 7 * (nth - 1)) * DAY
     return found if found.month == month else found - 7 * DAY

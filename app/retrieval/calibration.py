@@ -1,9 +1,10 @@
-"""The score of hybrid search: the probability that a document helps to answer the query. Pure functions.
+"""Calibration: computes the score of hybrid search, the probability that a document helps to answer the query.
 
-The ranking tells how the documents compare, not whether any of them answers. Calibration adds what the query as a whole
-shows: how near the nearest document is, how much of the query's words the best one holds, and how far the best stands
-out. Every number is the same for all documents of a query, so that the order stays. Fitted by scripts/fit_ranking.py on
-questions that have an answer and on questions that have none; formula and figures: docs/concepts/retrieval.md.
+The ranking compares documents with each other and does not say whether any of them answers. Calibration adds properties
+of the whole query: how near the nearest document is, how many of the query's words the best document contains, and how
+far the best one stands out. Each number is the same for all documents of a query, so the order stays. The numbers are
+fitted by scripts/fit_ranking.py on questions that have an answer and on questions that have none; formula and figures:
+docs/concepts/retrieval.md. All functions are pure.
 """
 
 import math
@@ -23,17 +24,17 @@ _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "
 KNEE = -2.0
 """Log of a share of 0.14."""
 LARGEST, SMALLEST = 14.0, 80.0
-"""Log-odds within which a float32 is neither 0 nor 1."""
+"""Limits of the log-odds within which a float32 is neither 0 nor 1."""
 _SMALLEST, _KNEE = np.array(SMALLEST, np.float32), np.array(KNEE, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Log-odds for each unit of what a query as a whole shows.
+    """Fitted log-odds for each unit of the properties of a query.
 
-    `share`: log of a document's share of the odds of all, down to `KNEE`; `tail`: what is below. `nearest`: the best
-    cosine. `coverage`: the best share of the query's words. `foreign`: the share of the query in scripts that the model
-    does not know.
+    `share`: log of a document's share of the odds of all, down to `KNEE`; `tail`: the part below `KNEE`. `nearest`: the
+    best cosine. `coverage`: the best share of the query's words. `foreign`: the share of the query in scripts that the
+    model does not support.
     """
 
     base: float = 0.0
@@ -47,8 +48,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """`turn`: where the odds lie with turns of conversations. `plain`: where they lie with other memories. Between both
-    the numbers are mixed by the part of the odds that each has."""
+    """Terms for turns of conversations (`turn`) and for other memories (`plain`).
+
+    They are mixed by the part of the odds that each of the two kinds has.
+    """
 
     turn: Terms
     plain: Terms
@@ -74,8 +77,11 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
     calibration: Calibration,
     among: Bools | EllipsisType | None = None,
 ) -> Floats:
-    """(n,) between 0 and 1, in the order of `odds`, the log-odds of the ranking. `plain`: the documents that
-    belong to no conversation; 1.0 or 0.0 where all or none do. `among`: `everything_or` what matched."""
+    """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
+
+    `plain`: the mask of documents that belong to no conversation; 1.0 or 0.0 if all or none do. `among`:
+    `everything_or` of what matched.
+    """
     if not len(odds):
         return odds
     against, on_plain = log_shares(columns, odds, plain, among)
@@ -98,11 +104,12 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
 def log_shares(
     columns: Columns, odds: Floats, plain: Bools | float, among: Bools | EllipsisType | None = None
 ) -> tuple[Floats, float]:
-    """(n,) the log of each document's share of the odds of all that matched, at most 0; and the part of these odds that
-    lies with `plain` memories.
+    """Returns the log of each document's share of the odds of all that matched, and the part of the odds of `plain`
+    memories.
 
-    The questions of a conversation count together as much as the best of them: one that was asked ten times before
-    takes no more away from the memory that answers it than one that was asked once.
+    The logs have shape (n,) and are at most 0. All questions of a conversation together count as much as the best of
+    them: a question that was asked ten times takes no more from the memory that answers it than one that was asked
+    once.
     """
     among = everything_or(columns.matched) if among is None else among
     found = odds[among]
@@ -122,7 +129,7 @@ def log_shares(
 
 
 def _mixed(calibration: Calibration, on_plain: float) -> Terms:
-    """`on_plain`: the part of the odds that lies with plain memories."""
+    """Mixes the terms. `on_plain`: the part of the odds of plain memories."""
     if on_plain in {0.0, 1.0}:
         return calibration.plain if on_plain else calibration.turn
     turn, plain = _TERMS(calibration.turn), _TERMS(calibration.plain)
@@ -132,8 +139,8 @@ def _mixed(calibration: Calibration, on_plain: float) -> Terms:
 def describe(
     columns: Columns, query: QueryText, known: Floats, among: Bools | EllipsisType | None = None
 ) -> tuple[float, float, float, float]:
-    """What the query as a whole shows: the fields of `Terms` from `nearest` on."""
+    """Returns the properties of the whole query: the fields of `Terms` from `nearest` on."""
     among = everything_or(columns.matched) if among is None else among
-    nearest = max(largest(columns.cosine[among]), 0.0)  # 0 where there is no vector
+    nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
     coverage = largest(known[COVERAGE][among])
     return nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage

@@ -1,9 +1,9 @@
-"""How strong a memory still is: the one decay function (SPEC §8).
+"""Decay: the importance that a memory still has after a time without access.
 
     importance = max(min(base, floor), base * factor ** (max(0, idle_days - grace_days) / 30))
 
-Pure, of stored anchors and the time: however often it is computed, the numbers are the same. The exponential form is
-that of forgetting curves (Ebbinghaus 1885), after a grace time in which nothing fades.
+The functions are pure and depend only on stored anchors and the time, so repeated computation gives the same numbers.
+The exponential form follows forgetting curves (Ebbinghaus 1885), after a grace time without decay. See SPEC §8.
 """
 
 import math
@@ -25,9 +25,11 @@ Numbers: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecayCurve:
-    """`factor` a month (30 days) of idleness past `grace_days`, never under `floor` (nor under a base lower still).
+    """The parameters of decay.
 
-    Numbers, or arrays of one for each memory.
+    Importance is multiplied by `factor` for each month (30 days) of idleness past `grace_days`. It does not fall below
+    `floor`, or below the base if that is lower still. Each parameter is a number, or an array with one value for each
+    memory.
     """
 
     factor: float | Numbers = 0.95
@@ -35,7 +37,7 @@ class DecayCurve:
     floor: float | Numbers = 0.1
 
     def __eq__(self, other: object) -> bool:
-        """By value; arrays by identity, for `==` of two has many answers."""
+        """Compares numbers by value and arrays by identity, because `==` of two arrays returns an array."""
         return isinstance(other, DecayCurve) and all(map(same, self._numbers(), other._numbers()))
 
     def __hash__(self) -> int:
@@ -69,16 +71,16 @@ def importance(
     pinned: bool | NDArray[np.bool_] = False,
     decay: DecayCurve = DEFAULT_DECAY,
 ) -> float | Numbers:
-    """Importance at `now_ms` (milliseconds since 1970) of memories last accessed, else created, at `anchor_ms`.
+    """Returns the importance at `now_ms` (milliseconds since 1970) of one memory or of arrays of them.
 
-    One memory or arrays of them. An anchor in the future is one of now. At an access the caller stores the value of
-    that moment as the new base, with that moment as its anchor.
+    `anchor_ms` is the time of the last access, or else of creation. An anchor in the future counts as now. At an access
+    the caller stores the value of that moment as the new base, with that moment as its anchor.
     """
     if not isinstance(base, np.ndarray):
         return float(base) if pinned else fading_one_by_one(now_ms, decay)(float(base), int(anchor_ms))
     kept = np.asarray(base, np.float64)
     if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
-        return kept  # nothing has begun to fade, as is usual in a scope in use
+        return kept  # decay has not begun, as is usual in a scope in use
     fading_ms = now_ms - np.asarray(anchor_ms, np.int64) - decay.grace_days * DAY_MS
     fading_months = np.maximum(0.0, fading_ms / MONTH_MS)
     faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
@@ -89,8 +91,10 @@ def importance(
 def base_of(
     value: float, anchor_ms: int, now_ms: int, pinned: bool = False, decay: DecayCurve = DEFAULT_DECAY
 ) -> float:
-    """The base of one memory whose `importance` at `now_ms` is `value`. It may exceed 1 where the memory cannot have so
-    much by then."""
+    """Returns the base of one memory whose `importance` at `now_ms` is `value`.
+
+    The result may exceed 1 if the memory cannot have this importance at that time.
+    """
     months = (now_ms - float(decay.grace_days) * DAY_MS - anchor_ms) / MONTH_MS
     if pinned or months <= 0 or value <= decay.floor:
         return value
@@ -99,7 +103,10 @@ def base_of(
 
 
 def fading_one_by_one(now_ms: int, decay: DecayCurve) -> Callable[[float, int], float]:
-    """`importance` by base and anchor, of single memories that are not pinned: arrays of one cost ten times as much."""
+    """Returns a function of base and anchor that computes `importance` of one memory that is not pinned.
+
+    For single memories it is about ten times as fast as arrays of one.
+    """
     fades_before = now_ms - float(decay.grace_days) * DAY_MS
     factor, floor = float(decay.factor), float(decay.floor)
 
@@ -114,10 +121,10 @@ def fading_one_by_one(now_ms: int, decay: DecayCurve) -> Callable[[float, int], 
 
 
 class DecayedImportance:
-    """`importance` of many memories at any moment, with all that does not depend on the moment reckoned once.
+    """Computes `importance` of many memories at any time; everything that does not depend on the time is computed once.
 
-    factor ** (a + b) = factor ** a * factor ** b: one number for the time since the latest anchor, an array for how
-    much earlier the others lie.
+    factor ** (a + b) = factor ** a * factor ** b: `a` is one number, the time since the latest anchor, and `b` is an
+    array, the time from each anchor to the latest one.
     """
 
     def __init__(
@@ -135,16 +142,17 @@ class DecayedImportance:
             self._least = np.where(pinned, self._base, np.minimum(self._base, decay.floor))
 
     def _splits(self, factor: float) -> bool:
-        """Neither part comes near the ends of float64."""
+        """Returns whether both factors stay far from the limits of float64."""
         return factor > 0 and self._spread * -math.log(factor) < MAX_EXPONENT
 
     def at(self, now_ms: int) -> Numbers:
+        """Returns the importance of each memory at `now_ms`, shape (n,)."""
         base, anchor_ms, pinned, decay = self._given
         if not self._parts:
             return importance(base, anchor_ms, now_ms, pinned, decay)
         months = (now_ms - self._latest - float(decay.grace_days) * DAY_MS) / MONTH_MS
         if months + self._spread <= 0:
-            return self._base  # nothing has begun to fade, as is usual in a scope in use
+            return self._base  # decay has not begun, as is usual in a scope in use
         value: Numbers = self._faded * float(decay.factor) ** months
         np.minimum(value, self._base, out=value)
         np.maximum(value, self._least, out=value)

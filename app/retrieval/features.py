@@ -1,7 +1,7 @@
-"""What the ranking knows of each document: pure functions of columns, query and time.
+"""The features of the ranking: pure functions of columns, query and time.
 
-Formulas: docs/concepts/retrieval.md.
-Nothing is a matrix product: BLAS rounds by position, and equal documents must get equal numbers wherever they stand.
+Formulas: docs/concepts/retrieval.md. No function uses a matrix product: BLAS rounds by position, and equal documents
+must get equal numbers at every position.
 """
 
 import math
@@ -16,34 +16,41 @@ from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
 
 ASKED = ("vector_scaled", "text_scaled", "vector_rank", "coverage", "repeats", "speaker", "session", "neighbour")
-"""What depends on the query."""
+"""Features that depend on the query."""
 STANDING = ("number", "question", "length", "long_question", "importance", "recency")
+"""Features that do not depend on the query."""
 FEATURES = ASKED + STANDING
 
 BM25_K1 = 0.9
 BM25_B = 0.4
 NEIGHBOUR_TERMS = 0.5
-"""How much of a neighbour's terms, and length, counts as a turn's own."""
+"""Weight of the neighbours' terms and lengths; a turn's own terms weigh 1."""
 NEIGHBOUR_VECTOR = 0.3
+"""Weight of the neighbours' cosines; a turn's own cosine weighs 1."""
 RANK_OFFSET = 10
 RANK_DEPTH = 100
-"""Ranks by vector are told apart down to here."""
+"""Number of documents that get a rank by vector."""
 MINUTE_MS = 60_000
 RECENCY_DAYS = 30
-"""Half-life."""
+"""Half-life of the feature `recency`, in days."""
 LEAST_SPREAD = 0.4
-"""Of cosines: in a scope of a few memories on one subject the farthest is not far."""
+"""Minimum spread of cosines that is scaled to 0..1.
+
+In a scope of a few memories on one subject even the farthest is near.
+"""
 FEW_TERMS = 4
-"""A short text that repeats one or two words does not ask the same: a query of fewer terms counts as one of so many, as
-does a text of fewer than SHORT_TEXT."""
+"""Minimum number of terms that a query counts with when repeated terms are counted.
+
+A short text that repeats one or two words of the query does not ask the same. SHORT_TEXT is the like for texts.
+"""
 LONG_TEXT = 5
-"""A text of e^5 - 1 = 147 terms has the length 1."""
+"""Divisor of the feature `length`: a text of e^5 - 1 = 147 terms has the length 1."""
 
 ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
-"""An array of no dimension is worked with in half the time of a number, which numpy converts first."""
+"""Numbers as arrays without dimensions. They take half the time of Python numbers, which numpy converts first."""
 TINY = 1e-6
 BLOCK = 1 << 15
-"""Numbers worked on at once, so that they stay in the processor's cache."""
+"""Numbers that are processed at once, so that they stay in the processor's cache."""
 
 
 def features(
@@ -53,13 +60,16 @@ def features(
     now_ms: int,
     decay: DecayCurve = DEFAULT_DECAY,
 ) -> Floats:
-    """(FEATURES, n): `query_features`, then `query_independent_features`."""
+    """Returns all features, shape (FEATURES, n): `query_features`, then `query_independent_features`."""
     return np.concatenate((query_features(columns, query, text), query_independent_features(columns, now_ms, decay)))
 
 
 def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
-    """(ASKED, n); `text` is `bm25(columns)`. Scales come from what matched: no other document can move them. Cosines
-    that lie within `LEAST_SPREAD` are not drawn apart to the whole scale."""
+    """Returns the features that depend on the query, shape (ASKED, n). `text` is `bm25(columns)`.
+
+    Scales come from the documents that matched, so other documents cannot change them. Cosines that lie within
+    `LEAST_SPREAD` are not stretched to the whole scale.
+    """
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
     fixed, (weights, limit) = _fixed(columns), term_weights(columns)
@@ -86,8 +96,10 @@ def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
 
 
 def query_independent_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
-    """(STANDING, n): what no query changes, as of the begin of this minute, in which it is made once. What fades does
-    so over weeks."""
+    """Returns the features that do not depend on the query, shape (STANDING, n).
+
+    They are computed once a minute, as of the start of the minute. Decay takes weeks.
+    """
     minute = now_ms - now_ms % MINUTE_MS
     sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
     return columns.derived.get("standing", sources, lambda: _standing(columns, minute, decay))
@@ -104,14 +116,15 @@ def _standing(columns: Columns, now_ms: int, decay: DecayCurve) -> Floats:
 
 
 def scaled_text(text: Floats, best: float, out: Floats | None = None) -> Floats:
-    """BM25 as a part of the best that matched, 0..1."""
+    """Returns BM25 as a fraction of `best`, the largest value of the documents that matched, clipped to 1."""
     scaled: Floats = np.multiply(text, 1 / max(best, TINY), out=out)
     np.minimum(scaled, ONE, out=scaled)
     return scaled
 
 
 def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
-    """0..1: scaled cosine, with a part of the neighbours', and BM25 as a part of the best, in equal parts."""
+    """Returns a score in 0..1: half is the scaled cosine with a part of the neighbours', half is BM25 as a fraction of
+    the best."""
     return _base_score(near, words, _fixed(columns))
 
 
@@ -124,7 +137,10 @@ def _base_score(near: Floats, words: Floats, fixed: "_Fixed") -> Floats:
 
 
 def bm25(columns: Columns) -> Floats:
-    """BM25 (Robertson & Zaragoza 2009, with Lucene's idf) within the scope; half of the neighbours' terms count too."""
+    """Returns BM25 within the scope, shape (n,); terms of the neighbours count by half.
+
+    Formula: Robertson & Zaragoza 2009, with Lucene's idf.
+    """
     weight, _ = term_weights(columns)
     fixed = _fixed(columns)
     step = max(1, BLOCK // max(1, len(fixed.norm)))
@@ -137,8 +153,10 @@ def bm25(columns: Columns) -> Floats:
 
 
 def _saturated(hits: Floats, weight: Floats, fixed: "_Fixed") -> Floats:
-    """Sum over the terms of weight * f / (f + norm), where f is how often a document and, by half, its neighbours hold
-    a term."""
+    """Returns the sum over the terms of weight * f / (f + norm).
+
+    f is how often a document contains a term; occurrences in its neighbours count by half.
+    """
     occurs = fixed.with_neighbours(hits)
     occurs /= occurs + fixed.norm
     occurs *= weight
@@ -147,7 +165,10 @@ def _saturated(hits: Floats, weight: Floats, fixed: "_Fixed") -> Floats:
 
 
 def term_weights(columns: Columns) -> tuple[Floats, float]:
-    """(terms, 1), and their sum. One by one: a query has a handful of terms."""
+    """Returns the BM25 weight of each term, shape (terms, 1), and the sum of the weights.
+
+    A loop is used because a query has only a handful of terms.
+    """
 
     def weigh() -> tuple[Floats, float]:
         found = [(BM25_K1 + 1) * math.log1p((columns.count - df + 0.5) / (df + 0.5)) for df in columns.df.tolist()]
@@ -157,19 +178,22 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
 
 
 def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
-    """Decayed importance of each document."""
+    """Returns the decayed importance of each document, shape (n,)."""
     of = columns.base_importance, columns.anchor, columns.pinned
     fading = columns.derived.get("importance", (*of, decay), lambda: DecayedImportance(*of, decay))
     return fading.at(now_ms).astype(np.float32)
 
 
 def everything_or(matched: Bools) -> Bools | EllipsisType:
-    """An index of what matched: as a rule that is everything, and nothing need be gathered."""
+    """Returns an index of what matched. It is `...` in the usual case that all matched, which avoids a copy."""
     return ... if np.count_nonzero(matched) == len(matched) else matched
 
 
 def largest(values: Floats) -> float:
-    """0 without any. For a few hundred values this takes a third of the time of `maximum.reduce`."""
+    """Returns the maximum, or 0 if `values` is empty.
+
+    For a few hundred values it takes a third of the time of `maximum.reduce`.
+    """
     return float(values[values.argmax()]) if len(values) else 0.0
 
 
@@ -178,14 +202,14 @@ _TEXT = np.array(0.5, np.float32)
 
 
 class _Fixed:
-    """What follows from the documents alone, whatever the query and the time. Kept with the columns."""
+    """Arrays that depend only on the documents. They are cached with the columns."""
 
     __slots__ = ("_beside", "_terms", "norm", "occasion", "occasions", "per_length", "vector", "whole")
 
     def __init__(self, columns: Columns) -> None:
         self._beside = np.array((columns.previous, columns.following))
         self.whole: Floats = (self._beside >= 0).astype(np.float32)
-        """(2, n): how much the documents before and after each one count: nothing where there is none, whose index, -1,
+        """Weights, shape (2, n), of the documents before and after each one: 0 if there is none, because its index, -1,
         wraps to the last document."""
         self._terms = self.whole * np.float32(NEIGHBOUR_TERMS)
         self.vector = self.whole * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
@@ -195,12 +219,13 @@ class _Fixed:
         self.occasion, self.occasions = _occasions(columns)
 
     def neighbours(self, values: Floats, counts: Floats) -> Floats:
-        """(…, 2, n) of values (…, n)."""
+        """Returns the weighted values of both neighbours, shape (…, 2, n), for values of shape (…, n)."""
         found: Floats = values.take(self._beside, axis=-1, mode="wrap")
         found *= counts
         return found
 
     def with_neighbours(self, values: Floats) -> Floats:
+        """Returns the values plus `NEIGHBOUR_TERMS` times the values of both neighbours."""
         total: Floats = np.add.reduce(self.neighbours(values, self._terms), axis=-2)
         total += values
         return total
@@ -213,9 +238,12 @@ def _fixed(columns: Columns) -> _Fixed:
 
 
 def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks: Floats) -> None:
-    """Into `near` the cosines, clipped to 0..1 between the least and the largest `among` them (1 for one value alone);
-    into `ranks` 1 / (offset + how many of those are larger), for the first of them, else 0: equal values have equal
-    ranks. `pool` is the cosines of `among`: the very array where that is all of them."""
+    """Writes scaled cosines into `near` and reciprocal ranks into `ranks`.
+
+    `near`: the cosines clipped to 0..1 between the least and the largest `among` them (1 if there is only one value).
+    `ranks`: 1 / (offset + how many of those are larger) for the first `RANK_DEPTH` of them, else 0; equal values have
+    equal ranks. `pool`: the cosines of `among`, and the same array object as `columns.cosine` if that is all of them.
+    """
     values, whole = columns.cosine, pool is columns.cosine
     if not len(pool):
         near[:] = ranks[:] = 0
@@ -240,11 +268,11 @@ def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks
 
 
 _BY_PLACE = np.reciprocal(RANK_OFFSET + RANK_DEPTH - np.arange(RANK_DEPTH + 1), dtype=np.float32)
-"""1 / (offset + how many of the first RANK_DEPTH values are larger), by how many of them are not."""
+"""1 / (offset + how many of the first RANK_DEPTH values are larger), indexed by how many of them are not larger."""
 
 
 def _scaled(values: Floats, low: float, high: float, within: bool, out: Floats) -> None:
-    """`within`: no value is less than `low`."""
+    """Scales the values from `low`..`high` to 0..1. `within`: no value is less than `low`."""
     if high - low < TINY:
         np.greater_equal(values, low, out=out)
         return
@@ -256,15 +284,18 @@ def _scaled(values: Floats, low: float, high: float, within: bool, out: Floats) 
 
 
 def _best_of_session(score: Floats, fixed: _Fixed, out: Floats) -> None:
-    """Score of the best document of each one's session. Documents without a session that happened at the same time
-    count as one session, each of the others as a session of its own."""
+    """Writes the score of the best document of each document's session into `out`.
+
+    Documents without a session that happened at the same time count as one session. Each other document without a
+    session counts as a session of its own.
+    """
     best = np.zeros(fixed.occasions, np.float32)
     np.maximum.at(best, fixed.occasion, score)
     best.take(fixed.occasion, out=out, mode="clip")
 
 
 def _occasions(columns: Columns) -> tuple[Ints, int]:
-    """(n,) codes of sessions, of times and of single documents; how many there are."""
+    """Returns codes, shape (n,), of sessions, of times and of single documents, and the number of codes."""
     codes = columns.session.copy()
     count = int(codes.max(initial=-1)) + 1
     timed = np.flatnonzero((codes < 0) & (columns.flags & HAS_EVENT_TIME != 0))

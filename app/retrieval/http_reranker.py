@@ -1,7 +1,8 @@
-"""A `/rerank` endpoint, as Jina, Cohere, vLLM and llama.cpp have it, or as Text Embeddings Inference (TEI) has it.
+"""A client of `/rerank` endpoints, as of Jina, Cohere, vLLM and llama.cpp, or as of Text Embeddings Inference (TEI).
 
-With a model's name: `{model, query, documents, top_n}` → `{results: [{index, relevance_score}]}`. Cohere refuses fields
-that it does not know, so nothing else is sent. Without one: `{query, texts, truncate}` → `[{index, score}]`, TEI's own.
+With a model's name it sends `{model, query, documents, top_n}` and reads `{results: [{index, relevance_score}]}`.
+Cohere rejects unknown fields, so nothing else is sent. Without a name it uses TEI's own format: `{query, texts,
+truncate}` → `[{index, score}]`.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ from app.core.process import off_loop
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed
 
 ANSWER_BYTES = 2 << 20
-"""Jina sends the texts back, too: 100 texts of 2,000 characters have room, even escaped."""
+"""Maximum size of an answer. Jina also returns the texts: 100 texts of 2,000 characters fit, even escaped."""
 TEI_TEXTS = 32
-"""TEI refuses requests of more texts, unless it was started with another `--max-client-batch-size`."""
+"""Maximum texts in one request. TEI rejects more, unless it was started with another `--max-client-batch-size`."""
 LARGEST_SCORE = 1e30
 
 
@@ -43,20 +44,23 @@ _ANSWER: TypeAdapter[_Answer | list[_Result]] = TypeAdapter(_Answer | list[_Resu
 
 
 class HttpReranker:
-    """Nothing of what a server says is passed on, since it may quote the key or somebody's text."""
+    """A reranker on a server.
+
+    Error messages contain only the status code of the server's answer, since its text may quote the key or users' text.
+    """
 
     at_once = 8
 
     def __init__(self, url: str, model: str, api_key: str) -> None:
-        """The server is not asked until there is something to rerank. Raises RerankerInvalid."""
+        """Creates the client. It sends no request until there is something to rerank. Raises RerankerInvalid."""
         self._url, self._model = url, model
-        # Uncompressed: a small answer cannot grow large. Redirects would take key and texts to another server.
+        # Uncompressed, so that a small answer cannot grow large. A redirect would send key and texts elsewhere.
         headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
         try:
             host = httpx2.URL(url).host
             self._client = httpx2.AsyncClient(
                 headers=headers,
-                timeout=None,  # the second stage has a deadline for all of it
+                timeout=None,  # the second stage limits the whole call
                 limits=httpx2.Limits(max_connections=2 * self.at_once),
                 follow_redirects=False,
             )
@@ -92,7 +96,7 @@ class HttpReranker:
         return await off_loop(len(answer), _scores_of, answer, count)
 
     async def _read(self, body: dict[str, Any]) -> bytes:
-        """In pieces, so that no answer fills the memory."""
+        """Reads the answer in pieces, so that a large one cannot fill the memory."""
         read = bytearray()
         async with self._client.stream("POST", self._url, json=body) as response:
             if response.status_code != httpx2.codes.OK:
@@ -105,7 +109,7 @@ class HttpReranker:
 
 
 def _scores_of(answer: bytes, count: int) -> list[float]:
-    """The score of each text, in the order of the texts."""
+    """Returns the score of each text, in the order of the texts. Raises RerankingFailed if one is missing."""
     try:
         parsed = _ANSWER.validate_json(answer)
     except ValidationError:

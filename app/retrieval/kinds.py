@@ -1,4 +1,4 @@
-"""The kinds of memory that the ranking tells apart: (n,) masks over the documents of a scope."""
+"""The kinds of memory that the ranking distinguishes, as masks of shape (n,) over the documents of a scope."""
 
 from dataclasses import dataclass
 
@@ -16,46 +16,50 @@ from app.storage.text import (
 
 _ASSISTANT = name_id("assistant")
 SHORT_TEXT = 6
-"""A text of fewer terms counts as of so many where its terms that a query repeats are counted."""
+"""Minimum length, in terms, that a text counts with when the query terms that it repeats are counted."""
 SHORT_QUESTION = 8
-"""Terms of a question that tells nothing beside what it asks."""
+"""Maximum terms of a question that states nothing beside what it asks."""
 SHORT_TURN, SHORT_REPLY = 4, 10
-"""Terms of a turn that may say nothing, and of an assistant's. In Chinese 10 terms are five or six characters."""
+"""Maximum terms of a turn, and of an assistant's turn, that may say nothing.
+
+In Chinese 10 terms are five or six characters.
+"""
 
 
 def plain_memories(columns: Columns) -> Bools:
-    """Documents that belong to no conversation."""
+    """Returns the mask of documents that belong to no conversation."""
     return columns.derived.get(
         "plain", (columns.session, columns.speaker), lambda: (columns.session < 0) | (columns.speaker == 0)
     )
 
 
 def assistants(columns: Columns) -> Bools:
-    """Turns of an assistant without a name of its own."""
+    """Returns the mask of turns of an assistant that has no name of its own."""
     said = columns.flags & SAID_BY_ASSISTANT != 0
     assistant: Bools = ~plain_memories(columns) & said & (columns.speaker == _ASSISTANT)
     return assistant
 
 
 def questions(columns: Columns) -> Bools:
-    """Turns that are questions."""
+    """Returns the mask of turns that are questions."""
     plain = plain_memories(columns)
     return columns.derived.get("questions", (plain, columns.flags), lambda: ~plain & (columns.flags & IS_QUESTION != 0))
 
 
 @dataclass(frozen=True, slots=True)
 class TurnKinds:
-    """What the texts of a scope tell of turns that answer nothing, whatever the query."""
+    """Query-independent properties of turns that may answer nothing."""
 
     questions: Bools
     short_questions: Bools
     short: Ints
-    """Indices of the turns of a few terms, without a number or a time."""
+    """Indices of turns of a few terms, without a number or a time."""
     repeated_terms: Floats
-    """What `repeats` divides by, as a share of a text's own terms: those of its date are not its own."""
+    """Converts the feature `repeats` to a share of a text's own terms, which exclude the terms of its date."""
 
 
 def turn_kinds(columns: Columns) -> TurnKinds:
+    """Returns the turn kinds of a scope. They are computed once for the same columns."""
     sources = columns.session, columns.speaker, columns.flags, columns.length
     return columns.derived.get("turns", sources, lambda: _turns(columns))
 

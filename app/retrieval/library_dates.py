@@ -1,7 +1,7 @@
-"""Dates and relative times as dateparser reads them: full dates in all our languages, and whole expressions in the
-languages for which we have no table of our own.
+"""Dates and relative times that dateparser reads.
 
-The library answers a point in time and how fine it is; the span follows from that.
+It reads full dates in all supported languages, and whole expressions in languages without a table of their own. The
+library returns a point in time and its precision; the span follows from both.
 """
 
 import re
@@ -36,7 +36,7 @@ OTHER_LANGUAGES = (
     "ko",
     "th",
 )
-"""Read by the library alone. Their words of time are the library's, too."""
+"""Languages that only the library reads, with the library's words of time."""
 
 _UNITS = {"day": "day", "week": "week", "month": "month", "year": "year"}
 _MONTHS = (
@@ -45,17 +45,19 @@ _MONTHS = (
 )  # fmt: skip
 _UNSPACED = {"ko", "th"}
 _UNCLEAR = {"कल", "morgen", "huom", "eilen", "seminggu", "sebulan", "setahun", "sehari", "minggu", "अगला", "يومين"}
-"""Words of the library that mean something else, too, or both the past and the future."""
+"""Words of the library that also mean something else, or both the past and the future."""
 _HAN_DATE = re.compile(r"(?:(\d{4})年)?(0?[1-9]|1[0-2])月(\d{1,2})[日号號]")
 _HAN_DIGITS = str.maketrans("一二三四五六七八九", "123456789")
 _LOCK = threading.Lock()
-"""The library keeps caches that several threads would share."""
+"""Guards the library's caches, which threads share."""
 
 
 def read_date(text: str, language: str, now: datetime) -> Span | None:
-    """The span of a whole text, or None where the library cannot read it. `now` is local. Takes about a
-    millisecond; the first text of a language 50 to 400."""
-    if (han := _HAN_DATE.fullmatch(_digits(text))) is not None:  # without a year the library takes the month for one
+    """Returns the span of a whole text, or None if the library cannot read it. `now` is local.
+
+    It takes about a millisecond, and 50 to 400 ms for the first text of a language.
+    """
+    if (han := _HAN_DATE.fullmatch(_digits(text))) is not None:  # without a year the library reads the month as one
         year, month, day = han.groups("")
         text, language = f"{day} {_MONTHS[int(month) - 1]} {year}", "en"
     with _LOCK:
@@ -67,7 +69,7 @@ def read_date(text: str, language: str, now: datetime) -> Span | None:
 
 @lru_cache(maxsize=64)
 def _parser(language: str, today: datetime) -> DateDataParser:
-    """One for each day, since the library keeps the settings of each for ever."""
+    """Returns one parser for each day, since the library keeps the settings of each parser for ever."""
     return DateDataParser(
         languages=[language],
         settings={
@@ -79,15 +81,18 @@ def _parser(language: str, today: datetime) -> DateDataParser:
 
 
 def _digits(text: str) -> str:
-    """Chinese numbers below 100 as digits: 十二 is 12, 三十 is 30."""
+    """Converts Chinese numbers below 100 to digits: 十二 is 12, 三十 is 30."""
     text = re.sub(r"([一二三四五六七八九]?)十([一二三四五六七八九]?)", lambda m: f"{m[1] or '一'}{m[2] or '0'}", text)
     return text.translate(_HAN_DIGITS)
 
 
 @cache
 def library_pattern(language: str) -> re.Pattern[str]:
-    """Expressions of one of `OTHER_LANGUAGES`, in lower case: phrases ("gisteren"), counted units ("3 dagen geleden"),
-    months with a year or a day. Made from the library's own words; what is too short to tell anything is left out."""
+    """Returns a pattern of the expressions of one of `OTHER_LANGUAGES`, in lower case.
+
+    It matches phrases ("gisteren"), counted units ("3 dagen geleden") and months with a year or a day, all from the
+    library's own words. Words that are too short to be clear are left out.
+    """
     months = "|".join(sorted(map(re.escape, _month_names(language)), key=len, reverse=True))
     dates = [rf"(?:\d{{1,2}}\.? )?(?:{months})\.? (?:19|20)\d\d", rf"\d{{1,2}}\.? (?:{months})"]
     if language == "ko":
@@ -98,14 +103,14 @@ def library_pattern(language: str) -> re.Pattern[str]:
 
 
 def library_words(language: str) -> set[str]:
-    """One of them, in lower case, is in every text that the pattern of this language finds."""
+    """Returns words in lower case; every text that the language's pattern matches contains one of them."""
     words = (re.findall(r"[^\W\d_]+", re.sub(r"\\.", " ", phrase)) for phrase in _phrases(language))
     return {max(found, key=len) for found in words} | _month_names(language)
 
 
 @cache
 def _phrases(language: str) -> frozenset[str]:
-    """Regular expressions."""
+    """Returns the language's phrases as regular expressions."""
     info = default_loader.get_locale(language).info
     fixed = {
         re.escape(phrase.lower())

@@ -1,6 +1,6 @@
 """The ranking's weights and the calibration of its score, by the embedding model whose vectors they were fitted with.
 
-Models differ in how far apart their cosines lie, and in how much a cosine tells beside the words.
+Models differ in how far apart their cosines lie, and in how much a cosine adds to the words.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,14 @@ from app.retrieval.ranking import DEFAULT_WEIGHTS, Blend, Foreign, Weights
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
+    """The fitted numbers of one embedding model."""
+
     weights: Weights
     calibration: Calibration
 
 
 DEFAULT = ModelWeights(DEFAULT_WEIGHTS, DEFAULT_CALIBRATION)
-"""Of all-MiniLM-L6-v2, and of models that nothing was fitted with."""
+"""Numbers of all-MiniLM-L6-v2, also used for models without fitted numbers."""
 
 # Fitted by `scripts/fit_ranking.py --model multilingual`
 MULTILINGUAL = ModelWeights(
@@ -60,10 +62,10 @@ MULTILINGUAL = ModelWeights(
 )
 
 _OF_MODEL = {"multilingual-e5-small-aligned": MULTILINGUAL}
-"""By the part of a model's name before the runtime."""
+"""Fitted numbers by the part of a model's name before the runtime."""
 
 
 @lru_cache(maxsize=16)
 def weights_for(model: str) -> ModelWeights:
-    """`model`: the name of an embedder."""
+    """Returns the numbers for an embedder's name, `DEFAULT` if it has none."""
     return _OF_MODEL.get(model.partition(":")[0], DEFAULT)

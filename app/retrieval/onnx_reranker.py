@@ -15,20 +15,23 @@ from app.errors import EmbeddingUnavailable
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed
 
 MAX_TOKENS = 512
-"""Of query and text together; a tokenizer.json that cuts earlier is obeyed."""
+"""Maximum tokens of query and text together. A lower limit in tokenizer.json applies instead."""
 BATCH_TOKENS = 2_048
-"""Most tokens of one run of the model, padding included. Between two runs it sees that it was cancelled."""
+"""Maximum tokens of one run of the model, padding included. Cancellation takes effect between two runs."""
 INPUTS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 
 
 class OnnxReranker:
-    """A graph with the inputs `input_ids`, `attention_mask` (and perhaps `token_type_ids`) and one logit for each pair,
-    shaped (n, 1) or (n,)."""
+    """A reranker that runs an ONNX graph.
+
+    The graph has the inputs `input_ids` and `attention_mask` (and perhaps `token_type_ids`) and returns one logit for
+    each pair, shaped (n, 1) or (n,).
+    """
 
     at_once = 1
 
     def __init__(self, name: str, session: Any, tokenizer: Tokenizer) -> None:
-        """Tries it on two texts. Raises RerankerInvalid."""
+        """Creates the reranker and tests it on two texts. Raises RerankerInvalid."""
         self.name = name
         self._session, self._tokenizer = session, tokenizer
         self._inputs = {entry.name for entry in session.get_inputs()}
@@ -37,7 +40,7 @@ class OnnxReranker:
         padding, truncation = tokenizer.padding or {}, tokenizer.truncation or {}
         self._pad = int(padding.get("pad_id", 0)), int(padding.get("pad_type_id", 0))
         tokenizer.enable_truncation(min(int(truncation.get("max_length", MAX_TOKENS)), MAX_TOKENS))
-        tokenizer.no_padding()  # done here, to the longest of the batch
+        tokenizer.no_padding()  # `_run` pads, to the longest text of the batch
         try:
             self.score_now("which word?", ["word", "another word"], Event())
         except RerankingFailed as error:
@@ -57,7 +60,7 @@ class OnnxReranker:
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
     def score_now(self, query: str, texts: Sequence[str], cancelled: Event) -> list[float]:
-        """As `score`, in the calling thread."""
+        """Scores like `score`, in the calling thread."""
         try:
             encodings = self._tokenizer.encode_batch([(query, text) for text in texts])
             scores = np.empty(len(texts), np.float32)
@@ -67,7 +70,7 @@ class OnnxReranker:
                 scores[batch] = self._run([encodings[index] for index in batch])
         except RerankingFailed:
             raise
-        except Exception as error:  # ONNX Runtime and the tokenizers library raise kinds of their own
+        except Exception as error:  # ONNX Runtime and the tokenizers library raise types of their own
             raise RerankingFailed(f"The reranker's model failed ({type(error).__name__}).") from error
         found: list[float] = scores.tolist()
         return found
@@ -87,14 +90,14 @@ class OnnxReranker:
 
 
 def load_reranker(folder: Path, *, threads: int) -> OnnxReranker:
-    """From `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises RerankerInvalid.
+    """Loads a reranker from `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises RerankerInvalid.
 
     The name ends in the hash of the weights.
     """
     try:
         graph, digest, tokenizer = read_folder(folder)
         session = read_session(str(folder), str(graph), threads)
-    except EmbeddingUnavailable as error:  # raised by what the two kinds of models share
+    except EmbeddingUnavailable as error:  # raised by the functions shared with embedding models
         raise RerankerInvalid(error.detail) from error
     try:
         return OnnxReranker(f"{folder.resolve().name}:onnx-{digest[:8]}", session, tokenizer)
@@ -103,7 +106,7 @@ def load_reranker(folder: Path, *, threads: int) -> OnnxReranker:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices in batches of like length: padding is waste."""
+    """Yields indices in batches of similar length, which reduces padding."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and lengths[index] * (len(batch) + 1) > BATCH_TOKENS:

@@ -1,4 +1,4 @@
-"""What a query is written in, and whether it may speak of time: by single words, at once."""
+"""Guesses a query's language, and whether it may name a time. It looks at single words only and is fast."""
 
 import re
 import unicodedata
@@ -25,8 +25,10 @@ _PLAIN = "个周后间时这两号礼现来从过开终变点钟节圣诞"
 
 
 def fold(text: str) -> str:
-    """Lower case, Latin letters without accents, wide forms narrow, Chinese simplified; each character stays where it
-    is."""
+    """Folds a text for comparison: lower case, Latin letters without accents, narrow forms, simplified Chinese.
+
+    Each character stays at its place.
+    """
     if text.isascii():
         return text.lower()
     return text.translate(_folding()).lower()
@@ -48,12 +50,13 @@ def _folding() -> dict[int, str]:
 
 @cache
 def known_grammars() -> tuple[Grammar, ...]:
+    """Returns the grammars of all languages that have a table."""
     return tuple(grammars(read_date))
 
 
 @cache
 def anchors() -> frozenset[str]:
-    """Words of all languages that are written with spaces; one of them is in every expression without digits."""
+    """Returns words of all languages with spaces; every expression without digits contains one of them."""
     words = {word for grammar in known_grammars() if grammar.spaced for word in grammar.anchors}
     for language in OTHER_LANGUAGES:
         if language not in _SCRIPTS:
@@ -74,7 +77,7 @@ def _other_scripts() -> re.Pattern[str]:
 
 
 def may_hold_time(text: str) -> bool:
-    """Of a folded text, at once: False for most that speak of no time."""
+    """Returns False for most folded texts that name no time. It is fast."""
     if not anchors().isdisjoint(WORD.findall(text)):
         return True
     if not text.isascii() and (_unspaced_anchors().search(text) or _other_scripts().search(text)):
@@ -83,6 +86,7 @@ def may_hold_time(text: str) -> bool:
 
 
 def speaks_of_hours(text: str) -> bool:
+    """Returns whether a folded text contains a word for hours."""
     words = set(WORD.findall(text))
     return any(
         not words.isdisjoint(hours) if grammar.spaced else any(hour in text for hour in hours)
@@ -92,7 +96,7 @@ def speaks_of_hours(text: str) -> bool:
 
 
 def languages(text: str) -> Iterator[tuple[Grammar, bool]]:
-    """What the text may be written in, likeliest first, and whether no other language is likelier."""
+    """Yields the languages that the text may be written in, likeliest first, and whether no other one is likelier."""
     if _HAN.search(text) or _KANA.search(text):
         japanese = _KANA.search(text) is not None
         unspaced = [grammar for grammar in known_grammars() if not grammar.spaced]
@@ -108,7 +112,7 @@ def languages(text: str) -> Iterator[tuple[Grammar, bool]]:
 
 
 def likeliest(text: str) -> list[Grammar]:
-    """The languages that a folded text may be written in, so far as its function words tell."""
+    """Returns the languages that a folded text may be written in, judged by its function words."""
     if _HAN.search(text) or _KANA.search(text):
         return [grammar for grammar in known_grammars() if not grammar.spaced]
     evidence = _evidence(frozenset(WORD.findall(text)))
@@ -121,6 +125,6 @@ def _evidence(words: frozenset[str]) -> dict[Grammar, int]:
 
 
 def may_be_in(language: str, text: str) -> bool:
-    """By its script: a language of the library."""
+    """Returns whether the text contains the script of `language`, one of the library's languages."""
     script = _SCRIPTS.get(language)
     return script is None or re.search(f"[{script}]", text) is not None

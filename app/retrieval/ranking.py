@@ -1,11 +1,11 @@
-"""Which memories answer a query, best first: a pure function of columns, query, time and a few fitted numbers.
+"""The ranking: a pure function of columns, query, time and a few fitted numbers.
 
-Cosine and BM25 are combined with what the conversation tells: a turn is helped by its neighbours (an answer makes sense
-of its question), by the best turn of its session and by being spoken by whom the query names. There are three kinds of
-memory, each with weights of its own: what a person says, what the assistant says, and plain memories, which belong to
-no conversation. The weights are fitted so that, given a query, the sum of a document's weighted features is the log of
-its odds to be the answer (conditional logit, McFadden 1974), whatever the kind. `calibration.py` makes a probability of
-it. Formulas, evaluation and what was dropped: docs/concepts/retrieval.md.
+It combines cosine and BM25 with features of the conversation. A turn gains from its neighbours (an answer needs its
+question), from the best turn of its session, and from being spoken by the person whom the query names. Each of three
+kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
+conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
+odds to be the answer (conditional logit, McFadden 1974). `calibration.py` converts the odds to a probability. Formulas,
+evaluation and discarded features: docs/concepts/retrieval.md.
 """
 
 from dataclasses import dataclass
@@ -38,16 +38,16 @@ __all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
 FEW = 700
-"""So many are sorted as fast by a plain stable sort."""
+"""Up to this number of documents a plain stable sort is as fast as `_by_score`."""
 LATEST_AMONG, LATEST_WITHIN = 4, 3.0
-"""A query for the latest orders by their time at most so many of the best: those with log-odds so near to the best."""
+"""Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Log-odds for each unit of the fitted features, in the order of `FEATURES`, for one kind of memory.
+    """Fitted log-odds for each unit of the features, in the order of `FEATURES`, for one kind of memory.
 
-    `base`: log-odds beside the other kinds.
+    `base`: log-odds relative to the other kinds.
     """
 
     base: float = 0.0
@@ -72,10 +72,9 @@ REPEATS = ASKED.index("repeats")
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What changes as far as a query's letters are of a script that the embedding model does not know.
-
-    `vector_scaled`: its weight there, whatever the kind; `vector_rank` has none. The others are added to a blend's.
-    """
+    """Changes of the weights for the share of a query in scripts that the embedding model does not support.
+    `vector_scaled` replaces the weight of every kind; the weight of `vector_rank` becomes 0. The other fields are added
+    to a blend's."""
 
     vector_scaled: float = 0.0
     text_scaled: float = 0.0
@@ -84,14 +83,17 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """`person`: what a user or a named speaker says in a session. `assistant`: what an assistant without a name says
-    there. `plain`: all other memories. `when`: for a memory inside the time that the query speaks of.
+    """All weights of the ranking.
 
-    These are set by hand: the small priors `importance` and `recency`; `latest`, for the newest of the best where the
-    query asks for the present state; `summary`, since what a summary holds is found in its messages as well; `echo`,
-    for a question of a conversation that asks what the query asks (`_echoes`): it answers nothing; `echo_cosine`, the
-    least cosine of a question that asks the same in other words (it depends on the embedding model); and `filler`, for
-    a turn that says no more than "Noted." (`_fillers`)."""
+    Fitted: `person`, for what a user or a named speaker says in a session; `assistant`, for what an assistant without a
+    name says there; `plain`, for all other memories; `when`, for a memory inside the time that the query names.
+
+    Set by hand: `importance` and `recency`, small priors; `latest`, for the newest of the best documents if the query
+    asks for the present state; `summary`, negative because the messages that a summary covers are found as well;
+    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`_echoes`);
+    `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
+    model); and `filler`, for a turn that says no more than "Noted." (`_fillers`).
+    """
 
     person: Blend
     assistant: Blend
@@ -142,21 +144,21 @@ DEFAULT_WEIGHTS = Weights(
 )
 
 
-@dataclass(slots=True)  # not frozen: it is made at each search
+@dataclass(slots=True)  # not frozen, for speed: each search creates one
 class Ranked:
-    """`order`: indices of what is found, best first. `score` and each of `parts` have one entry for each document."""
+    """A ranking. `order`: indices of the hits, best first. `score` and `parts` have one entry for each document."""
 
     order: Ints
     score: Floats
     plain: dict[str, Floats]
     known: Floats | None = None
-    """(ASKED, n)"""
+    """Features that depend on the query, shape (ASKED, n)."""
     lasting: Floats | None = None
-    """(STANDING, n)"""
+    """Features that do not depend on the query, shape (STANDING, n)."""
 
     @property
     def parts(self) -> dict[str, Floats]:
-        """What the score is made of."""
+        """The components of the score, by name."""
         if self.known is None or self.lasting is None:
             return self.plain
         return {**self.plain, **dict(zip(FEATURES, (*self.known, *self.lasting), strict=True))}
@@ -174,11 +176,12 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     interval: tuple[int, int] | None = None,
     calibration: Calibration = DEFAULT_CALIBRATION,
 ) -> Ranked:
-    """Rank what matched, or at least the `first` of it. Equal scores: the newer first, then by engine handle.
+    """Ranks the documents that matched, or at least the `first` of them. `interval`: the milliseconds that the query
+    names.
 
-    `interval`: the milliseconds that the query speaks of. Scores: `vector` the cosine
-    (what has no vector is left out), `text` BM25 (what has none of the terms is left out), `hybrid` the probability
-    that the document helps to answer the query (nothing is left out).
+    Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
+    terms are left out), `hybrid` the probability that the document helps to answer the query (no document is left out).
+    Equal scores are ordered by time, newest first, then by engine handle.
     """
     if mode == "vector":
         found = everything_or(columns.matched & columns.has_vector)
@@ -196,9 +199,9 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
 
 
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
-    """Indices of the first k of distinct contents: of equal contents the best placed stays."""
+    """Returns the indices of the first k documents with distinct contents. Of equal contents the best placed stays."""
     best = ranked.order[:k]
-    if len(set(columns.content.take(best).tolist())) == k:  # as a rule
+    if len(set(columns.content.take(best).tolist())) == k:  # the usual case
         return list(best.tolist())
     chosen: dict[int, int] = {}
     for start in range(0, len(ranked.order), 2 * k):
@@ -211,7 +214,7 @@ def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
 
 
 def _on_plain(columns: Columns) -> Bools | float:
-    """`plain_memories`, or one number where all are alike."""
+    """Returns `plain_memories`, or one number if all documents are alike."""
     plain = plain_memories(columns)
     return columns.derived.get("on plain", (plain,), lambda: plain if len(np.unique(plain)) != 1 else float(plain[0]))
 
@@ -224,7 +227,8 @@ def log_odds(
     weights: Weights,
     interval: tuple[int, int] | None,
 ) -> tuple[Floats, dict[str, Floats]]:
-    """(n,) of each document, beside the others of this query; and the parts that not every query has."""
+    """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
+    has."""
     sources = columns.session, columns.speaker, columns.flags, weights
     each, rest, base = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
@@ -250,7 +254,8 @@ def log_odds(
 
 
 def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
-    """(n,) what changes for a query of a script that the embedding model does not know. `each`: (ASKED, n or 1)."""
+    """Returns the change of log-odds, shape (n,), for a script that the model does not support. `each`: (ASKED, n or
+    1)."""
     vector, rank = ASKED.index("vector_scaled"), ASKED.index("vector_rank")
     more: Floats = known[vector] * (np.float32(foreign.vector_scaled) - each[vector]) - known[rank] * each[rank]
     more += known[ASKED.index("text_scaled")] * np.float32(foreign.text_scaled)
@@ -259,7 +264,7 @@ def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
 
 
 def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
-    """(ASKED, n or 1), (STANDING, n or 1) and (n or 1,): one column where all documents are of one kind."""
+    """Returns weights, shapes (ASKED, n or 1), (STANDING, n or 1), (n or 1,): one column if all documents are plain."""
     plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain
     which = np.where(plain, 2, np.where(assistants(columns), 1, 0))
@@ -273,8 +278,8 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats
 
 
 def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
-    """Indices of the questions of conversations that ask what the query asks. The share of common words is not weighed
-    by idf: the more often a question was asked, the less its words would count."""
+    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
+    weighed by idf: the more often a question was asked, the less its words would count."""
     of = turn_kinds(columns)
     echoes = columns.cosine >= np.float32(nearest)
     echoes &= of.short_questions
@@ -292,8 +297,8 @@ def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
 
 
 def _fillers(columns: Columns) -> Ints:
-    """Indices of the turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of which are
-    the query's."""
+    """Returns the indices of turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of
+    which are in the query."""
     at = turn_kinds(columns).short
     if not len(at):
         return at
@@ -302,7 +307,7 @@ def _fillers(columns: Columns) -> Ints:
 
 
 def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:
-    """1 for the newest of the best documents that state something, halved with each step back; 0 for all others."""
+    """Returns 1 for the newest of the best documents that state something, halved with each step back, else 0."""
     found: Floats = np.zeros(len(odds), np.float32)
     stating = columns.matched
     for name in ("echo", "filler"):
@@ -316,7 +321,7 @@ def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:
 
 
 def _sorted(columns: Columns, score: Floats, found: Bools | EllipsisType, first: int | None) -> Ints:
-    """Indices of `found` by score, then time, both descending, then engine handle."""
+    """Returns the indices of `found` by score, then time, both descending, then engine handle."""
     if first is not None and len(score) > 4 * first:
         order = np.arange(len(score)) if found is ... else np.flatnonzero(found)
         if len(order) > 4 * first:
@@ -330,13 +335,13 @@ def _sorted(columns: Columns, score: Floats, found: Bools | EllipsisType, first:
 
 
 def _by_score(order: Ints, score: Floats) -> Ints:
-    """`order` by score, descending; equal scores stay as they are.
+    """Returns `order` sorted by score, descending; equal scores keep their order.
 
-    One sort of whole numbers, of which the upper half is the score's bits and the lower half the place: several times
+    It sorts whole numbers once: their upper half is the score's bits, their lower half the place. This is several times
     as fast as a stable sort of floats.
     """
     bits = (0 - score[order]).view(np.int32)  # 0 - -0.0 is 0.0, as is 0 - 0.0
-    rising = bits ^ (bits >> 31 & 0x7FFFFFFF)  # of a negative number the bits after the sign rise as it falls
+    rising = bits ^ (bits >> 31 & 0x7FFFFFFF)  # in a negative number, the bits after the sign rise as the number falls
     keys = rising.astype(np.int64)
     keys <<= 32
     keys |= np.arange(len(order))

@@ -1,4 +1,4 @@
-"""From the settings to a second stage."""
+"""Creates the second stage from the settings."""
 
 import asyncio
 from pathlib import Path
@@ -9,13 +9,16 @@ from app.settings import Settings
 
 
 async def open_reranker(settings: Settings) -> Reranker | None:
-    """None where none is set. A folder is loaded in a thread. Raises RerankerInvalid with the setting's name."""
+    """Returns the reranker of the settings, or None if none is set. A folder is loaded in a thread.
+
+    Raises RerankerInvalid with the name of the setting.
+    """
     wanted, chosen = settings.reranker, settings.rerank
     if not wanted:
         return None
     try:
         if wanted.startswith(("http://", "https://")):
-            # Its HTTP client takes a tenth of a second to import, which only those pay who use it.
+            # Importing the HTTP client takes a tenth of a second, so it is imported only if it is used.
             from app.retrieval.http_reranker import HttpReranker  # noqa: PLC0415
 
             return HttpReranker(wanted, chosen.model, chosen.api_key.get_secret_value())
@@ -29,4 +32,5 @@ def _load_folder(folder: str, threads: int) -> OnnxReranker:
 
 
 def second_stage(reranker: Reranker, settings: Settings) -> SecondStage:
+    """Returns the second stage of a reranker, with the limits of the settings."""
     return SecondStage(reranker, seconds=settings.rerank.seconds, hits=settings.rerank.hits)

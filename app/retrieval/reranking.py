@@ -1,6 +1,6 @@
-"""The second stage of a hybrid search: a reranker reads the query beside each of the first hits and orders them anew.
+"""The second stage of a hybrid search: a reranker reads the query beside each of the first hits and reorders them.
 
-A reranker is optional. Whatever goes wrong with it, a search keeps the order of the first stage and says so.
+A reranker is optional. If it fails, a search keeps the order of the first stage and adds a warning.
 """
 
 import asyncio
@@ -16,73 +16,78 @@ from app.metrics import RERANK_SECONDS
 log = logging.getLogger(__name__)
 
 MAX_CHARS = 2_000
-"""Of the query and of each text. A reranker's model reads 512 tokens of both together, as a rule."""
+"""Maximum length of the query and of each text. Most rerankers read 512 tokens of both together."""
 MAX_HITS = 100
-"""Most texts of one call, which is the most that a search answers."""
+"""Maximum number of texts in one call. It is also the maximum number of hits of a search."""
 MAX_WAITING = 32
-"""Most calls that wait for their turn."""
+"""Maximum number of calls that wait for their turn."""
 FAILURES_BEFORE_PAUSE = 3
 MAX_PAUSE_SECONDS = 30.0
 
 
 class RerankingFailed(Exception):
-    """There are no scores. The message is a sentence for callers: it holds no text of theirs and no key."""
+    """There are no scores. The message is a sentence for callers, without text of users and without keys."""
 
     outcome: ClassVar[str] = "failed"
 
 
 class RerankingLate(RerankingFailed):
-    """The deadline passed first."""
+    """The deadline passed before the reranker answered."""
 
     outcome = "late"
 
 
 class RerankingSkipped(RerankingFailed):
-    """The reranker was not asked."""
+    """The reranker was not called."""
 
     outcome = "skipped"
 
 
 class RerankerInvalid(Exception):
-    """The reranker of the settings cannot be used. The message says why."""
+    """The reranker of the settings cannot be used. The message has the reason."""
 
 
 class Reranker(Protocol):
+    """A model that scores texts by how well they answer a query."""
+
     @property
     def name(self) -> str:
-        """For people; it holds no secret."""
+        """Name for people. It contains no secret."""
         ...
 
     @property
     def at_once(self) -> int:
-        """How many calls it works on at the same time."""
+        """Number of calls that may run at the same time."""
         ...
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """One number for each text: the greater, the better it answers. Stops soon after it was cancelled.
+        """Returns one number for each text; a greater one means a better answer. It stops soon after it is cancelled.
 
         Raises RerankingFailed.
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Releases the model or the connections."""
+        ...
 
 
 class SecondStage:
     """A reranker with a deadline, a bounded waiting line, and a pause after repeated failures.
 
-    The pause keeps searches from waiting one deadline each for a server that is down: after three failures in a row
-    nobody asks for one second, then two, four … 30, until one call succeeds.
+    The pause keeps searches from waiting one deadline each for a server that is down. After three failures in a row
+    there are no calls for one second, then two, four … 30, until a call succeeds.
     """
 
     def __init__(
         self, reranker: Reranker, *, seconds: float, hits: int, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """`seconds`: the most that a search waits, its turn included. `hits`: how many hits are reranked."""
+        """Creates the stage. `seconds`: maximum wait of a search, its turn included. `hits`: how many hits are
+        reranked."""
         self._reranker, self._seconds, self._hits, self._monotonic = reranker, seconds, hits, monotonic
         self._turns = asyncio.Semaphore(reranker.at_once)
         self._waiting = 0
-        self._failures = 0  # in a row
+        self._failures = 0  # number of failures in a row
         self._pause_ends = 0.0
 
     @property
@@ -91,17 +96,17 @@ class SecondStage:
 
     @property
     def state(self) -> str:
-        """For /readyz: the reranker's name, and whether it is left alone."""
+        """State for /readyz: the reranker's name, and whether it is paused."""
         return f"{self.name} (paused after {self._failures} failures)" if self._paused else self.name
 
     def depth(self, k: int) -> int:
-        """How many hits of a search for `k` are reranked."""
+        """Returns how many hits of a search for `k` are reranked."""
         return min(max(self._hits, k), MAX_HITS)
 
     async def scores(self, query: str, texts: Sequence[str], seconds: float | None = None) -> list[float]:
-        """One finite number for each text, the greater the better. `seconds`: less than the setting's, at most.
+        """Returns one finite number for each text; a greater one means a better answer.
 
-        Raises RerankingFailed.
+        `seconds` can shorten the deadline of the settings. Raises RerankingFailed.
         """
         started = time.perf_counter()
         outcome = "failed"
@@ -159,10 +164,10 @@ class SecondStage:
         return scores
 
     def _failed(self, reason: str) -> None:
-        if self._paused:  # asked before the pause began
+        if self._paused:  # the call began before the pause
             return
         self._failures += 1
-        if self._failures == 1:  # the rest of a row of failures would fill the log
+        if self._failures == 1:  # logging each failure of a row would fill the log
             log.warning("a search was not reranked", extra={"reason": reason})
         if (beyond := self._failures - FAILURES_BEFORE_PAUSE) >= 0:
             self._pause_ends = self._monotonic() + min(2.0 ** min(beyond, 10), MAX_PAUSE_SECONDS)
@@ -174,5 +179,5 @@ class SecondStage:
 
 
 def best_first(scores: Sequence[float]) -> list[int]:
-    """Indices by score, descending; equal scores keep their order."""
+    """Returns the indices by score, descending; equal scores keep their order."""
     return sorted(range(len(scores)), key=lambda index: -scores[index])

@@ -1,4 +1,4 @@
-"""Finding documents of any searched collection by a query: one search machinery, whatever is searched."""
+"""The retriever: finds documents of any searched collection for a query."""
 
 import asyncio
 import time
@@ -35,24 +35,29 @@ BY_WORDS_ALONE: Doc = {
     "code": EmbeddingUnavailable.code,
     "detail": "The embedding model does not answer. This search went by words alone, not by meaning.",
 }
-"""The warning of an answer whose search was to be hybrid and had no vector of the query."""
+"""Warning of a hybrid search that had no vector of the query."""
 
 FIRST_ORDER_STANDS = "reranker_unavailable"
-"""Code of the warning of an answer that was to be reranked and was not."""
+"""Code of the warning of a search that could not be reranked."""
 
 HitMask = Callable[[Columns, Floats], Bools]
-"""Of the columns, and of the importance that each document has at the moment."""
+"""Takes the columns and each document's current importance, and returns a mask of shape (n,)."""
 
 
 class DecaySource(Protocol):
-    """How the memories of a scope fade, by the settings of their agents."""
+    """Provides the decay of a scope's memories, from the settings of their agents."""
 
-    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve: ...
+    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
+        """Returns one decay curve for all documents, with arrays where the agents' settings differ."""
+        ...
 
 
-@dataclass(slots=True)  # not frozen: that takes five times as long to make
+@dataclass(slots=True)  # not frozen: a frozen one takes five times as long to create
 class RetrievalQuery:
-    """What to find. `mask` narrows what the filter let through, before anything is cut."""
+    """The input of the retriever.
+
+    `where` filters in the store. `mask` narrows the result of `where` before anything is ranked or cut to `k`.
+    """
 
     query: str
     pairs: tuple[Partition, ...]
@@ -64,20 +69,25 @@ class RetrievalQuery:
     decays: DecaySource | None = None
     explain: bool = False
     by_cosine: bool = False
-    """The mask reads cosines, so the vector is needed whatever the mode."""
+    """True if the mask reads cosines. The query is then embedded in every mode."""
     min_score: float = 0.0
-    """Least score of a hybrid search's hits. More than 0 needs the vector: without it a score is no probability."""
+    """Minimum score of the hits of a hybrid search.
+
+    A value above 0 requires the vector: without it the score is no probability.
+    """
     vector_seconds: float | None = None
-    """A hybrid search waits at most this long for the query's vector. None: as long as the embedder takes."""
+    """Maximum wait of a hybrid search for the query's vector. None: as long as the embedder takes."""
     rerank_seconds: float | None = None
-    """A hybrid search waits at most this long for the second stage. None: as long as the settings say."""
+    """Maximum wait of a hybrid search for the second stage. None: the limit in the settings."""
     interval: TimeInterval | None = None
-    """The time that the query speaks of."""
+    """The time interval that the query names."""
     partners: bool = False
-    """Each hit comes with the turn that makes sense of it: the answer to a question, the question before an answer."""
+    """Fetches each hit's partner: the answer to a question, or the question before an answer."""
 
 
 class Hit(NamedTuple):
+    """A found document with its score and, if asked for, the features behind the score (`parts`) and its partner."""
+
     doc: Doc
     derived: Memo
     score: float
@@ -87,37 +97,44 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
+    """The output of the retriever."""
+
     hits: list[Hit]
     took_ms: Doc
     mode_used: Mode = "hybrid"
     warnings: list[Doc] = field(default_factory=list)
-    """What the search went without: {code, detail}."""
+    """Degradations of this search, as {code, detail}."""
     weights: Mapping[int, float] = field(default_factory=dict)
-    """Of the query's terms, by id: how rare each is in the scope (BM25's weight)."""
+    """BM25 weight of each query term in the scope, by term id. Rare terms weigh more."""
 
     def how(self) -> Doc:
-        """What every search answers beside its items."""
+        """Returns the fields that every search response has beside its items."""
         return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
 
 
 @dataclass(slots=True)
 class _Chosen:
-    """Indices of the hits to be, best first."""
+    """The hits to return, as indices, best first."""
 
     order: list[int]
     scores: list[int]
-    """For each place the index whose score it has. The second stage changes the order and leaves the scores at their
-    places, so that they stay probabilities that fall from hit to hit."""
+    """For each place, the index of the document whose score is shown there.
+
+    The second stage changes the order of the documents but not the scores of the places. The scores therefore stay
+    probabilities that fall from hit to hit.
+    """
     documents: Mapping[int, Fetched] = field(default_factory=dict)
-    """What the second stage has read already, by index."""
+    """Documents that the second stage has already read, by index."""
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The reranker's own score, by index."""
     seconds: float | None = None
-    """Of the second stage; None where there was none."""
+    """Duration of the second stage; None if there was none."""
     warnings: list[Doc] = field(default_factory=list)
 
 
 class Retriever:
+    """Searches one collection within one scope."""
+
     def __init__(
         self,
         store: Store,
@@ -126,15 +143,16 @@ class Retriever:
         collection: Collection,
         second_stage: SecondStage | None = None,
     ) -> None:
-        """`second_stage` reranks the first hits of hybrid searches."""
+        """Creates a retriever. `second_stage` reranks the first hits of hybrid searches."""
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
         self._second_stage = second_stage
 
     async def find(self, wanted: RetrievalQuery) -> RetrievalResult:
-        """Hits best first, and where the time went.
+        """Returns the hits, best first, and the time that each step took.
 
-        A hybrid search whose query cannot be embedded ranks by mode `text` and says so. With another mode, a mask that
-        reads cosines, or `min_score`, it raises EmbeddingUnavailable: no filter is relaxed.
+        If the query of a hybrid search cannot be embedded, the search falls back to mode `text` and adds a warning.
+        Raises EmbeddingUnavailable instead if the mode is `vector`, if the mask reads cosines, or if `min_score` is
+        set: no filter is relaxed.
         """
         started = time.perf_counter()
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
@@ -162,7 +180,10 @@ class Retriever:
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: QueryText) -> Vectors | None:
-        """None where the search goes without. Raises EmbeddingUnavailable where it cannot."""
+        """Returns the query's vector, or None if the search can do without.
+
+        Raises EmbeddingUnavailable if it cannot.
+        """
         if wanted.mode == "text" and not wanted.by_cosine:
             return None
         if wanted.mode != "hybrid" or wanted.by_cosine or wanted.min_score > 0:
@@ -206,7 +227,7 @@ class Retriever:
     async def _documents(
         self, columns: Columns, indices: Sequence[int], known: Mapping[int, Fetched]
     ) -> dict[int, Fetched]:
-        """Those of the documents that are still there and that the caller may see."""
+        """Returns the documents that still exist and that the caller may see, by index."""
         missing = [index for index in dict.fromkeys(indices) if index not in known]
         if not missing:
             return dict(known)
@@ -215,7 +236,10 @@ class Retriever:
         return {**known, **{index: one for index, one in pairs if one is not None and self._scope.sees(one.doc)}}
 
     async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery, columns: Columns, best: list[int]) -> _Chosen:
-        """`best` with its first part in the reranker's order. The reranker gets only texts that the caller may see."""
+        """Reorders the first part of `best` by the reranker.
+
+        The reranker receives only texts that the caller may see.
+        """
         started = time.perf_counter()
         candidates, rest = best[: stage.depth(wanted.k)], best[stage.depth(wanted.k) :]
         documents = await self._documents(columns, candidates, {})
@@ -248,7 +272,7 @@ def _ranked(  # noqa: PLR0913 (what a ranking depends on)
     k: int,
     fitted: ModelWeights,
 ) -> tuple[Ranked, list[int]]:
-    """The ranking, and the best `k` of different content."""
+    """Returns the ranking and the best `k` documents with distinct contents."""
     interval = None if wanted.interval is None else (wanted.interval.start, wanted.interval.end)
     first = 8 * k
     ranking = partial(
@@ -264,19 +288,19 @@ def _ranked(  # noqa: PLR0913 (what a ranking depends on)
     )
     ranked = ranking(first=first)
     best = top(ranked, columns, k)
-    if len(best) < k and len(ranked.order) >= first:  # too many of equal content
+    if len(best) < k and len(ranked.order) >= first:  # too many documents have equal content
         ranked = ranking()
         best = top(ranked, columns, k)
     return ranked, best
 
 
 def _at_least(scores: Sequence[float], least: float) -> int:
-    """How many of the falling `scores` are not less."""
+    """Returns how many of the falling `scores` are at least `least`."""
     return len(scores) if least <= 0 else sum(score >= least for score in scores)
 
 
 def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:
-    """For each index that has one, the index of the turn that makes sense of it."""
+    """Returns the index of each hit's partner, by the hit's index, for hits that have one."""
     found: dict[int, int] = {}
     questions = columns.flags & IS_QUESTION != 0
     for index in best:
@@ -300,7 +324,9 @@ def _parts(ranked: Ranked, index: int, reranked: Mapping[int, float]) -> dict[st
 
 
 def as_short(values: Floats) -> list[float]:
-    """With as many digits as a float32 has: scores of poor matches are small, and still differ. orjson writes them so,
-    and reads them, faster than Python formats one."""
+    """Returns the values with the digits of a float32, so that small scores stay distinct.
+
+    orjson writes and reads them in this form faster than Python formats one number.
+    """
     found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
     return found

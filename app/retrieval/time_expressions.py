@@ -1,4 +1,4 @@
-"""Times that a query speaks of, as intervals, and how well a memory's time fits one."""
+"""Time expressions: reads the interval that a query names, and rates how well a memory's time fits it."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ from app.retrieval.time_grammar import Grammar, Reading
 from app.storage.search import Floats, Ints
 
 MAX_CHARS = 1_000
-"""A longer query is read up to here: what follows is a text rather than a question."""
+"""Characters of a query that are read. A longer query is rather a text than a question."""
 
 _DAY_BEFORE = re.compile(
     r"(?<![\w.])(\d{1,2})(?:st|nd|rd|th|er|\.|日|号)?\s*"
@@ -38,13 +38,13 @@ _DAY_BEFORE = re.compile(
 )
 _QUESTION = re.compile(r"[^.!?。！？؟\n]+[?？؟]")
 _SEVERAL = re.compile(r"[.!。！\n]\s*\w")
-"""More than one sentence."""
+"""Matches in a text of more than one sentence."""
 _PLAIN_AND = re.compile(r"\s*(?:and|und|y|e|et|和|与|跟|と)(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeInterval:
-    """Milliseconds since 1970, start included, end excluded; `words`: the part of the query that says so."""
+    """An interval in milliseconds since 1970, end excluded, and the part of the query that names it (`words`)."""
 
     start: int
     end: int
@@ -52,8 +52,11 @@ class TimeInterval:
 
 
 def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:
-    """The interval that `query` speaks of, seen from `now` in `zone`; None without one, or outside of the years 1 to
-    9999. The first date in a language takes up to 0.4 s, everything else at most a few milliseconds."""
+    """Returns the interval that `query` names, relative to `now` in `zone`; None if it names none within the years 1 to
+    9999.
+
+    The first date in a language takes up to 0.4 s, all others take at most a few milliseconds.
+    """
     text = fold(query[:MAX_CHARS])
     if not may_hold_time(text):
         return None
@@ -66,8 +69,11 @@ def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval
 
 
 async def interval_of(query: str, now: datetime, timezone: str | None = None) -> TimeInterval | None:
-    """`read_interval` that does not hold up the event loop: a thread reads the queries that may speak of time.
-    `timezone`: an IANA name; None is UTC."""
+    """Does the same as `read_interval` without blocking the event loop: queries that may name a time are read in a
+    thread.
+
+    `timezone`: an IANA name; None is UTC.
+    """
     if not anchors.cache_info().currsize:
         await asyncio.to_thread(prepare)
     if not may_hold_time(fold(query[:MAX_CHARS])):
@@ -76,7 +82,7 @@ async def interval_of(query: str, now: datetime, timezone: str | None = None) ->
 
 
 def prepare() -> None:
-    """Read the tables and compile their patterns, which takes about a second; else the first queries do so."""
+    """Reads the tables and compiles their patterns, which takes about a second. Otherwise the first queries do so."""
     for grammar in known_grammars():
         grammar.read("", "", datetime.min)  # noqa: DTZ901 (local time)
     may_hold_time("")
@@ -84,8 +90,11 @@ def prepare() -> None:
 
 @lru_cache(maxsize=2048)
 def asks_for_latest(query: str) -> bool:
-    """The query asks how things are now, or what has changed: of contradicting statements the latest is meant. Of a
-    longer text only the questions count: "I'm back now. Where did we stop?" does not ask for it."""
+    """Returns whether the query asks for the present state, or for what has changed.
+
+    The latest of contradicting statements is then meant. In a text of several sentences only questions count: "I'm back
+    now. Where did we stop?" does not ask for the latest.
+    """
     text = fold(query[:MAX_CHARS])
     asked = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
     return any(grammar.latest.search(one) for one in asked for grammar in likeliest(one))
@@ -93,7 +102,7 @@ def asks_for_latest(query: str) -> bool:
 
 @lru_cache(maxsize=2048)
 def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
-    """`now`: local, without a zone."""
+    """Reads the interval. `now`: local time without a zone."""
     reading = _best(query, now)
     if reading is None:
         return None
@@ -101,7 +110,7 @@ def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
     return TimeInterval(start, max(end, start + 1), query[reading.start : reading.end].strip())
 
 
-# --- What a text says -------------------------------------------------------------------------------------------------
+# --- Readings ---------------------------------------------------------------------------------------------------------
 
 
 def _best(query: str, now: datetime) -> Reading | None:
@@ -125,7 +134,7 @@ def _doubtful(text: str, reading: Reading, grammar: Grammar) -> bool:
 
 
 def _apart(readings: Sequence[Reading]) -> list[Reading]:
-    """Of overlapping ones the longest, in the order of the text."""
+    """Returns the longest of overlapping readings, in the order of the text."""
     chosen: list[Reading] = []
     for one in sorted(readings, key=lambda each: (each.start - each.end, not each.certain)):
         if all(one.end <= other.start or other.end <= one.start for other in chosen):
@@ -134,7 +143,7 @@ def _apart(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def _one_of(readings: Sequence[Reading], text: str, grammar: Grammar, now: datetime) -> Reading | None:
-    """A range where two of them form one; else the first that has begun, or the first."""
+    """Returns a range if two readings form one; else the first reading whose time has begun, or the first one."""
     for one, other in pairwise(readings):
         found = _range(one, other, text, grammar)
         if found is not None:
@@ -148,7 +157,7 @@ def _one_of(readings: Sequence[Reading], text: str, grammar: Grammar, now: datet
 
 
 def _range(one: Reading, other: Reading, text: str, grammar: Grammar) -> Reading | None:
-    """From the start of one to the end of the other: "between May and July", 五月到七月."""
+    """Returns the range from the start of one reading to the end of the other: "between May and July", 五月到七月."""
     gap = text[one.end : other.start]
     opened = grammar.between.search(text, 0, one.start)
     if not grammar.joins.fullmatch(gap) or (opened is None and _PLAIN_AND.match(gap)):
@@ -166,7 +175,7 @@ def _range(one: Reading, other: Reading, text: str, grammar: Grammar) -> Reading
 
 
 def _days_of_month(date: Reading, text: str, grammar: Grammar) -> Reading | None:
-    """From another day of the month to this date: "3 to 10 May"."""
+    """Returns the range from another day of the month to this date: "3 to 10 May"."""
     match = _DAY_BEFORE.search(text, 0, date.start)
     if match is None or date.span.end - date.span.start != calendar_spans.DAY or int(match[1]) >= date.span.start.day:
         return None
@@ -178,7 +187,7 @@ def _days_of_month(date: Reading, text: str, grammar: Grammar) -> Reading | None
 
 
 def _in_context(reading: Reading, text: str, grammar: Grammar, now: datetime) -> Reading:
-    """With the words around it that change it: "since", "before", "early"."""
+    """Applies the words around the reading that change it: "since", "before", "early"."""
     for names in (("early", "mid", "late"), ("since", "until", "before", "after")):
         for name in names:
             reading = _changed(reading, name, text, grammar, now)
@@ -220,16 +229,19 @@ def _by_library(query: str, now: datetime) -> Reading | None:
 
 
 HALF_LIFE = 0.5
-"""Of the feature, in lengths of the interval: a day beside "yesterday" is a quarter."""
+"""Half-life of the feature in lengths of the interval: the day next to "yesterday" gets a quarter."""
 LEAST_HALF_LIFE_MS = 3_600_000
-"""An hour: nobody remembers to the minute."""
+"""Minimum half-life, an hour: nobody remembers to the minute."""
 MOST_HALF_LIFE_MS = 91 * 86_400_000
-"""A quarter of a year: "before 2020" is long, and its end means what it says."""
+"""Maximum half-life, a quarter of a year: "before 2020" is long, but its end is meant precisely."""
 
 
 def when(time_ms: Ints, interval: tuple[int, int] | None) -> Floats:
-    """(n,): 1 inside of the interval (milliseconds since 1970, end excluded), beside it halved with each half length of
-    distance; 0 everywhere without an interval."""
+    """Returns how well each time fits the interval (milliseconds since 1970, end excluded), shape (n,).
+
+    The value is 1 inside the interval and halves with each half-life of distance. It is 0 everywhere without an
+    interval.
+    """
     if interval is None:
         return np.zeros(len(time_ms), np.float32)
     start, end = interval

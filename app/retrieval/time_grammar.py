@@ -1,4 +1,4 @@
-"""Finds expressions of time in one language: tables of words and templates (`data/time_words.toml`) become patterns."""
+"""Finds time expressions in one language: tables of words and templates (`data/time_words.toml`) become patterns."""
 
 import re
 import tomllib
@@ -32,13 +32,13 @@ _QUARTERS = (
 )
 
 ReadDate = Callable[[str, str, datetime], Span | None]
-"""Reads a date as it is written in a language: text, language, now."""
+"""Reads a date as it is written in a language. Takes the text, the language and the current local time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An expression at text[start:end]. `every`: it comes each year or week, and which one is meant was guessed. Not
-    `certain`: a word that may mean something else, unless it is part of a range."""
+    """An expression at text[start:end]. `every`: the period in which it recurs, if the occurrence was guessed.
+    `certain`: False for a word that may mean something else; such a word counts only as part of a range."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class Reading:
 
 
 class Grammar:
-    """The expressions of one language. Texts are folded (`time_expressions.fold`)."""
+    """The time expressions of one language. Texts are folded first (`query_language.fold`)."""
 
     def __init__(self, code: str, table: Mapping[str, Any], holidays: Holidays, read_date: ReadDate) -> None:
         self.code, self._table, self._feasts, self._read_date = code, table, holidays, read_date
@@ -91,7 +91,7 @@ class Grammar:
 
     @cached_property
     def anchors(self) -> frozenset[str]:
-        """Words of which every expression without digits holds one: the longest word of each phrase."""
+        """Words of which every expression without digits contains one: the longest word of each phrase."""
         tables = (self._days, self._units, self._months, self._weekdays, self._seasons, self._holidays, self._years)
         phrases = [phrase for table in tables for phrase in table]
         if not self.spaced:
@@ -102,10 +102,12 @@ class Grammar:
 
     @cached_property
     def latest(self) -> re.Pattern[str]:
+        """Matches words that ask for the present state."""
         return self._compiled(f"(?:{self._table['latest']})")
 
     @cached_property
     def rejected_after(self) -> re.Pattern[str]:
+        """Matches words before an expression that make it something other than a time."""
         return self._ending(self._table["rejected_after"])
 
     @cached_property
@@ -114,6 +116,7 @@ class Grammar:
 
     @cached_property
     def ahead_of(self) -> dict[str, re.Pattern[str]]:
+        """Patterns of words before an expression that change it, such as "since", by the kind of change."""
         articles = self._table["articles"]
         gap = r"[\s\-]+" if self.spaced else ""
         return {
@@ -123,6 +126,7 @@ class Grammar:
 
     @cached_property
     def behind(self) -> dict[str, re.Pattern[str]]:
+        """Patterns of words after an expression that change it, by the kind of change."""
         return {name: re.compile(rf"的?(?:{words})") for name, words in self._table["behind"].items()}
 
     @cached_property
@@ -132,7 +136,7 @@ class Grammar:
 
     @cached_property
     def joins(self) -> re.Pattern[str]:
-        """All the text between two expressions that form a range, the second one's leading words included."""
+        """Matches all the text between two expressions that form a range, the second one's leading words included."""
         lead, articles = self._table["lead"] or "(?!)", self._table["articles"]
         return re.compile(rf"\s*(?:(?:{self._table['joins']}|-|–|—|~)(?:\s*(?:{articles}|{lead}))*)\s*")
 
@@ -145,10 +149,11 @@ class Grammar:
         ]
 
     def words_for(self, unit: str) -> list[str]:
+        """Returns the words for a unit, such as `hour`."""
         return [word for word, name in self._units.items() if name == unit]
 
     def read(self, query: str, text: str, now: datetime) -> list[Reading]:
-        """All expressions in `text`, which is `query` folded, in no order; some may overlap."""
+        """Returns all expressions in `text`, which is `query` folded, in no order; some may overlap."""
         found = []
         for kind, pattern in self._patterns:
             for match in pattern.finditer(text):
@@ -158,19 +163,17 @@ class Grammar:
         return found
 
     def _tried(self, query: str, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
-        """None for what is no date, such as 31 February, or lies outside of the years 1 to 9999."""
+        """Returns None for an invalid date, such as 31 February, or one outside of the years 1 to 9999."""
         try:
             return self._date(query, match, now) if kind == "date" else self._reading(kind, match, now)
         except (OverflowError, ValueError):
             return None
 
     def rejects(self, text: str, reading: Reading) -> bool:
-        """The words beside it say that it is no point in time."""
+        """Returns whether the words beside the reading show that it is no point in time."""
         if self.rejected_after.search(text, 0, reading.start):
             return True
         return self._rejected_before.match(text, reading.end) is not None
-
-    # --- Patterns -----------------------------------------------------------------------------------------------------
 
     def _filled(self, template: str) -> str:
         lead = self._table["lead"] or "(?!)"
@@ -201,10 +204,8 @@ class Grammar:
         return re.compile(rf"(?<!\w)(?:{pattern})(?!\w)" if self.spaced else rf"(?<!\d)(?:{pattern})")
 
     def _ending(self, pattern: str) -> re.Pattern[str]:
-        """Of a text that ends here."""
+        """Returns a pattern that matches at the end of a text."""
         return re.compile(rf"(?<!\w)(?:{pattern or '(?!)'})[\s\-]*\Z" if self.spaced else rf"(?:{pattern or '(?!)'})\Z")
-
-    # --- Readings -----------------------------------------------------------------------------------------------------
 
     def _reading(self, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
         groups = match.groupdict()
@@ -322,7 +323,7 @@ def _shift(match: re.Match[str]) -> int | None:
 
 
 def _day_and_part(key: str) -> tuple[int, str | None]:
-    """ "-1" or "-1 night"."""
+    """Splits a key such as `-1` or `-1 night` into days and part of the day."""
     offset, _, part = key.partition(" ")
     return int(offset), part or None
 
@@ -332,7 +333,7 @@ def _by_word(table: Mapping[str, str], key: Callable[[str], Any]) -> dict[str, A
 
 
 def _phrase(text: str) -> str:
-    """As tables have it: one space between words."""
+    """Returns the text as tables write it: with one space between words."""
     return re.sub(r"[\s\-]+", " ", text)
 
 
@@ -342,6 +343,7 @@ def _group(name: str, words: Mapping[str, Any]) -> str:
 
 
 def grammars(read_date: ReadDate) -> list[Grammar]:
+    """Returns the grammars of all languages that have a table."""
     with _TABLES.open("rb") as file:
         tables = tomllib.load(file)
     holidays = Holidays(tables.pop("holidays"), tables.pop("lunar"))

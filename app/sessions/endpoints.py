@@ -1,4 +1,4 @@
-"""Sessions and their messages over HTTP."""
+"""Endpoints of sessions and their messages."""
 
 from typing import Annotated, Literal
 
@@ -22,6 +22,7 @@ from app.writes.executor import etag
 
 
 async def session_service(request: Request) -> SessionService:
+    """Creates the session service of the request's caller."""
     resources, principal = get_caller(request)
     sessions = SessionRepository(resources.store, principal.scope)
     memories = MemoryRepository(resources.store, principal.scope)
@@ -32,6 +33,7 @@ async def session_service(request: Request) -> SessionService:
 
 
 async def windows(request: Request) -> Windows:
+    """Creates the message windows of the request's caller."""
     resources, principal = get_caller(request)
     return Windows(SessionRepository(resources.store, principal.scope), resources.clock)
 

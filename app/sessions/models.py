@@ -1,10 +1,13 @@
-"""Short-term memory as it is stored: sessions, and their messages as documents of their own."""
+"""Collections of short-term memory: sessions, and messages as documents of their own."""
 
 from app.storage.schema import Collection, Unique
 
 SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
-"""`summary_id`: the memory that holds the summary. `summary_seq`: the last message that it covers, where the service
-wrote it."""
+"""Internal fields of the summary.
+
+`summary_id`: the memory with the same text. `summary_seq`: the last message that the summary covers, if the service
+wrote it.
+"""
 SESSIONS = Collection(
     name="conversation_sessions",
     id_field="session_id",
@@ -25,14 +28,19 @@ MESSAGES = Collection(
     audited=False,
     internal=frozenset({"text"}),
 )
-"""`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts."""
+"""The collection of messages.
+
+`seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts.
+"""
 
 SESSION_INTERNAL = SUMMARY_INTERNAL | {"tenant_id", "learned_seq"}
 MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
-"""Fields that never leave the service. `learned_seq`: messages up to here were learned from. `text`: what a message
-says, its content parts joined."""
+"""Fields that no response contains.
+
+`learned_seq`: learning has processed the messages up to this one. `text`: the text of a message, its parts joined.
+"""
 
 
 def counter(session_id: str) -> str:
-    """Name of the session's counter."""
+    """Returns the name of the session's counter."""
     return f"messages:{session_id}"

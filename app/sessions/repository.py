@@ -1,4 +1,4 @@
-"""Sessions and messages as they are stored and found."""
+"""Sessions and messages: their documents and queries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,12 +20,13 @@ from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 AS_GIVEN = ("refusal", "annotations", "audio", "function_call")
-"""What OpenAI's clients hold beside: kept, and given back."""
+"""Further fields of OpenAI messages. They are stored and returned as given."""
 REMEMBERED_ROLES = ("user", "assistant")
 MESSAGE_IMPORTANCE = 0.3
 
 
 def new_session(fields: Doc, now: str) -> Doc:
+    """Returns a new session document. `fields`: those of `SessionCreate`."""
     return {
         "session_id": fields.get("session_id") or new_id("sess"),
         "agent_id": fields["agent_id"],
@@ -46,7 +47,10 @@ def new_session(fields: Doc, now: str) -> Doc:
 
 
 def new_messages(session: Doc, messages: Sequence[MessageIn], now: str) -> list[Doc]:
-    """Their `seq` refers to an allocation of the session's counter, as many values as there are messages."""
+    """Returns message documents.
+
+    Their `seq` refers to an allocation of the session's counter, one value for each message.
+    """
     first = counter(session["session_id"])
     return [_message(session, message, Ref(first, index), now) for index, message in enumerate(messages)]
 
@@ -75,17 +79,21 @@ def _message(session: Doc, message: MessageIn, seq: Ref, now: str) -> Doc:
 
 
 def _tokens(message: MessageIn, sent: dict[str, Any]) -> int:
-    """Of all that a prompt would hold of it: text, tool calls and result."""
+    """Returns the tokens of everything that a prompt would contain of the message: text, tool calls and result."""
     more = [sent[name] for name in ("tool_calls", "result") if sent.get(name) is not None]
     return tokens.count(message.text()) + sum(tokens.count(orjson.dumps(part).decode()) for part in more)
 
 
 def leaves_memory(message: Doc) -> bool:
+    """Returns whether a memory is made from the message: it has text of a user or an assistant."""
     return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
 
 
 def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now: str) -> Doc:
-    """A memory of type `message`: one each, never deduplicated, so that a conversation stays whole. `trust`: 0 to 1."""
+    """Returns a memory of type `message`. `trust`: 0 to 1.
+
+    Each message has a memory of its own, without deduplication, so that a conversation stays complete.
+    """
     said = strip_served(message["text"])
     fields = {
         "agent_id": session["agent_id"],
@@ -109,31 +117,37 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
 
 
 class SessionRepository(Repository):
+    """Sessions, with their messages in `messages`."""
+
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, SESSIONS)
         self.messages = Repository(store, scope, MESSAGES)
 
     def within(self, session: Doc, after_seq: int | None = None, before_seq: int | None = None) -> Filter:
-        """The session's messages, those between two numbers."""
+        """Returns the filter for the session's messages between two numbers, both excluded."""
         bounds = None if after_seq is None and before_seq is None else Range("seq", gt=after_seq, lt=before_seq)
         return both(Eq("session_id", session["session_id"]), bounds)
 
     async def count_messages(self, session: Doc, role: str) -> int:
+        """Returns the number of messages of a role."""
         return await self.messages.count(both(self.within(session), Eq("role", role)))
 
     async def count_memories(self, session: Doc) -> int:
+        """Returns the number of memories made from the session."""
         where = both(Eq("source.session_id", session["session_id"]), self.scope.visible())
         return await self.store.count(MEMORIES, self.scope.tenant, where)
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def add_message(self, doc: Doc) -> Insert:
+        """Returns the insert of a message."""
         return Insert(MESSAGES, {"tenant_id": self.scope.tenant, **doc})
 
     def count_in(self, session: Doc, added: list[Doc]) -> Update:
-        """Appended children leave the session's version alone; an ended session takes none.
+        """Returns the change that adds messages to the counts of the session.
 
-        Who commits last has the highest number, so the last message's time needs no look at what was read before.
+        It does not bump the session's version, and it conflicts if the session has ended. The last commit has the
+        highest number, so the time of the last message can be set without comparing it.
         """
         return self.append(
             session,
@@ -143,9 +157,10 @@ class SessionRepository(Repository):
         )
 
     def clear(self, session: Doc) -> list[Change]:
-        """All messages go; the counter of their numbers stays."""
+        """Returns the change that deletes all messages. The counter of their numbers stays."""
         self.scope.require_write(session["agent_id"], session["user_id"])
         return [DeleteWhere(MESSAGES, self.scope.tenant, Eq("session_id", session["session_id"]))]
 
     def remove(self, session: Doc) -> list[Change]:
+        """Returns the changes that delete a session and its messages."""
         return [*self.clear(session), self.delete(session)]

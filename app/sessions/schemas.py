@@ -1,4 +1,4 @@
-"""Sessions and messages on the wire; messages as OpenAI clients hold them."""
+"""Schemas of sessions and messages. Messages have the format of OpenAI clients."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -120,7 +120,7 @@ class MessageIn(Schema):
         return self
 
     def text(self) -> str:
-        """What it says: the text, or the text parts, one a line."""
+        """Returns the text of the message; of text parts, one a line."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type == "text" and part.text)
         return self.content or ""
@@ -194,8 +194,10 @@ class SessionStats(Schema):
 
 
 def render(doc: Doc) -> Doc:
+    """Returns a session as responses show it."""
     return {name: value for name, value in doc.items() if name not in SESSION_INTERNAL}
 
 
 def render_message(doc: Doc) -> Doc:
+    """Returns a message as responses show it."""
     return {name: value for name, value in doc.items() if name not in MESSAGE_INTERNAL}

@@ -1,4 +1,4 @@
-"""The rules of sessions. Methods that write return an `WriteResult` and commit nothing."""
+"""The rules of sessions. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,14 +28,18 @@ from app.storage.schema import Doc
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 LEARN_EVERY = 20
-"""Messages."""
+"""Messages between two learning jobs of a session."""
 SUMMARY_TOKENS = 8_000
+"""Tokens of messages between two summaries of a session."""
 QUIET = timedelta(seconds=30)
+"""Delay of a learning job, so that it starts when the conversation is quiet."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class SessionService:
+    """Reads and changes the sessions that one caller may see."""
+
     def __init__(
         self,
         sessions: SessionRepository,
@@ -46,15 +50,18 @@ class SessionService:
         *,
         learns: bool = False,
     ) -> None:
-        """`learns`: there is a language model that reads conversations."""
+        """Creates the service. `learns`: a language model for learning from conversations is configured."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
         self._limits, self._trust, self._learns = settings.limits, settings.trust, learns
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult:
+        """Plans a new session. Raises AlreadyExists if its id is taken."""
         now = self._now()
         doc = repository.new_session(body.model_dump(), now)
-        self._sessions.scope.require_write(doc["agent_id"], doc["user_id"])  # else the id would tell that it is taken
+        self._sessions.scope.require_write(
+            doc["agent_id"], doc["user_id"]
+        )  # first, so that nobody learns which ids are taken
         mine = await self._sessions.find_one(doc["session_id"])
         if mine is not None and not expired(mine, now):
             raise AlreadyExists("That session_id is taken.")
@@ -63,15 +70,18 @@ class SessionService:
         return WriteResult(render(doc), changes, 201, {"ETag": etag(doc)})
 
     async def get(self, session_id: str) -> Doc:
+        """Returns a session. Raises NotFound if it is not visible or has expired."""
         return render(await self._live(session_id))
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        """Returns one page of the sessions that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         where = both(*named, unexpired(self._now()))
         docs, cursor = await self._sessions.page(where, listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
+        """Changes the fields that are set in `body`. The memory of the summary follows."""
         doc = await self._live(session_id)
         precondition.check(doc)
         fields = {
@@ -82,7 +92,7 @@ class SessionService:
         return replace(outcome, changes=[*outcome.changes, *changes])
 
     async def _summarized(self, session: Doc) -> tuple[Doc, list[Change]]:
-        """The fields and changes of a summary that the caller wrote or cleared: its memory follows."""
+        """Returns the fields of a summary that the caller wrote or cleared, and the changes of its memory."""
         text = session["summary"]
         if text is None:
             return await self._summaries.drop(session)
@@ -90,8 +100,10 @@ class SessionService:
         return await self._summaries.write(session, written, self._now())
 
     async def end(self, session_id: str, precondition: IfMatch) -> WriteResult:
-        """202 with the operation that learns from the conversation. Ending an ended session asks for it once more: what
-        was learned is not learned twice."""
+        """Ends a session. Answers 202 with the operation that learns from the conversation.
+
+        Ending an ended session starts the operation again; it learns nothing twice.
+        """
         doc = await self._live(session_id)
         precondition.check(doc)
         fields = {} if doc["status"] == "ended" else {"status": "ended", "ended_at": self._now()}
@@ -107,8 +119,11 @@ class SessionService:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
 
     def _learn_on_the_way(self, session: Doc, added: list[Doc]) -> list[Change]:
-        """Every so many messages, and once it has gone quiet; a summary each time that so many tokens came. What needs
-        a model that is not there is not queued: without one there is the summary alone, every so many messages."""
+        """Returns the changes that queue the learning jobs that are due.
+
+        With a language model, learning is due every `LEARN_EVERY` messages, once the session is quiet, and a summary
+        every `SUMMARY_TOKENS` tokens. Without one only summaries are queued, also every `LEARN_EVERY` messages.
+        """
         count, size = session["message_count"], session["token_count"]
         by_count = count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY
         by_size = size // SUMMARY_TOKENS != (size + sum(doc["tokens"] for doc in added)) // SUMMARY_TOKENS
@@ -122,17 +137,17 @@ class SessionService:
         return changed(self._sessions, doc, fields, render, self._now())
 
     async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult:
-        """The session and its messages go; the memories made of them stay."""
+        """Deletes a session and its messages. The memories made from them stay."""
         doc = await self._live(session_id)
         precondition.check(doc)
         return WriteResult(None, self._sessions.remove(doc), 204)
 
     async def clear(self, session_id: str, precondition: IfMatch) -> WriteResult:
-        """A clean slate: short-term memory is emptied, long-term memory stays."""
+        """Deletes the messages and the summary of a session. Long-term memory stays."""
         doc = await self._live(session_id)
         precondition.check(doc)
         empty: Doc = {"message_count": 0, "token_count": 0, "last_message_at": None}
-        empty |= dict.fromkeys(("summary", *SUMMARY_INTERNAL))  # the memory stays: what comes next has one of its own
+        empty |= dict.fromkeys(("summary", *SUMMARY_INTERNAL))  # the memory stays; the next summary gets one of its own
         counted = {"message_count": doc["message_count"], "version": doc["version"]}
         update = self._sessions.update(doc, empty, now=self._now(), expect=counted)
         return WriteResult({"deleted": doc["message_count"]}, [*self._sessions.clear(doc), update])
@@ -140,7 +155,10 @@ class SessionService:
     # --- Messages -----------------------------------------------------------------------------------------------------
 
     async def append(self, session_id: str, body: MessagesAppend, precondition: IfMatch) -> WriteResult:
-        """All messages in order, or none; the session is made where it is new."""
+        """Appends messages in order, all or none. A new session is created first.
+
+        Raises SessionEnded if the session has ended, AlreadyExists if the id is another caller's, and Invalid.
+        """
         now = self._now()
         self._check_texts(body)
         session, changes = await self._open(session_id, body, precondition, now)
@@ -161,7 +179,7 @@ class SessionService:
         return WriteResult(answer, changes, 201)
 
     def _check_texts(self, body: MessagesAppend) -> None:
-        """Each string was looked at already: parts add up. Raises Invalid."""
+        """Raises Invalid if the text parts of a message are too long together. Each part was already checked."""
         for at, message in enumerate(body.messages):
             if isinstance(message.content, list) and (size := len(message.text())) > self._limits.text_chars:
                 most = self._limits.text_chars
@@ -170,7 +188,7 @@ class SessionService:
     async def _open(
         self, session_id: str, body: MessagesAppend, precondition: IfMatch, now: str
     ) -> tuple[Doc, list[Change]]:
-        """The session to append to, and the changes that make it."""
+        """Returns the session to append to, and the changes that create it."""
         session = await self._sessions.find_one(session_id)
         if session is None or expired(session, now):
             precondition.check(None)
@@ -196,10 +214,11 @@ class SessionService:
         return session, [*await self._make_room(session_id, now), self._sessions.insert(session)]
 
     async def _make_room(self, session_id: str, now: str) -> list[Change]:
-        """An expired session gives its id free. Raises AlreadyExists, which names nobody, where it is another's.
+        """Returns the changes that free the id of an expired session.
 
-        One of the caller's own may appear at any moment: it is left to the insert, which conflicts with it, so that
-        the plan is made again. Two first messages thus make one session.
+        Raises AlreadyExists, which names nobody, if the session is another caller's. A session of the same caller may
+        appear at any moment. The insert then conflicts and the plan is made again, so two first messages create one
+        session.
         """
         old = await self._sessions.get_any_owner(session_id)
         if old is None:
@@ -209,7 +228,7 @@ class SessionService:
         return self._sessions.remove(old) if expired(old, now) else []
 
     async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, IndexEntry]]:
-        """Memories with their vectors, for a session that remembers its messages."""
+        """Returns the memories of the messages and their index entries, if the session memorizes messages."""
         if session["memorize"] != "messages":
             return []
         key_id = self._sessions.scope.key_id
@@ -225,6 +244,7 @@ class SessionService:
         ]
 
     async def stats(self, session_id: str) -> Doc:
+        """Returns counts and times of a session."""
         session = await self._live(session_id)
         counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}
         first = await self._sessions.messages.find(self._sessions.within(session), order="asc", limit=1)

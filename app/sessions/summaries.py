@@ -1,8 +1,8 @@
-"""A session's summary and the long-term memory that holds the same text.
+"""A session's summary, and the long-term memory with the same text.
 
-The session shows its summary; a memory of type `summary` makes it searchable and outlives the session. The session
-document names that memory (`summary_id`), and every write of a summary expects that name: two jobs that run at the same
-time cannot make two memories. The memory is changed in place as long as it is active.
+The session shows its summary. A memory of type `summary` makes it searchable and outlives the session. The session
+document names that memory (`summary_id`), and every write of a summary expects that name, so two jobs that run at the
+same time cannot create two memories. The memory is changed in place as long as it is active.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,22 @@ from app.storage.changes import Change
 from app.storage.schema import Doc
 
 IMPORTANCE = 0.5
-"""Above that of single messages."""
+"""Importance of summaries, above that of single messages."""
 EXTRACT = "(extract) "
-"""Begins a summary that quotes the conversation, because no language model was there to write one."""
+"""Prefix of a summary that quotes the conversation, because no language model was configured."""
 GUARDED = ("created_at", "agent_id", "user_id", "summary_id", "summary_seq")
-"""Fields of the session that a write of its summary expects to be as they were read. `version` is not among them: a
-summary is not a change that a caller asked for."""
+"""Fields of the session that may not change between the read and the write of its summary.
+
+`version` is not among them: no caller asks for a summary of the service, so it does not bump versions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
-    """A summary to be stored. `trust`: 0 to 1. `seq` and `event_at`: the last message that it covers."""
+    """A summary to be stored.
+
+    `trust`: 0 to 1. `seq` and `event_at`: number and time of the last message that it covers.
+    """
 
     text: str
     trust: float
@@ -34,32 +39,37 @@ class SummaryText:
     seq: int | None = None
     event_at: str | None = None
     rolls: bool = False
-    """Whether it goes on from the summary that is there: then it is trusted no more than that one."""
+    """Whether it continues the stored summary. Its trust is then not higher than that summary's."""
 
 
 def is_extract(session: Doc) -> bool:
-    """Whether the session's summary quotes the conversation."""
+    """Returns whether the session's summary quotes the conversation."""
     return bool(session["summary"]) and str(session["summary"]).startswith(EXTRACT)
 
 
 def expected(session: Doc) -> Doc:
-    """What a change of the summary expects of the stored session."""
+    """Returns the field values that a change of the summary expects in the stored session."""
     return {name: session.get(name) for name in GUARDED}
 
 
 class SessionSummaries:
+    """Plans the writes of summaries. It commits nothing."""
+
     def __init__(self, memories: MemoryRepository, embeddings: Embeddings) -> None:
         self._memories, self._embeddings = memories, embeddings
 
     async def stored(self, session: Doc) -> Doc | None:
-        """The memory of the summary; None where there is none, or a caller archived, replaced or deleted it."""
+        """Returns the memory of the summary; None if there is none, or if a caller archived, replaced or deleted it."""
         memory_id = session.get("summary_id")
         memory = None if memory_id is None else await self._memories.find_one(memory_id)
         return memory if memory is not None and memory["status"] == "active" else None
 
     async def write(self, session: Doc, summary: SummaryText, now: str) -> tuple[Doc, list[Change]]:
-        """The session's fields, and the changes of the memory. A session that remembers nothing leaves no memory.
-        Raises Forbidden where the caller may not write it."""
+        """Returns the session's new fields, and the changes of the memory. A session that memorizes nothing has no
+        memory.
+
+        Raises Forbidden if the caller may not write the memory.
+        """
         seq = session.get("summary_seq") if summary.seq is None else summary.seq
         fields: Doc = {"summary": summary.text, "summary_seq": seq, "summary_id": session.get("summary_id")}
         if session["memorize"] == "none" or not summary.text.strip():
@@ -71,7 +81,7 @@ class SessionSummaries:
         return fields, await self._revised(old, summary, now)
 
     async def drop(self, session: Doc) -> tuple[Doc, list[Change]]:
-        """The session's fields without a summary, and the changes that delete the memory."""
+        """Returns the session's fields without a summary, and the changes that delete the memory."""
         old = await self.stored(session)
         changes = [] if old is None else self._memories.remove([old])
         return dict.fromkeys(("summary", "summary_id", "summary_seq")), changes
@@ -94,7 +104,7 @@ class SessionSummaries:
         return doc["memory_id"], self._memories.add(doc, entry)
 
     async def _revised(self, old: Doc, summary: SummaryText, now: str) -> list[Change]:
-        """Content, time, trust and source change; what callers set (tags, pin, importance) stays."""
+        """Changes content, time, trust and source. Fields that callers set (tags, pin, importance) stay."""
         trust = min(old["trust"], summary.trust) if summary.rolls else summary.trust
         fields: dict[str, Any] = {"content": summary.text, "trust": trust}
         if summary.event_at is not None:

@@ -1,4 +1,4 @@
-"""Windows on a conversation: the last so many messages, or as many as fit into so many tokens."""
+"""Windows on a conversation: a number of last messages, or as many as fit into a number of tokens."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,10 @@ _CHARACTERS_A_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`last` and `max_tokens` look back from the end (or `before_seq`); without them messages are paged onwards."""
+    """The messages to return.
+
+    `last` and `max_tokens` look back from the end (or from `before_seq`). Without them messages are paged forwards.
+    """
 
     last: int | None = None
     max_tokens: int | None = None
@@ -29,18 +32,22 @@ class Window:
 
     @property
     def looks_back(self) -> bool:
+        """Whether the window ends at the newest message."""
         return self.last is not None or self.max_tokens is not None
 
 
 class Windows:
+    """Reads the messages of sessions for one caller."""
+
     def __init__(self, sessions: SessionRepository, clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
 
     async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Doc:
+        """Returns a page or a window of messages, oldest first. Raises InvalidCursor for a cursor with a window."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
         if window.looks_back:
-            if cursor is not None:  # it is of a list that is paged: of another one
+            if cursor is not None:  # a cursor belongs to a paged list
                 raise InvalidCursor()
             found = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
             kept = found if window.max_tokens is None else _within_tokens(found, window.max_tokens)
@@ -50,7 +57,7 @@ class Windows:
         return {"items": [render_message(doc) for doc in docs], "next_cursor": following}
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> Doc:
-        """The last messages as text; older ones go first when `max_tokens` is short, which the text never exceeds."""
+        """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session)
         found = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
@@ -75,15 +82,17 @@ def _context(summary: str | None, newest_first: list[Doc], max_messages: int, ma
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
+    """The text that fits. `whole_head`: the head is in it."""
+
     text: str
     tokens: int
     count: int
-    """How many of the last lines are in."""
+    """Number of the last lines that are included."""
     whole_head: bool
 
 
 def fit(head: list[str], lines: list[str], max_tokens: int | None) -> Fitted:
-    """`head`, if there is room for it, and as many of the last `lines` as fit. `max_tokens` is a wall."""
+    """Returns `head`, if it fits, and as many of the last `lines` as fit into `max_tokens`, which is never exceeded."""
     text = "\n".join((*head, *lines))
     size = tokens.count(text)
     if max_tokens is None or size <= max_tokens:
@@ -94,7 +103,11 @@ def fit(head: list[str], lines: list[str], max_tokens: int | None) -> Fitted:
 
 
 def _last_that_fit(head: list[str], lines: list[str], max_tokens: int) -> tuple[str, int, int]:
-    """Counts grow with the lines but for a token at a seam: the sum of the parts is nearly right, then put right."""
+    """Returns the text with the last lines that fit, its tokens, and the number of lines.
+
+    A seam between lines changes the count by a token at most, so the sum of the parts is a first guess, which is then
+    corrected.
+    """
     left = max_tokens - tokens.count("\n".join(head))
     count = 0
     while count < len(lines) and (left := left - tokens.count(lines[-1 - count])) >= 0:
@@ -112,13 +125,13 @@ def _last_that_fit(head: list[str], lines: list[str], max_tokens: int) -> tuple[
 
 
 def _joined(head: list[str], lines: list[str], count: int) -> tuple[str, int]:
-    """`head` and the last `count` lines, and their tokens."""
+    """Returns `head` and the last `count` lines as text, and their tokens."""
     text = "\n".join((*head, *lines[len(lines) - count :]))
     return text, tokens.count(text)
 
 
 def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:
-    """The newest whose tokens add up to no more than `max_tokens`, without a gap."""
+    """Returns the newest messages, without a gap, whose tokens add up to at most `max_tokens`."""
     for index, doc in enumerate(newest_first):
         max_tokens -= doc["tokens"]
         if max_tokens < 0:
@@ -127,12 +140,13 @@ def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:
 
 
 def _line(role: str, text: str) -> str:
-    """`user: I moved to Boston.`, further lines indented: none of them can stand where a role stands."""
+    """Returns a line such as `user: I moved to Boston.` Further lines are indented, so that none can pass for a
+    role."""
     return entry(f"{role}: ", text).removesuffix("\n")
 
 
 def content(doc: Doc) -> str:
-    """Its text; a message that has none shows its tool calls or its result."""
+    """Returns the text of a message; without text, its result or its tool calls as JSON."""
     if doc["text"]:
         return str(doc["text"])
     shown = doc["result"] if doc["result"] is not None else doc["tool_calls"]

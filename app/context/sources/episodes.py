@@ -1,4 +1,4 @@
-"""What was done before that resembles what is asked now, with how it went and what the user said of it."""
+"""Source of past actions that resemble the query, with their outcome and the user's feedback."""
 
 from app.actions.models import ACTIONS
 from app.context.candidates import Candidate, ContextSource, SourceRequest
@@ -11,6 +11,7 @@ from app.storage.text import content_hash
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
+    """Returns actions up to the time of the request, best first."""
     until = Range("timestamp", le=request.body.as_of or rfc3339(request.now))
     return [_item(hit) for hit in (await search(request, ACTIONS, until, request.limit)).hits]
 
@@ -26,12 +27,12 @@ def _item(hit: Hit) -> Candidate:
 
 
 def _line(text: str) -> str:
-    """One line, so that no text can pass for a correction."""
+    """Returns the text on one line, so that no text can pass for a correction."""
     return " ".join(text.split())
 
 
 def _judged(feedback: Doc) -> list[str]:
-    """What the user said of it: `rated 2 of 5`, `not helpful`."""
+    """Returns the user's feedback in words: `rated 2 of 5`, `not helpful`."""
     rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
     said = [] if helpful is None else ["helpful" if helpful else "not helpful"]
     return said if rating is None else [f"rated {rating} of 5", *said]

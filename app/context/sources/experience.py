@@ -1,4 +1,4 @@
-"""What the agent has learned from all its users."""
+"""Source of what the agent has learned from all its users."""
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.core.process import off_loop
@@ -9,7 +9,7 @@ from app.storage.repository import Repository
 from app.storage.text import content_hash
 
 SPARE = 2
-"""So many times the limit is brought, since some repeat what other sections hold."""
+"""Factor of the limit. More items are returned because some repeat items of other sections."""
 LABELS = {
     KNOWLEDGE: "knowledge",
     "common_scenarios": "scenario",
@@ -23,7 +23,7 @@ LABELS = {
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
-    """Best first. An agent that is not registered, or that the key may not see, has none."""
+    """Returns the agent's lessons, best first. An agent that is not registered or not visible to the key has none."""
     agent = await Repository(request.resources.store, request.scope, AGENTS).find_one(request.body.agent_id)
     if agent is None:
         return []

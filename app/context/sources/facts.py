@@ -1,4 +1,4 @@
-"""What is true, as far as it is known: facts that the search finds, and what is linked with whom the query names."""
+"""Source of facts: those that the search finds, and those linked with entities that the query names."""
 
 import asyncio
 import re
@@ -17,18 +17,19 @@ from app.storage.schema import Doc
 from app.storage.text import content_hash, normalise_content
 
 HOPS, MAX_NODES = 2, 100
-"""From whom the query names: "Where does Ada's boss live?" needs a boss, and where she lives."""
+"""`HOPS`: steps from an entity that the query names ("Where does Ada's boss live?" needs a boss, and where she lives).
+`MAX_NODES`: maximum entities that a walk visits."""
 MAX_CHARACTERS = 1_000
 MAX_WORDS = 25
 NAME_WORDS = 4
 LINKED_SCORE = 0.05
-"""Of a fact that is linked with an entity that the query names."""
+"""Score of a fact that is linked with an entity that the query names."""
 
 _EDGES = re.compile(r"^\W+|(?:['\u2019]s?)?\W*$")
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
-    """Best first: what was found and what is linked in turn."""
+    """Returns found and linked facts alternately, best first."""
     body = request.body
     view = View(body.as_of or rfc3339(request.now), body.known_at)
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
@@ -45,15 +46,15 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 def names(query: str) -> list[str]:
-    """What may be an entity's name in the query, as it is compared: each run of up to four of its first words."""
+    """Returns possible names of entities, normalised: each run of up to four words in the beginning of the query."""
     words = [_EDGES.sub("", word) for word in normalise_content(query[:MAX_CHARACTERS]).split()[:MAX_WORDS]]
     runs = (words[at : at + size] for size in range(1, NAME_WORDS + 1) for at in range(len(words) - size + 1))
     return list(dict.fromkeys(" ".join(run) for run in runs if all(run)))
 
 
 def _linked(walk: Walk) -> list[Doc]:
-    """The nearest of each entity that was named, in turn: one with many links leaves room for the others."""
-    named: dict[str, str] = {}  # for each entity, whom it was come to from
+    """Returns the facts nearest to each named entity, in turn, so that no entity displaces the others."""
+    named: dict[str, str] = {}  # for each entity, the named entity from which the walk reached it
     links: dict[str, list[Doc]] = {}
     for _, fact in walk.edges.values():
         ends = [fact["subject_key"], fact["object_key"]]
@@ -65,7 +66,7 @@ def _linked(walk: Walk) -> list[Doc]:
 
 
 def _by_links(fact: Doc, walk: Walk) -> float:
-    """The score of a fact that is linked with an entity of the query, whatever its words are."""
+    """Returns the score of a fact for its link with an entity of the query, whatever its words are."""
     return LINKED_SCORE if any(one["fact_id"] == fact["fact_id"] for _, one in walk.edges.values()) else 0.0
 
 

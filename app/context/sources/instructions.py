@@ -1,4 +1,4 @@
-"""Rules that hold whatever is asked: pinned memories and instructions."""
+"""Source of rules that apply to every query: pinned memories and instructions."""
 
 import numpy as np
 
@@ -16,10 +16,12 @@ MOST = 50
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
-    """Pinned ones first, then by trust and importance."""
+    """Returns the rules: pinned ones first, then by trust and importance."""
     body, resources = request.body, request.resources
     pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
-    rules = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))  # earlier versions stored no `standing`
+    rules = Or(
+        (Eq("standing", STANDING), Eq("memory_type", "instruction"))
+    )  # earlier versions stored no field `standing`
     where = both(rules, visible(request))
     none = np.empty(0, np.uint32)
     columns = await resources.store.search(

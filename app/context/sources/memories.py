@@ -1,4 +1,4 @@
-"""Memories that answer the query, each with the turn that makes sense of it."""
+"""Source of memories that answer the query, each with its partner turn."""
 
 from collections.abc import Mapping
 
@@ -19,12 +19,13 @@ from app.storage.text import content_hash
 
 MOST = 100
 SPARE = 24
-"""More than the limit, since some repeat what other sections hold."""
+"""Added to the limit, because some items repeat items of other sections."""
 PARTNER_WORTH = 0.5
-"""Of its hit's score, for a turn that comes with it."""
+"""Score of a partner as a share of its hit's score."""
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
+    """Returns memories, best first. It leaves out those below the minimum importance."""
     decays = Decays(request.resources.agents, request.scope.tenant)
     retrieved = await search(request, MEMORIES, visible(request), request.limit + SPARE, decays, partners=True)
     least, found = await _least_importance(request, decays), list[Candidate]()
@@ -40,7 +41,7 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 def visible(request: SourceRequest) -> Filter:
-    """Memories that are active, true and trusted enough at the request's time."""
+    """Returns the filter for memories that are active, valid and trusted enough at the request's time."""
     body = request.body
     search_request = SearchRequest(
         query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
@@ -49,13 +50,13 @@ def visible(request: SourceRequest) -> Filter:
 
 
 async def _least_importance(request: SourceRequest, decays: Decays) -> float:
-    """The request's own, else the agent's."""
+    """Returns the minimum importance of the request, or else of the agent."""
     given = request.body.min_importance
     return await decays.least_importance(request.body.agent_id) if given is None else given
 
 
 def _is_query(doc: Doc, request: SourceRequest) -> bool:
-    """The query as this session has said it already tells nothing."""
+    """Returns whether the memory is the query itself, as a message of this session."""
     in_session = request.body.session_id is not None and doc["source"]["session_id"] == request.body.session_id
     return in_session and content_hash(doc["content"]) == content_hash(request.body.query)
 
@@ -69,14 +70,14 @@ def _item(hit: Hit, weights: Mapping[int, float], request: SourceRequest) -> Can
 
 
 def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
-    """A memory as an entry. `text`: its content, or a passage of it."""
+    """Returns a memory as a candidate. `text`: its content, or a passage of it."""
     source, happened = doc["source"], str(doc["event_at"] or doc["created_at"])
     speaker = f"{source['speaker']}: " if source["speaker"] else ""
     status = status_of(doc)
     context = f" ({doc['context']})" if doc["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
     spoken = session is not None and seq is not None
-    dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same may happen again on another day
+    dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same event may happen again on another day
     report = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
     return Candidate(
         doc["memory_id"],

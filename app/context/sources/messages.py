@@ -1,4 +1,4 @@
-"""The conversation's last turns."""
+"""Source of the last turns of the conversation."""
 
 from collections.abc import Sequence
 
@@ -14,16 +14,21 @@ from app.storage.schema import Doc
 from app.storage.text import content_hash
 
 NOT_BEGUN = "session_not_begun"
-"""Code of a warning."""
+"""Code of the warning for a session without messages."""
 SPARE = 3
-"""More than the limit, for those that are the query itself, say nothing or do not fit."""
+"""Added to the limit, for messages that are the query itself, are empty or do not fit."""
 CALLS = "assistant, calling tools"
-"""Calls without their results are shown as data under this role: a model cannot be sent half a pair."""
+"""Role of tool calls without their results.
+
+They are shown as data, because models reject a call without its results.
+"""
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
-    """Newest first. Not the query itself, where the caller has appended it already. A session yet to begin has none,
-    nor has one of another agent or user."""
+    """Returns the last messages, newest first, without the query itself if the caller has appended it already.
+
+    A session that does not exist, or that belongs to another agent or user, gives a warning and no messages.
+    """
     if request.body.session_id is None:
         return []
     sessions = SessionRepository(request.resources.store, request.scope)
@@ -42,7 +47,7 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 def with_results(oldest_first: Sequence[Doc]) -> list[Sequence[Doc]]:
-    """Each message alone, but for a call of tools whose results follow at once, all of them: these stay together."""
+    """Groups messages: a tool call stays with its results if all of them follow at once; others are alone."""
     groups, at = [], 0
     while at < len(oldest_first):
         size = 1 + _results(oldest_first, at)
@@ -52,14 +57,14 @@ def with_results(oldest_first: Sequence[Doc]) -> list[Sequence[Doc]]:
 
 
 def _results(docs: Sequence[Doc], at: int) -> int:
-    """How many messages after this one are the results of its calls; 0 where one is missing, or two are alike."""
+    """Returns how many messages after `at` are the results of its calls; 0 if one is missing or two ids are alike."""
     called = [call["id"] for call in docs[at]["tool_calls"] or ()]
     answered = [doc["tool_call_id"] for doc in docs[at + 1 : at + 1 + len(called)] if doc["role"] == "tool"]
     return len(called) if len(set(called)) == len(called) and set(called) == set(answered) else 0
 
 
 def _item(session: Doc, docs: Sequence[Doc]) -> Candidate | None:
-    """None for a message that says nothing but what we served ourselves."""
+    """Returns None for a message that contains nothing but text that this service rendered."""
     first, *results = docs
     speaker, role = first["name"] or first["role"], first["role"]
     if results:
@@ -75,14 +80,17 @@ def _item(session: Doc, docs: Sequence[Doc]) -> Candidate | None:
 
 
 def _with_tools(first: Doc, results: Sequence[Doc]) -> str:
-    """Text, calls and results, each on its own line. Their further lines are indented: none passes for a result."""
+    """Returns text, calls and results, each on its own line.
+
+    Further lines are indented, so that none passes for a result.
+    """
     parts = [_said(first["text"]), *map(_called, first["tool_calls"])]
     parts += [f"tool: {_said(content(result))}" for result in results]
     return "\n".join("\n  ".join(part.splitlines()) for part in parts if part)
 
 
 def _called(call: Doc) -> str:
-    """`calls now({})`."""
+    """Returns a tool call as text, such as `calls now({})`."""
     function = call.get("function")
     if function is None:
         return f"calls {orjson.dumps(call).decode()}"
@@ -90,13 +98,14 @@ def _called(call: Doc) -> str:
 
 
 def _as_sent(first: Doc, results: Sequence[Doc]) -> tuple[Doc, ...]:
-    """As OpenAI's clients send them: the call, then a message for each result."""
+    """Returns the messages as OpenAI clients send them: the call, then one message for each result."""
     call = {"role": "assistant", "content": _said(first["text"]) or None, "tool_calls": first["tool_calls"]}
     answers = ({"role": "tool", "tool_call_id": doc["tool_call_id"], "content": _said(content(doc))} for doc in results)
     return call, *answers
 
 
 def _said(text: str) -> str:
+    """Returns the text without blocks that this service rendered."""
     return strip_served(text).strip()
 
 

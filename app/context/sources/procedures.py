@@ -1,4 +1,4 @@
-"""How what is asked was done before, and whether that worked."""
+"""Source of procedures for the task that the query describes, with their record of success."""
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.sources.searching import search
@@ -7,11 +7,13 @@ from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, ranked, search
 from app.storage.text import content_hash
 
 SPARE = 2
+"""Factor of the limit. More items are returned because some repeat items of other sections."""
 SHOWN_NOTES = 3
-"""The latest: a prompt is no place for all of them."""
+"""Number of notes that are shown, the latest ones."""
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
+    """Returns procedures, best first."""
     where = searched(min_trust=request.body.min_trust, until=request.body.as_of)
     k = max(LEAST_CANDIDATES, SPARE * request.limit)
     retrieved = await search(request, PROCEDURES, where, k)
@@ -25,7 +27,10 @@ def _item(found: ProcedureHit) -> Candidate:
 
 
 def _text(found: ProcedureHit) -> str:
-    """Every part is one line that says what it is: none can pass for another step, or for a record of success."""
+    """Returns the procedure as lines with labels.
+
+    Each part is one line, so that none passes for another step or record.
+    """
     doc, of = found.hit.doc, found.standing
     record = track_record(doc["success_count"], doc["failure_count"], of)
     lines = [_line(doc["name"]), f"when: {_line(doc['trigger'])}"]

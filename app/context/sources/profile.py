@@ -1,4 +1,4 @@
-"""The user's profile, the entries nearest to the query first."""
+"""Source of the user's profile; the entries nearest to the query come first."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from app.storage.text import term_ids, terms
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
+    """Returns the entries of the profile; none if there is no user."""
     if request.body.user_id is None:
         return []
     user = await Repository(request.resources.store, request.scope, USERS).find_one(request.body.user_id)
@@ -25,8 +26,11 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
-    """Single values first (name, home, …): they are few. Then entries of lists by the words that they share with the
-    query, rare ones counting more."""
+    """Sorts the entries.
+
+    Single values (name, home, …) come first, since they are few, then entries of lists by the words that they share
+    with the query. Rare words weigh more.
+    """
     wanted = set(term_ids(terms(query)).tolist())
     resources = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
     often = Counter(term for each in resources for term in each)
@@ -36,7 +40,10 @@ def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
 
 
 def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
-    """Lists and objects entry by entry, so that a long one does not push the rest out. Callers' keys are no names."""
+    """Yields (id, text) of each entry, so that a long list does not displace the rest.
+
+    Ids contain no keys of callers.
+    """
     for name, value in profile.items():
         if isinstance(value, list):
             yield from ((f"{name}/{index}", f"{name}: {one}") for index, one in enumerate(value))

@@ -1,4 +1,4 @@
-"""The search that sources share."""
+"""The search that several sources use."""
 
 from app.context.candidates import SourceRequest
 from app.core.clock import to_ms
@@ -17,10 +17,11 @@ async def search(
     *,
     partners: bool = False,
 ) -> RetrievalResult:
-    """The best k for the query among what the agent may know of the user; warnings of the search go into `request`.
+    """Searches a collection for the request's query, within what the agent may see of the user. Adds warnings to
+    `request`.
 
-    The query's vector may take half of the source's time, and the second stage a quarter, so that a slow one costs
-    quality and not the source.
+    The query's vector may take half of the source's time, and the second stage a quarter, so that a slow model reduces
+    the quality and does not make the source fail.
     """
     body, resources = request.body, request.resources
     pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)

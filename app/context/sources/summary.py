@@ -1,4 +1,4 @@
-"""What the session's last turns no longer show; at a session's start, what the last sessions came to."""
+"""Source of summaries: of the earlier part of the session, or, at a session's start, of the last sessions."""
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.sources.messages import MESSAGES_SOURCE
@@ -13,12 +13,13 @@ from app.storage.schema import Doc
 from app.storage.text import content_hash
 
 START = 3
-"""Before its third message a session has just begun."""
+"""A session with fewer messages has just begun."""
 CONSIDERED = 20
-"""Newest sessions of which the last ones with a summary are taken."""
+"""Number of newest sessions among which summaries are looked for."""
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
+    """Returns the session's own summary, or the summaries of the last sessions if it has just begun."""
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await _session(request, sessions)
     if session is None or session["message_count"] < START:
@@ -27,7 +28,7 @@ async def gather(request: SourceRequest) -> list[Candidate]:
 
 
 async def _session(request: SourceRequest, sessions: SessionRepository) -> Doc | None:
-    """None where it is yet to begin, or is another agent's or user's."""
+    """Returns the session; None if it does not exist yet or belongs to another agent or user."""
     if request.body.session_id is None:
         return None
     try:
@@ -38,7 +39,7 @@ async def _session(request: SourceRequest, sessions: SessionRepository) -> Doc |
 
 
 async def _so_far(request: SourceRequest, session: Doc) -> list[Candidate]:
-    """The session's own summary, as soon as there are messages before the last turns."""
+    """Returns the session's own summary, if it has messages before the turns that the context shows."""
     if not (session["summary"] or "").strip() or session["message_count"] <= _turns(request):
         return []
     memories = MemoryRepository(request.resources.store, request.scope)
@@ -51,7 +52,7 @@ async def _so_far(request: SourceRequest, session: Doc) -> list[Candidate]:
 
 
 def _turns(request: SourceRequest) -> int:
-    """Turns that the context shows at most."""
+    """Returns how many turns the context shows at most."""
     if "messages" in request.body.exclude:
         return 0
     bounds = request.body.sections.get("messages")
@@ -59,8 +60,10 @@ def _turns(request: SourceRequest) -> int:
 
 
 async def _last_times(request: SourceRequest, sessions: SessionRepository) -> list[Candidate]:
-    """Of the latest other sessions of this agent and user, newest first. Sessions with other agents lie outside what
-    this agent may know of the user."""
+    """Returns summaries of the latest other sessions of this agent and user, newest first.
+
+    Sessions with other agents are outside of what this agent may see of the user.
+    """
     body, now = request.body, rfc3339(request.now)
     if body.user_id is None:
         return []
@@ -75,14 +78,14 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository) -> li
 
 
 def _told(memory: Doc, now: str, min_trust: float | None) -> bool:
-    """Whether it may be shown: a summary that was archived or replaced, or lies after `now`, may not."""
+    """Returns whether the summary may be shown: it is active, not expired, not later than `now`, and trusted enough."""
     if memory["status"] != "active" or expired(memory, now) or _when(memory) > now:
         return False
     return min_trust is None or bool(memory["trust"] >= min_trust)
 
 
 def _when(memory: Doc) -> str:
-    """When the last message was said that it covers."""
+    """Returns the time of the last message that the summary covers."""
     return str(memory["event_at"] or memory["created_at"])
 
 

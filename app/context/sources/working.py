@@ -1,4 +1,4 @@
-"""The task in hand: the entries of `/working-memory`, in the order of use."""
+"""Source of the current task: the entries of `/working-memory`, in the order of their use."""
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.core.clock import rfc3339
@@ -12,11 +12,15 @@ from app.tasks.repository import TaskRepository
 from app.tasks.working_memory import select, shorten
 
 PART = 0.15
-"""Of the context's budget. The section may take more (`WORKING`): each line has a citation beside its text."""
+"""Share of the context's budget that entries are chosen for.
+
+The section may take more (`WORKING`), because each line has a citation beside its text.
+"""
 USUAL_BUDGET = 4000
 
 
 async def gather(request: SourceRequest) -> list[Candidate]:
+    """Returns the entries of the task. Raises NotFound if the named task does not exist or belongs to others."""
     task = await _task(request)
     return [] if task is None else await off_loop(characters(task), _items, task, _room(request))
 
@@ -36,7 +40,10 @@ async def _task(request: SourceRequest) -> Doc | None:
 
 
 def _room(request: SourceRequest) -> int:
-    """Tokens that the section may expect. Its first entries are chosen, and long ones cut, for them."""
+    """Returns the tokens that the section may expect.
+
+    Its first entries are chosen, and long ones shortened, for this size.
+    """
     bounds = request.body.sections.get("working")
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
@@ -45,8 +52,8 @@ def _room(request: SourceRequest) -> int:
 
 
 def _items(task: Doc, room: int) -> list[Candidate]:
-    """First the entries that `/working-memory` would choose for `room` tokens, then all others: the packer takes them
-    while there is more."""
+    """Returns the entries that `/working-memory` would choose for `room` tokens, then all others, to be packed if there
+    is room."""
     found = entries(task)
     chosen = [line.entry for line in select(found, room)]
     first = {(one.kind, one.index) for one in chosen}
