@@ -1,6 +1,7 @@
 """Tombstones of erased users: a keyed hash of the id, and a time.
 
-The hash key of each tenant is sealed with the erasure key, which is kept outside of the store."""
+The hash key of each tenant is sealed with the erasure key, which is kept outside of the store.
+"""
 
 import hmac
 import os

@@ -120,7 +120,8 @@ def header(request: Request, name: bytes) -> str | None:
 def check_origin(request: Request) -> None:
     """Raises Forbidden for a request from a page of another site: it must not reach a service on its visitor's machine.
 
-    Browsers send `Origin` or, where they omit that (an image, a link), `Sec-Fetch-Site`. Other clients send neither."""
+    Browsers send `Origin` or, where they omit that (an image, a link), `Sec-Fetch-Site`. Other clients send neither.
+    """
     origin = header(request, b"origin")
     if origin is None:
         if (header(request, b"sec-fetch-site") or "none") not in ("none", "same-origin"):

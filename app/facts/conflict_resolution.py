@@ -5,11 +5,12 @@ A statement is valid for a span of time that excludes its end. Stored statements
 way is *cut* (it is closed, and the rest of its span is stated again), and the new one is *inserted*.
 
 1. Statements with the same object never contend. They are joined if trust and cardinality are equal; otherwise the one
-  of higher trust wins where both apply.
+   of higher trust wins where both apply.
 2. Two objects contend if their spans overlap and both have cardinality `one`.
 3. `temporal`: the statement that begins later wins from its beginning on. `last_write_wins`: only the new one remains.
-  `keep_both`: the new one gets cardinality `many` and contends with nothing.
-4. A statement of lower trust never displaces one of higher trust: it is stored as disputed and changes nothing."""
+   `keep_both`: the new one gets cardinality `many` and contends with nothing.
+4. A statement of lower trust never displaces one of higher trust: it is stored as disputed and changes nothing.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -111,7 +112,8 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
     """Returns the changes that an assertion makes to the live statements. Statements that neither overlap nor touch it
     may be left out.
 
-    The result is a single `Confirm` or `Dispute`, or cuts followed by one or more `NewSpan` in order of valid time."""
+    The result is a single `Confirm` or `Dispute`, or cuts followed by one or more `NewSpan` in order of valid time.
+    """
     undisputed = [one for one in live if not one.disputed]
     same = [one for one in undisputed if one.object == said.object]
     claim = _claim(said, same, now)

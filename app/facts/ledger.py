@@ -3,7 +3,8 @@
 Takes documents and returns changed documents, without access to the store. A closed fact gets a `known_until` and never
 changes again; what remains of it is a new document of the same lineage. All statements of one request become known at
 one moment, at least a millisecond after the previous change. So no two changes of a group share a moment, even if a
-clock is behind."""
+clock is behind.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -114,6 +114,7 @@ class Lease:
 
     @property
     def job(self) -> Job:
+        """The leased job."""
         return Job(self.doc["kind"], self.doc["tenant"], self.doc["payload"], self.doc["operation_id"])
 
     @property

@@ -1,7 +1,8 @@
 """Runs jobs, inside the server or in a separate process: leases a job, runs it, renews the lease, records the outcome.
 
 One loop leases jobs and starts a task for each. Each lane (`app/jobs/models.py`) runs one job, plus one job whose lease
-lapsed. So a job whose worker died waits neither for the queue of its lane nor for a job that hangs."""
+lapsed. So a job whose worker died waits neither for the queue of its lane nor for a job that hangs.
+"""
 
 import asyncio
 import logging

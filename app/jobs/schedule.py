@@ -5,7 +5,8 @@ After downtime a schedule runs once, not once for each missed period. A job that
 followed by the next one and never overlaps with it.
 
 A job is queued only if a check of the store finds work for it. Checks write nothing, so an idle service writes nothing.
-Between checks each process remembers when the next one is due."""
+Between checks each process remembers when the next one is due.
+"""
 
 import logging
 import math

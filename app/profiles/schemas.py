@@ -221,8 +221,8 @@ def render_agent(doc: Doc) -> Doc:
 
 
 def status_of(memory: Doc) -> str | None:
-    """The status of an issue, as prompts show it; None for every other memory. A caller's metadata may hold anything:
-    what is no status counts as `open`."""
+    """Returns the status of an issue as prompts show it, or None for any other memory. A caller's metadata may contain
+    anything: an invalid status counts as `open`."""
     if memory["memory_type"] != "issue":
         return None
     status = memory["metadata"].get("status")

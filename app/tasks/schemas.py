@@ -199,7 +199,7 @@ class Restore(Schema):
 
 
 def render(doc: Doc) -> Doc:
-    """Tasks of earlier versions have no open questions."""
+    """Renders a task. Tasks of earlier versions have no open questions."""
     shown = {name: value for name, value in doc.items() if name not in ("tenant_id", *INTERNAL)}
     return {"open_questions": [], **shown}
 
