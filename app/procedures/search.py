@@ -148,6 +148,7 @@ def searched(
     min_trust: float | None = None,
     until: str | None = None,
 ) -> Filter:
+    """Returns the filter of a search."""
     return both(
         Eq("status", status),
         None if tags is None else Or(tuple(Has("tags", tag) for tag in tags)),
