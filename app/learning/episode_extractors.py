@@ -218,4 +218,5 @@ def waiting(docs_of: Filter) -> Filter:
 
 
 def skipped(waiting: int, why: str) -> Doc:
+    """Returns the report of parts that were skipped, if any episodes wait."""
     return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}
