@@ -1,4 +1,4 @@
-"""The eight tools: each is one or a few calls of the REST API."""
+"""The eight MCP tools. Each makes one or a few calls of the REST API."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from app.mcp import schemas as args
 from app.mcp.transport import Api, ApiAnswer, ToolError, checked
 
 Result = Json | str
-"""An object, or text for a prompt."""
+"""The result of a tool: an object, or text for a prompt."""
 A = TypeVar("A", bound=Schema)
 
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -17,22 +17,24 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """`key`: of idempotency, where the caller sent one."""
+    """The API as a tool calls it. `key` is the idempotency key of the caller, if there is one."""
 
     api: Api
     key: str | None = None
 
     async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> ApiAnswer:
-        """Raises Refused."""
+        """Calls the API. Raises ToolError."""
         return checked(await self.api(method, path, body, headers))
 
     async def write(self, path: str, body: Json, step: str = "") -> ApiAnswer:
-        """A POST; `step` tells the POSTs of one call apart."""
+        """Sends a POST with the idempotency key. `step` distinguishes several POSTs of one tool call."""
         return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
 
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
+    """The declaration of a tool. `reads`, `destroys` and `idempotent` are hints for clients."""
+
     name: str
     title: str
     description: str
@@ -63,13 +65,13 @@ async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
 
 
 def _warned(body: Json) -> Json:
-    """Says so when only words were searched; a field that says nothing costs tokens."""
+    """Returns warnings, such as that only words were searched. Empty fields are omitted to save tokens."""
     warnings = [warning["detail"] for warning in body["warnings"]]
     return {"warnings": warnings} if warnings else {}
 
 
 def _shown(memory: Json, score: float) -> Json:
-    """What a model can use of a memory; each field that says nothing costs tokens."""
+    """Returns the fields of a memory that help a model. Empty fields are omitted to save tokens."""
     shown = {
         "memory_id": memory["memory_id"],
         "content": memory["content"],
@@ -150,7 +152,8 @@ def _plan(body: args.UpdateTask) -> list[Json]:
 
 
 def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
-    """(what, method, path below the task, body); the task's own status comes last, for it may end the task."""
+    """Yields (name, method, path below the task, body) of each change. The task's status comes last, since it may end
+    the task."""
     if body.task_id is not None:
         if body.goal is not None:
             yield "goal", "PATCH", "", {"goal": body.goal}
@@ -201,7 +204,8 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
 
 
 def _segment(name: str) -> str:
-    """An identifier needs no quoting, but for those that mean a step up or none."""
+    """Returns the name as a path segment. Identifiers need no quoting; names of dots only would change the path and
+    raise ToolError."""
     if set(name) <= {"."}:
         raise ToolError("There is no such record.", code="not_found")
     return name
