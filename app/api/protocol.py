@@ -16,6 +16,8 @@ else:
 
 
 class ProblemProtocol(Protocol):
+    """The HTTP protocol of the server, with problem+json for malformed requests."""
+
     def send_400_response(self, msg: str) -> None:
         """Replaces the server's plain-text answer. The request could not be parsed, and the connection closes."""
         request_id = new_id("req")

@@ -53,6 +53,7 @@ class _Touched:
     changes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, collection: Collection, kind: str, record: str) -> None:
+        """Counts a change of a record."""
         counts = self.changes.setdefault(collection.name, {})
         counts[kind] = counts.get(kind, 0) + 1
         if len(self.records) < MAX_RECORDS and record not in self.records[-1:]:

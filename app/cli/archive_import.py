@@ -38,6 +38,8 @@ SHOWN = 20
 
 @dataclass(slots=True)
 class ArchiveReport:
+    """The result of an import."""
+
     tenant: str = ""
     lines: int = 0
     new: int = 0
@@ -236,8 +238,7 @@ class _Import:
         if self._report.lines == 0:
             raise ArchiveRefused("The file is empty.")
         await self._store.load_counters(self._counters)
-        # the rows are as the version that wrote the file made them, so they are checked again
-        await reindex.forget(self._store)
+        await reindex.forget(self._store)  # another version may have made the index entries, so reindexing starts over
         for at in range(0, len(self._unembedded), BATCH):
             await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
         if self._report.expected is None:

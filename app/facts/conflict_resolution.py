@@ -190,7 +190,7 @@ def minus(span: ValidSpan, cuts: Iterable[ValidSpan]) -> list[ValidSpan]:
     return left
 
 
-# --- Parts of a decision ----------------------------------------------------------------------------------------------
+# --- Helpers of `decide` ----------------------------------------------------------------------------------------------
 
 
 def _claim(said: Assertion, same: Sequence[Statement], now: str) -> Statement:

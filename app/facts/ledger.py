@@ -76,7 +76,7 @@ class Ledger:
         known = self.written.get(fact_id) or self.closed.get(fact_id)
         return known or self.live[fact_id]
 
-    # --- Carrying out -------------------------------------------------------------------------------------------------
+    # --- Applying changes ---------------------------------------------------------------------------------------------
 
     def _carry_out(self, changes: Sequence[LedgerChange], draft: Doc) -> tuple[str, bool]:
         """Applies the changes. Of several inserted facts, the last one represents the statement, since it may be

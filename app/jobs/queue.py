@@ -129,7 +129,7 @@ class Lease:
 
     @property
     def abandoned(self) -> bool:
-        """True if every attempt ended with a lapsed lease. The job must not run again."""
+        """True if the worker of the last allowed attempt stopped in the middle of it. The job must not run again."""
         return bool(self.doc["attempts"] >= MAX_ATTEMPTS)
 
     async def commit(self, changes: list[Change]) -> Committed:

@@ -93,7 +93,7 @@ class TidyingJobs:
         left = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
         return {"episodes": done, "waiting": left, "llm": budget.spent}
 
-    # --- By the clock -------------------------------------------------------------------------------------------------
+    # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
     async def has_work(self) -> bool:
         """Returns True if a scheduled run may find work. Only reads."""
@@ -143,7 +143,7 @@ class TidyingJobs:
         _, changes = operations.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
         await run.commit(changes)
 
-    # --- Whose --------------------------------------------------------------------------------------------------------
+    # --- Partitions with work -----------------------------------------------------------------------------------------
 
     async def _with_memories(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
         """Returns the partitions with memories that may be duplicates, ordered by their first memory."""

@@ -148,8 +148,8 @@ class Merged:
         return not self.counts["left"] and not self.counts["unverified"]
 
     def report(self) -> Doc:
-        counts = {name: self.counts[name] for name in ("groups", "retired", "left", "unverified")}
         """Returns counts and ids as the operation's result."""
+        counts = {name: self.counts[name] for name in ("groups", "retired", "left", "unverified")}
         return {**counts, "items": self.groups}
 
 
@@ -165,7 +165,7 @@ class Deduplicator:
 
     async def plan(self, scope: Scope, agent: str | None, user: str | None) -> list[DuplicateGroup]:
         """Returns the duplicates of a partition, the oldest first. A first pass keeps a digest of each memory; a second
-        pass reads only memories whose digests collide."""
+        pass reads only memories that share a digest."""
         memories = MemoryRepository(self._tools.store, scope)
         where = both(of_pair(agent, user), candidates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}

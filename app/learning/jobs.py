@@ -162,7 +162,7 @@ class ConversationJobs:
         assert summary is not None
         return written_by(llm, talk, summary)
 
-    # --- What is read -------------------------------------------------------------------------------------------------
+    # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def _session(self, run: Run, scope: Scope) -> Doc | None:
         """Returns the session, or None if it is gone or does not belong to the owners in `of`, which a task named."""
@@ -202,7 +202,7 @@ class ConversationJobs:
         size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
         return await off_loop(size, transcript.read, ordered, trust)
 
-    # --- What is written ----------------------------------------------------------------------------------------------
+    # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
         session, seq = talk.session, talk.lines[-1].seq

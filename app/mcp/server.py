@@ -35,9 +35,11 @@ class _Handlers:
         self._tools, self._user = tools, tools.whom.user_id
 
     async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
+        """Lists the tools."""
         return types.ListToolsResult(tools=list(listed(self._tools.whom.fixed)))
 
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Calls a tool. Errors of the tool are part of the result, so that the model can read them."""
         if params.name not in TOOLS:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
         try:
@@ -50,6 +52,7 @@ class _Handlers:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=found)
 
     async def list_resources(self, _: Any, __: Any) -> types.ListResourcesResult:
+        """Lists the profile of the connection's user, if there is one."""
         if self._user is None:
             return types.ListResourcesResult(resources=[])
         uri = PROFILE.format(user_id=self._user)
@@ -58,11 +61,13 @@ class _Handlers:
         return types.ListResourcesResult(resources=[profile])
 
     async def list_templates(self, _: Any, __: Any) -> types.ListResourceTemplatesResult:
+        """Lists the template of profiles, unless the connection is for one user."""
         about = "What is known of a user for good."
         template = types.ResourceTemplate(uri_template=PROFILE, name="profile", description=about, mime_type=MIME)
         return types.ListResourceTemplatesResult(resource_templates=[template] if self._user is None else [])
 
     async def read_resource(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """Returns a user's profile."""
         named = _PROFILE.fullmatch(params.uri)
         if named is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")

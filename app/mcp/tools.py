@@ -50,6 +50,7 @@ def _given(body: Schema, *left_out: str) -> Json:
 
 
 async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
+    """Stores a memory."""
     fields = _given(body, "shared") | ({"agent_id": None} if body.shared else {})
     result = await call.write("/v1/memories", fields)
     similar = [{name: one[name] for name in ("memory_id", "content")} for one in result.body["similar"]]
@@ -60,6 +61,7 @@ async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
 
 
 async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
+    """Searches memories."""
     found = await call("POST", "/v1/memories/search", _given(body))
     return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]], **_warned(found.body)}
 
@@ -84,6 +86,7 @@ def _shown(memory: Json, score: float) -> Json:
 
 
 async def get_context(call: ToolRequest, body: args.GetContext) -> str:
+    """Returns the context for a message as text, with warnings at its end."""
     result = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
     lines = [result.body["text"] or "Nothing that is remembered bears on this."]
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in result.body["errors"]]
@@ -92,6 +95,7 @@ async def get_context(call: ToolRequest, body: args.GetContext) -> str:
 
 
 async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
+    """Logs an action and, if it followed a procedure, records the procedure's outcome."""
     if body.procedure_id is not None and body.outcome is None:
         raise ToolError("/outcome: is needed where a procedure was followed.")
     called = ("tool", "input", "output", "duration_ms")
@@ -108,6 +112,7 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
 
 
 async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
+    """Searches procedures."""
     found = await call("POST", "/v1/procedures/search", _given(body))
     names = ("procedure_id", "name", "trigger", "preconditions", "steps", "notes")
     items = []
@@ -118,7 +123,7 @@ async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
 
 
 async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
-    """Not one write but several; the answer to a failure says which were done."""
+    """Creates or changes a task with several API calls. If one fails, the error says which were done."""
     task_id, done = body.task_id, []
     if task_id is None:
         task_id = (await call.write("/v1/tasks", _new_task(body))).body["task_id"]
@@ -171,6 +176,7 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
 
 
 async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
+    """Records feedback on memories."""
     said = dict.fromkeys(body.helpful, True)
     for number, memory_id in enumerate(body.misleading):
         if said.get(memory_id):
@@ -189,6 +195,7 @@ async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
 
 
 async def forget(call: ToolRequest, body: args.Forget) -> Json:
+    """Deletes memories with their predecessors."""
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
         try:

@@ -212,11 +212,13 @@ class Prompt(Schema):
 
 
 def render_profile(doc: Doc) -> Doc:
+    """Renders a user's profile."""
     plain = {name: doc[name] for name in ("user_id", "version", "created_at", "updated_at")}
     return {**doc["profile"], **plain}
 
 
 def render_agent(doc: Doc) -> Doc:
+    """Renders an agent."""
     return {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
 
 
@@ -230,6 +232,7 @@ def status_of(memory: Doc) -> str | None:
 
 
 def render_issue(memory: Doc) -> Doc:
+    """Renders a memory as an issue."""
     return {
         "issue_id": memory["memory_id"],
         "description": memory["content"],
@@ -239,6 +242,7 @@ def render_issue(memory: Doc) -> Doc:
 
 
 def render_solution(memory: Doc) -> Doc:
+    """Renders a memory as a solution."""
     metadata = memory["metadata"]
     return {
         "solution_id": memory["memory_id"],

@@ -100,7 +100,7 @@ class _Erasing:
                 return
         raise Conflict("Somebody keeps writing about this user: stop that first.", retry_after=1)
 
-    # --- What goes ----------------------------------------------------------------------------------------------------
+    # --- Deleting -----------------------------------------------------------------------------------------------------
 
     async def _clear(self) -> None:
         """Deletes records and jobs, and repeats as long as a round finds something: a job may write between the search
@@ -140,7 +140,7 @@ class _Erasing:
         while docs := await self._store.find(collection, self._tenant, where, order="asc", limit=BATCH):
             yield docs
 
-    # --- What is remembered -------------------------------------------------------------------------------------------
+    # --- Notes of what was erased -------------------------------------------------------------------------------------
 
     async def _commit(
         self,
@@ -180,7 +180,7 @@ class _Erasing:
         if note["of"] in (tasks.TASKS.name, AUDIT.name):
             self._counters.update(map(tasks.counter, note["ids"]))
 
-    # --- The end ------------------------------------------------------------------------------------------------------
+    # --- Verification -------------------------------------------------------------------------------------------------
 
     async def _verified(self) -> bool:
         """Searches for remaining records. If there are none, one commit ends the erasure: it writes tombstone, receipt

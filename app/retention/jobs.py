@@ -57,7 +57,7 @@ class ForgettingJobs:
         self._teller = teller
         self._agents = StoredAgentSettings(store)
 
-    # --- Asked for ----------------------------------------------------------------------------------------------------
+    # --- Requested by callers -----------------------------------------------------------------------------------------
 
     async def forget(self, run: Run) -> Done:
         """Archives memories by policy. An interrupted run can be repeated, since archived memories are no longer
@@ -100,7 +100,7 @@ class ForgettingJobs:
             return False
         return True
 
-    # --- By the clock -------------------------------------------------------------------------------------------------
+    # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
     async def expire(self, run: Run) -> Done:
         """Deletes expired records, which reads have hidden since they expired, and archived memories after their grace

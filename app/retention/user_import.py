@@ -187,7 +187,7 @@ class UserImport:
         check_fields(collection, doc)
         return doc
 
-    # --- Into the store -----------------------------------------------------------------------------------------------
+    # --- Inserting ----------------------------------------------------------------------------------------------------
 
     async def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []

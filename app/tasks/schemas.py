@@ -208,4 +208,5 @@ _CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "cr
 
 
 def render_checkpoint(doc: Doc) -> Doc:
+    """Renders a checkpoint."""
     return {name: doc[name] for name in _CHECKPOINT}

@@ -123,7 +123,7 @@ class TaskService:
         """Deletes a task and its checkpoints."""
         return WriteResult(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
 
-    # --- What the agent works with ------------------------------------------------------------------------------------
+    # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 
     async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: IfMatch) -> WriteResult:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""

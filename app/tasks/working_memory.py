@@ -83,6 +83,7 @@ class _Selection:
         self._lines: dict[int, PromptLine] = {}
 
     def run(self) -> list[PromptLine]:
+        """Returns the chosen lines in order of use."""
         self._take_first()
         self._fill(_part(self._budget))
         self._fill(self._budget)
