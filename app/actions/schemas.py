@@ -1,4 +1,4 @@
-"""Actions on the wire."""
+"""Request and response models of actions."""
 
 from typing import Annotated, Literal
 

@@ -154,8 +154,7 @@ class FactRepository(Repository):
         return [self.insert(doc | {"pending": pending}, entry), *self._noted(doc, pending)]
 
     def add_like(self, doc: Doc, stored: str) -> list[Change]:
-        """Returns the changes that insert the remainder of a fact. It takes the vector of `stored`, the fact that it
-        remains of."""
+        """Returns the changes that insert the remainder of the fact `stored`, with that fact's vector if it has one."""
         inserted = self.insert(doc)
         return [replace(inserted, like=stored), *self._noted(doc, doc.get("pending", False))]
 

@@ -1,4 +1,4 @@
-"""Facts on the wire."""
+"""Request and response models of facts."""
 
 import re
 from typing import Annotated, Literal, Self

@@ -1,4 +1,4 @@
-"""Procedures on the wire."""
+"""Request and response models of procedures."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""People and agents on the wire."""
+"""Request and response models of users and agents."""
 
 from typing import Annotated, Literal, get_args
 

@@ -5,8 +5,8 @@
 3. It replaces the user's id in the audit trail.
 4. It purges what the engine keeps by itself.
 
-It then searches again. Only when nothing is found, one commit writes the receipt and ends the tombstone. The last step
-overwrites the deleted bytes.
+It then searches again. Only when nothing is found, one commit writes the receipt and marks the erasure as verified. The
+last step overwrites the deleted bytes.
 
 Every commit checks the job's lease and adds a note of what was erased (`ERASURE_NOTES`). So an interrupted run
 continues where it stopped, a superseded worker deletes nothing more, and no count is lost.

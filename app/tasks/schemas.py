@@ -1,4 +1,4 @@
-"""Tasks on the wire."""
+"""Request and response models of tasks."""
 
 from typing import Annotated, Literal
 
