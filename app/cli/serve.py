@@ -105,7 +105,7 @@ class DrainingServer(uvicorn.Server):
         if sig == signal.SIGTERM and state is not None and not state.lifecycle.draining:
             state.lifecycle.draining = True
             loop = asyncio.get_running_loop()
-            loop.call_soon_threadsafe(loop.call_later, self._delay, self._stop)  # wakes the loop, too
+            loop.call_soon_threadsafe(loop.call_later, self._delay, self._stop)  # also wakes the loop
         else:
             self._stop()
 

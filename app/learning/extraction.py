@@ -25,7 +25,7 @@ class Skipped(Exception):
 
 
 class LearningSource(Protocol):
-    """Records of one agent and user that extractors read."""
+    """Records of one agent and user, which extractors read."""
 
     @property
     def size(self) -> int:

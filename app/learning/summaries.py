@@ -42,7 +42,8 @@ SENTENCE_WORDS = 40
 SAID_AGAIN = 1 / 3
 """The factor for the weight of a term that the extract already contains."""
 SHORT_TERMS = 4
-"""A sentence of fewer terms is divided by this number: "Yes, Berlin." alone says little."""
+"""The worth of a sentence is its weight divided by its number of terms, but at least by this: "Yes, Berlin." alone says
+little."""
 CONSIDERED = 2_000
 """The number of last sentences that are considered, since each choice compares all of them."""
 

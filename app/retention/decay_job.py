@@ -120,7 +120,7 @@ def bar_of(value: float) -> int:
 
 
 Day = tuple[str, str, str | None, str]
-"""Tenant, agent, user, date (UTC)."""
+"""The tenant, agent, user and date (UTC) of a group of actions."""
 MAX_IDS = 10_000
 MOST = 1_000
 """The limit of actions that one commit rolls up."""

@@ -30,7 +30,7 @@ continues after a crash reads the notes. They are deleted when the erasure is ve
 
 
 WAIT_SECONDS = 10.0
-"""How long a request waits for the receipt."""
+"""The time in seconds that a request waits for the receipt."""
 ATTEMPTS = 64
 """The number of attempts to commit a request."""
 
