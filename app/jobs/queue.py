@@ -59,7 +59,7 @@ def _change(doc: Doc, drop: Callable[[Doc], bool]) -> Change | None:
 
 
 LEASE = timedelta(seconds=30)
-"""How long a worker holds a job before it renews its lease."""
+"""How long a lease is valid. A running worker renews it after each third of this time."""
 MAX_ATTEMPTS = 6
 FIRST_BACKOFF = timedelta(seconds=2)
 CANDIDATES = 8
@@ -185,7 +185,7 @@ class Queue:
         self._store, self._clock, self._length = store, clock, lease
 
     async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
-        """Leases the job that was due first: of the jobs queued in the lanes `queued`, and of the running jobs in the
+        """Leases the job that was due first: a job queued in one of the lanes `queued`, or a running job in one of the
         lanes `lapsed` whose lease has lapsed. Returns None if there is none."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))

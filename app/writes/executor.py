@@ -1,5 +1,4 @@
-"""The write path: it claims the idempotency key, runs the write handler, commits, and runs the handler again after a
-conflict."""
+"""The write path: claims the idempotency key, runs the write handler and commits. A conflict runs the handler again."""
 
 import asyncio
 import random
@@ -51,8 +50,7 @@ class IfMatch:
     header: str | None
 
     def check(self, doc: Mapping[str, Any] | None) -> None:
-        """Raises PreconditionFailed if the header names no current version of the document, or if there
-        is no document."""
+        """Raises PreconditionFailed unless the header is absent or names the document's current version (`*`: any)."""
         if self.header is None or (self.header.strip() == "*" and doc is not None):
             return
         tags = _TAG.findall(self.header) or [("", self.header.strip())]
