@@ -1,4 +1,4 @@
-"""Episodic memory over HTTP: what agents did, and the result."""
+"""HTTP endpoints for episodic memory: actions of agents and their outcomes."""
 
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -23,6 +23,7 @@ from app.writes.executor import etag
 
 
 async def action_service(request: Request) -> ActionService:
+    """Returns the action service of the caller."""
     resources, principal = get_caller(request)
     actions = Repository(resources.store, principal.scope, ACTIONS)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, ACTIONS, resources.second_stage)
@@ -53,10 +54,12 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
     since: Annotated[Timestamp | None, Query()] = None,
     until: Annotated[Timestamp | None, Query(description="That moment excluded.")] = None,
 ) -> dict[str, Any]:
+    """Collects the filters of a list of actions."""
     return dict(locals())
 
 
 async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
+    """Returns the time zone of the request. Raises Invalid for an unknown name."""
     try:
         return zone_named(tz)
     except ValueError as error:

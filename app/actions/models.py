@@ -1,9 +1,10 @@
-"""Episodic memory as it is stored: what an agent did, and what came of it."""
+"""The collection of actions: what an agent did, and the outcome."""
 
 from app.storage.schema import Collection, SearchSchema
 
 INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
-"""Fields that never leave the service. `consolidated_at`: when it was learned from; not there before."""
+"""Fields that never leave the service. `consolidated_at` is the time when a job learned from the
+action; unset before."""
 
 ACTIONS = Collection(
     name="action_logs",

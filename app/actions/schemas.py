@@ -1,4 +1,4 @@
-"""Actions on the wire."""
+"""Request and response models of actions."""
 
 from typing import Annotated, Literal
 
@@ -152,4 +152,5 @@ class Stats(Figures):
 
 
 def render(doc: Doc) -> Doc:
+    """Renders an action without internal fields."""
     return {name: value for name, value in doc.items() if name not in INTERNAL}

@@ -1,4 +1,4 @@
-"""The rules of episodic memory. Methods that write return an `WriteResult` and commit nothing."""
+"""Logs and searches actions. Methods that write return a `WriteResult` and commit nothing."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -30,25 +30,29 @@ from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 BATCH = 500
 ONE_LINE = 200
+"""The length of a content made from the call, in characters."""
 LEARN_EVERY = 20
-"""Episodes of an agent and user."""
+"""Learning is queued after this many new actions of an agent and user."""
 
 
 class ActionService:
+    """The operations on actions within a caller's scope."""
+
     def __init__(
         self, actions: Repository, embeddings: Embeddings, lookup: Retriever, clock: Clock, *, learns: bool = False
     ) -> None:
-        """`learns`: there is a language model that reads what was done."""
+        """`learns` is true if a language model is configured that learns from actions."""
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
         self._learns = learns
 
     async def log_one(self, body: ActionCreate, precondition: IfMatch) -> WriteResult:
+        """Logs one action."""
         outcome = await self.log([body], precondition)
         (action,) = outcome.body["items"]
         return WriteResult(action, outcome.changes, 201, {"ETag": etag(action)})
 
     async def log(self, bodies: Sequence[ActionCreate], precondition: IfMatch) -> WriteResult:
-        """All of them, or none."""
+        """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
         docs = [_document(body, now) for body in bodies]
@@ -64,8 +68,8 @@ class ActionService:
         return WriteResult({"items": [render(doc) for doc in docs]}, changes, 201)
 
     async def _consolidate(self, docs: Sequence[Doc]) -> list[Change]:
-        """An operation that learns from them, each time that so many have come of an agent and user. Two callers at
-        once may both miss the moment: then the next so many, or the clock, bring it."""
+        """Returns the changes that queue learning each time an agent and user have `LEARN_EVERY` more actions. Two
+        concurrent callers may both miss that moment; then the next multiple or the schedule queues it."""
         changes: list[Change] = []
         pairs = Counter((doc["agent_id"], doc["user_id"]) for doc in docs) if self._learns else {}
         for (agent, user), new in pairs.items():
@@ -78,14 +82,16 @@ class ActionService:
         return changes
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        """Returns a page of actions that match the filters."""
         docs, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Doc:
+        """Returns an action. Raises NotFound."""
         return render(await self._actions.get(action_id))
 
     async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult:
-        """What is absent stays, null clears."""
+        """Merges feedback: absent fields stay, null clears a field."""
         doc = await self._actions.get(action_id)
         precondition.check(doc)
         feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
@@ -93,7 +99,8 @@ class ActionService:
         return changed(self._actions, doc, fields, render, rfc3339(self._clock.now()))
 
     async def search(self, body: ActionSearch) -> Doc:
-        """Similar past actions by meaning and words; of those of one text, outcome and entities the best placed."""
+        """Returns similar past actions by meaning and words. Of actions with the same text, outcome and entities, only
+        the best is shown."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         retrieved = await self._lookup.find(RetrievalQuery(body.query, pairs, _searched(body), to_ms(now), body.top_k))
@@ -101,7 +108,7 @@ class ActionService:
         return {"items": items, **retrieved.how()}
 
     async def stats(self, filters: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
-        """Figures over the actions of the last days, read in batches."""
+        """Returns statistics of the actions of the last `window_days` days, read in batches."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
         where = both(_listed(filters), Range("timestamp", ge=since))
         group = grouping(group_by, zone) if group_by else None
@@ -111,7 +118,7 @@ class ActionService:
                 total.add(doc)
                 if group:
                     groups[group(doc)].add(doc)
-            await asyncio.sleep(0)  # others have their turn between batches
+            await asyncio.sleep(0)  # other requests run between batches
         return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
 
 
@@ -138,12 +145,12 @@ def _document(body: ActionCreate, now: str) -> Doc:
 
 
 def shown_once(content: str, outcome: str | None, entities: Sequence[str]) -> int:
-    """Of actions with the same hash a search shows one."""
+    """Returns a hash. A search shows one of the actions with the same hash."""
     return content_hash(repr((content, outcome, sorted(entities))))
 
 
 def _one_line(body: ActionCreate) -> str:
-    """What happened, from the call itself."""
+    """Returns a one-line description made from the call itself."""
     parts = [body.action_type, body.action.tool or ""]
     parts += [orjson.dumps(value).decode() for value in (body.action.input, body.action.output) if value is not None]
     line = " ".join(part for part in parts if part)
@@ -151,7 +158,7 @@ def _one_line(body: ActionCreate) -> str:
 
 
 def _listed(filters: Mapping[str, Any]) -> Filter:
-    """The filter of a list: each named field as it is, nothing widened."""
+    """Returns the filter of a list. Owners must match exactly."""
     plain = ("agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome")
     since, until = filters.get("since"), filters.get("until")
     return both(

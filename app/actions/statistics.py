@@ -1,4 +1,4 @@
-"""Figures over actions, pure. Rates come from counts; intervals are Wilson's (1927), which hold for few actions too."""
+"""Statistics of actions, as pure functions. Intervals are Wilson's (1927), which are valid for small counts, too."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ OUTCOMES = ("success", "failure", "partial")
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
-    """95 % interval of a proportion, `total` ≥ 1."""
+    """Returns the 95 % interval of a proportion; `total` ≥ 1."""
     share, square = hits / total, Z_95**2
     middle = share + square / (2 * total)
     spread = Z_95 * sqrt(share * (1 - share) / total + square / (4 * total**2))
@@ -24,11 +24,14 @@ def wilson(hits: int, total: int) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class Tally:
+    """Counts of outcomes, durations in milliseconds and ratings of a group of actions."""
+
     outcomes: Counter[str] = field(default_factory=Counter)
     durations: list[float] = field(default_factory=list)
     ratings: list[int] = field(default_factory=list)
 
     def add(self, action: Doc) -> None:
+        """Adds an action."""
         self.outcomes[action["outcome"] or "unknown"] += 1
         duration, rating = action["action"].get("duration_ms"), action["feedback"].get("user_rating")
         if duration is not None:
@@ -37,6 +40,7 @@ class Tally:
             self.ratings.append(rating)
 
     def figures(self) -> Doc:
+        """Returns the statistics as the API shows them."""
         return {
             "total_actions": self.outcomes.total(),
             "counts": dict(sorted(self.outcomes.items())),
@@ -55,12 +59,13 @@ class Tally:
 
 
 def percentile(values: list[float], share: float) -> float | None:
-    """Nearest rank: the smallest value that at least `share` of all do not exceed."""
+    """Returns the nearest-rank percentile: the smallest value that at least `share` of all values do not exceed. None
+    without values."""
     return sorted(values)[ceil(share * len(values)) - 1] if values else None
 
 
 def grouping(by: str, zone: tzinfo) -> Callable[[Doc], str]:
-    """The group that an action belongs to."""
+    """Returns a function that maps an action to its group."""
     if by == "day":
         return lambda action: _day(parse_rfc3339(action["timestamp"]), zone)
     if by == "tool":
@@ -71,7 +76,7 @@ def grouping(by: str, zone: tzinfo) -> Callable[[Doc], str]:
 def _day(moment: datetime, zone: tzinfo) -> str:
     try:
         return moment.astimezone(zone).date().isoformat()
-    except OverflowError:  # in the year 9999 there may be no tomorrow
+    except OverflowError:  # the next day may not exist in the year 9999
         return moment.date().isoformat()
 
 

@@ -1,4 +1,4 @@
-"""Keys and the audit trail over HTTP, for admin keys."""
+"""HTTP endpoints for keys and the audit trail. They need an admin key."""
 
 from typing import Annotated, Any
 
@@ -18,11 +18,13 @@ from app.writes.executor import etag
 
 
 async def key_service(request: Request) -> KeyService:
+    """Returns the key service of the caller."""
     resources, principal = get_caller(request)
     return KeyService(resources.store, Keys(resources.store, resources.clock), principal)
 
 
 async def audit_service(request: Request) -> AuditService:
+    """Returns the audit service of the caller."""
     resources, principal = get_caller(request)
     return AuditService(resources.store, principal.scope, Tombstones.of(resources, principal.scope.tenant))
 
@@ -91,6 +93,7 @@ async def audit_filters(
     since: Annotated[Timestamp | None, Query()] = None,
     until: Annotated[Timestamp | None, Query(description="Before this.")] = None,
 ) -> dict[str, Any]:
+    """Collects the filters of the audit trail."""
     return dict(locals())
 
 

@@ -1,4 +1,4 @@
-"""Keys and the audit trail on the wire."""
+"""Request and response models of keys and the audit trail."""
 
 from typing import Annotated, Any, Literal
 

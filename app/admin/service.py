@@ -1,4 +1,4 @@
-"""What an admin key may do to the keys of its tenant, and read of the audit trail."""
+"""Manages the keys of a tenant and reads its audit trail, for admin keys."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,7 +19,8 @@ from app.writes.executor import IfMatch, WriteResult, etag
 
 
 class KeyService:
-    """Raises Forbidden for a caller who is bound: other keys lie outside of what it sees."""
+    """Manages the keys of the caller's tenant. Raises Forbidden for a caller with bindings, since other keys are
+    outside of its scope."""
 
     def __init__(self, store: Store, keys: Keys, principal: Principal) -> None:
         if principal.scope.agents is not None or principal.scope.users is not None:
@@ -28,17 +29,18 @@ class KeyService:
         self._tenant = principal.scope.tenant
 
     async def page(self, listing: Listing) -> Doc:
-        """Keys are few: all are read, and one page is shown."""
+        """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         found = Repository(self._store, Scope(SYSTEM), API_KEYS)
         docs, cursor = await found.page(In("key_id", mine), listing, mark=self._tenant)
         return {"items": [public(doc) for doc in docs], "next_cursor": cursor}
 
     async def get(self, key_id: str) -> Doc:
+        """Returns a key's record. Raises NotFound."""
         return public(await self._keys.find(key_id, self._tenant))
 
     async def create(self, body: KeyCreate) -> WriteResult:
-        """No key makes one that may do more than it may itself."""
+        """Makes a key. Raises Forbidden if it would have verbs that the caller lacks."""
         self._require_known_caller()
         if not set(body.verbs) <= self._caller.verbs:
             raise Forbidden("A key can only be given verbs of the key that makes it.")
@@ -47,6 +49,8 @@ class KeyService:
         return _once(self._keys.plan_create(NewKey(self._tenant, **rights, lifetime=lifetime)))
 
     async def rotate(self, key_id: str, body: KeyRotate, precondition: IfMatch) -> WriteResult:
+        """Replaces a key by a new one. Raises NotFound, Conflict, or Forbidden if the key has verbs that the caller
+        lacks."""
         self._require_known_caller()
         doc = await self._keys.find(key_id, self._tenant)
         precondition.check(doc)
@@ -56,6 +60,7 @@ class KeyService:
         return _once(self._keys.plan_rotate(doc, timedelta(seconds=body.overlap_seconds), lifetime))
 
     async def revoke(self, key_id: str, precondition: IfMatch) -> WriteResult:
+        """Revokes a key. Raises NotFound."""
         self._require_known_caller()
         doc = await self._keys.find(key_id, self._tenant)
         precondition.check(doc)
@@ -63,7 +68,8 @@ class KeyService:
         return WriteResult(record, changes, headers={"ETag": etag(record)})
 
     def _require_known_caller(self) -> None:
-        """With authentication off everybody calls: a key made then would open the door when it is on again."""
+        """Raises Forbidden while authentication is off: anyone can call then, and a key made now would stay valid when
+        it is on again."""
         if self._caller.key_id == UNAUTHENTICATED:
             raise Forbidden("While authentication is off keys are made, rotated and revoked by `recalld keys` only.")
 
@@ -74,7 +80,7 @@ def _once(result: Made) -> WriteResult:
 
 
 class AuditService:
-    """Raises Forbidden for a caller who is bound: the trail tells of everybody."""
+    """Reads the audit trail. Raises Forbidden for a caller with bindings, since the trail covers all users."""
 
     def __init__(self, store: Store, scope: Scope, tombstones: Tombstones) -> None:
         if scope.agents is not None or scope.users is not None:
@@ -82,7 +88,7 @@ class AuditService:
         self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
-        """A user's or a record's id finds what is kept of it under its hash, too."""
+        """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
         parts: list[Filter] = [
             Eq(name, filters[name]) for name in ("key_id", "action") if filters.get(name) is not None
         ]

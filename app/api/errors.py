@@ -1,4 +1,4 @@
-"""Every error is answered as problem+json (RFC 9457), the framework's own included. Startup errors are sentences."""
+"""Renders every error as problem+json (RFC 9457), including the framework's own. Startup errors become one sentence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -19,6 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 def problem_response(error: RecalldError, request_id: str) -> Response:
+    """Returns the problem+json response of an error."""
     body = {
         "type": "about:blank",
         "title": error.title,
@@ -50,14 +51,16 @@ _ERRORS = {
     503: ("unavailable", "Cannot be done right now: try again after Retry-After"),
 }
 BODY = (415,)
+"""The statuses that a route with a body adds."""
 
 
 def problems(*statuses: int) -> Responses:
-    """The statuses named, and those that any route may answer."""
+    """Returns the declarations of the given statuses and of those that any route may answer with."""
     return only(400, 401, 403, 413, 422, 429, 503, *statuses)
 
 
 def only(*statuses: int) -> Responses:
+    """Returns the declarations of the given statuses, for `responses=`."""
     return {status: _declared(status) for status in sorted(statuses)}
 
 
@@ -89,10 +92,11 @@ _BY_STATUS: Mapping[int, type[RecalldError]] = {
 }
 
 _WRONG_KEY = "[key]"
-"""Stands after a key that is wrong itself."""
+"""Follows a key in an error's location when the key itself is invalid."""
 
 
 def install(app: FastAPI) -> None:
+    """Registers the handlers that render every error of the app as a problem."""
     app.add_exception_handler(RecalldError, _ours)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _framework)
@@ -117,7 +121,7 @@ async def _validation(request: Request, error: Exception) -> Response:
 async def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     cause = error.__cause__
-    if isinstance(cause, RecalldError):  # raised while the framework read the body
+    if isinstance(cause, RecalldError):  # raised while the framework was reading the body
         return _respond(request, cause)
     kind = _BY_STATUS.get(error.status_code, errors.BadRequest if error.status_code < 500 else RecalldError)
     unknown_route = error.status_code == HTTPStatus.NOT_FOUND
@@ -129,7 +133,7 @@ async def _framework(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Of all routes with this path; the framework names those of the first one only."""
+    """Returns the methods of all routes with this path. The framework lists only those of the first one."""
 
     def known(method: str) -> bool:
         asked = {**request.scope, "method": method}
@@ -140,13 +144,14 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _pointer(loc: Sequence[int | str], body: Any) -> str:
-    """`("body", "items", 0, "content")` → `/items/0/content`; other places keep their name: `/query/limit`."""
+    """Returns a JSON pointer: `("body", "items", 0, "content")` → `/items/0/content`. Other locations keep their name:
+    `/query/limit`."""
     where = list(_within(loc[1:], body)) if loc and loc[0] == "body" else loc
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in where)
 
 
 def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
-    """The steps that lead through the body: a union's members stand in a validator's path, too, and lead nowhere."""
+    """Yields the steps that exist in the body. A validator's path also names the members of a union, which do not."""
     for at, step in enumerate(steps):
         if isinstance(value, dict) and (step in value or (at == len(steps) - 1 and step != _WRONG_KEY)):
             value = value.get(str(step))
@@ -163,7 +168,8 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 
 class SaysWhy:
-    """Wraps the app. `error` is what its lifespan raised."""
+    """Wraps the app and reports a startup error as one sentence. `error` is the RecalldError that the
+    lifespan raised."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -177,7 +183,7 @@ class SaysWhy:
 
         async def keep(message: Message) -> None:
             if message["type"] == "lifespan.startup.failed":
-                failed.append(message)  # what it raises next tells whether the traceback in it says anything
+                failed.append(message)  # held back: a RecalldError explains itself, so its traceback is dropped
             else:
                 await send(message)
 

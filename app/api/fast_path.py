@@ -1,4 +1,4 @@
-"""Straight to the routes that ask for the body alone, as searches do."""
+"""A fast path for routes that take only a body, such as searches."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -19,8 +19,9 @@ from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 
 
 class Shortcut:
-    """Finds such a route by its path; the framework's router goes past all others first and opens stacks for what they
-    may have to close, which is a twentieth of a search. What raises is caught outside, as from the router."""
+    """Finds such a route by its path. The framework's router would try all earlier routes and open stacks for
+    dependencies to close, which takes a twentieth of a search. Errors are caught outside, as they are from the router.
+    """
 
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self._app = app
@@ -45,8 +46,10 @@ RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRequest(Request):
+    """A request whose body is parsed strictly (`app.api.strict`)."""
+
     async def body(self) -> bytes:
-        """As the framework's, without a generator around what is one message, as a rule."""
+        """Returns the body. Unlike the framework's method, it uses no generator: a body is usually one message."""
         if not hasattr(self, "_body"):
             pieces, more = [], True
             while more:
@@ -59,11 +62,14 @@ class StrictRequest(Request):
         return self._body
 
     async def json(self) -> Any:
+        """Returns the parsed body. Raises BadRequest or Invalid."""
         return parse(await self.body(), resources_of(self).settings.limits)
 
 
 class StrictRoute(APIRoute):
-    """`openapi_extra={"x-verb": …}` names the verb where the method does not: GET reads, everything else writes."""
+    """A route that authenticates and checks the request before its endpoint runs.
+    `openapi_extra={"x-verb": …}` sets the verb that a key needs. By default GET needs `read`, and everything else
+    `write`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,6 +78,8 @@ class StrictRoute(APIRoute):
             self.app = _answered_by(self.get_route_handler())
 
     def get_route_handler(self) -> RouteHandler:
+        """Wraps the endpoint with authentication, the check of the verb, and the strict checks of query string and
+        body."""
         handle = self._plain_handler() or super().get_route_handler()
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
@@ -101,8 +109,8 @@ class StrictRoute(APIRoute):
         return respond
 
     def _plain_handler(self) -> RouteHandler | None:
-        """For an endpoint that asks for the body and the request alone, as searches do: resolving dependencies that
-        are not there takes a tenth of a search."""
+        """Returns a handler for an endpoint that takes only the body and the request, or None for any other. Resolving
+        dependencies that do not exist takes a tenth of a search."""
         asked, endpoint = self.dependant, self.endpoint
         others = asked.dependencies, asked.path_params, asked.query_params, asked.header_params, asked.cookie_params
         if any(others) or len(asked.body_params) != 1 or asked.request_param_name is None:
@@ -123,8 +131,8 @@ class StrictRoute(APIRoute):
 
 
 def _answered_by(handler: RouteHandler) -> ASGIApp:
-    """For a plain handler: the framework's own way opens two stacks for dependencies to be closed, and catches errors
-    that `ExceptionMiddleware` catches again."""
+    """Makes an ASGI app of a plain handler. The framework's wrapper opens two stacks for dependencies to close, and
+    catches errors that `ExceptionMiddleware` catches again."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         response = await handler(StrictRequest(scope, receive))
@@ -134,7 +142,8 @@ def _answered_by(handler: RouteHandler) -> ASGIApp:
 
 
 async def _require_no_body(request: Request) -> None:
-    """Clients that send `{}` with every POST are let be."""
+    """Raises Invalid if a POST without a declared body has one. `{}` is allowed: some clients send it
+    with every POST."""
     if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):
         raise invalid("", "this request takes no body")
 

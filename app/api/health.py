@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what does it measure."""
+"""The routes for liveness, readiness and metrics."""
 
 from typing import Literal
 
@@ -44,7 +44,8 @@ async def readyz(resources: InResources) -> Response:
     if not resources.embedder.ready:
         raise EmbeddingUnavailable()
     checks = {finding.name: finding.detail for finding in findings}
-    if resources.second_stage is not None:  # never a reason not to be ready: the first order stands without it
+    # A missing second stage never makes the service unready: the first stage works without it.
+    if resources.second_stage is not None:
         checks["reranker"] = resources.second_stage.state
     body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
     return Response(orjson.dumps(body), media_type="application/json")

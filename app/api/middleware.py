@@ -1,4 +1,5 @@
-"""One ASGI layer around everything: request id, size of the body, metrics by route template, one log line a request."""
+"""An ASGI layer around the app: request id, body size limit, metrics by route template, and one log line for each
+request."""
 
 import logging
 import re
@@ -24,6 +25,9 @@ _MANY_DIGITS = 18
 
 
 class RequestLayer:
+    """Wraps the app. Requests with a body of more than `max_body` bytes get 413, and unexpected errors a problem with
+    status 500."""
+
     def __init__(self, app: ASGIApp, max_body: int) -> None:
         self.inner, self._max_body = app, max_body
         self._in_progress = 0
@@ -49,15 +53,17 @@ class RequestLayer:
             request.record()
 
     async def _refuse(self, request: "_Request", error: RecalldError) -> None:
-        if request.status:  # the answer has begun: nothing better can be said
+        if request.status:  # the response has started: it cannot be replaced
             return
         response = problem_response(error, request.id)
         await response(request.scope, request.receive, request.send)
 
 
 class _Request:
+    """One HTTP request on its way through the layer."""
+
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body: int) -> None:
-        # HEAD is answered as GET is; the server leaves the body out
+        # HEAD is routed as GET; the server drops the body
         self.scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         self._method = scope["method"] if scope["method"] in _METHODS else "other"
         self._receive, self._send = receive, send
@@ -70,11 +76,13 @@ class _Request:
         self.scope.setdefault("state", {})["request_id"] = self.id
 
     def check_declared_size(self) -> None:
+        """Raises TooLarge if `Content-Length` exceeds the limit."""
         declared = self._headers.get(b"content-length", b"0")
         if declared.isdigit() and (len(declared) > _MANY_DIGITS or int(declared) > self._max_body):
             raise self._too_large()
 
     async def receive(self) -> Message:
+        """Receives a message. Raises TooLarge once the body exceeds the limit."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         if self._read > self._max_body:
@@ -82,6 +90,7 @@ class _Request:
         return message
 
     async def send(self, message: Message) -> None:
+        """Sends a message, and adds `X-Request-ID` to the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
@@ -91,6 +100,7 @@ class _Request:
         return TooLarge(f"The body is larger than {self._max_body} bytes.")
 
     def record(self) -> None:
+        """Records metrics and writes the log line."""
         took = time.perf_counter() - self._started
         route = route_template(self.scope)
         count, seconds = _meters(self._method, route, self.status)
@@ -107,5 +117,6 @@ def _meters(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
 
 
 def route_template(scope: Scope) -> str:
-    """`/v1/memories/{memory_id}`; one word for all paths that are none of ours, for labels must be few."""
+    """Returns the route's path template, such as `/v1/memories/{memory_id}`. All unmatched paths share one label, to
+    bound the number of labels."""
     return getattr(scope.get("route"), "path", None) or "unmatched"

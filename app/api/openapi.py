@@ -1,4 +1,4 @@
-"""The OpenAPI document: stable operation ids, our problem for every error, headers and examples."""
+"""Builds the OpenAPI document: stable operation ids, the problem schema for every error, headers and examples."""
 
 from pathlib import Path
 
@@ -40,10 +40,11 @@ HEADERS = {
     "Retry-After": "Seconds after which to try again.",
 }
 EXAMPLES = Path(__file__).parent / "data" / "openapi_examples.json"
-"""One answer for each main schema, by its name."""
+"""One example answer for each main schema, by the schema's name."""
 
 
 def document(app: FastAPI) -> Json:
+    """Returns the OpenAPI document of the app, built once."""
     if app.openapi_schema is None:
         for route in app.routes:
             if isinstance(route, APIRoute):
@@ -82,7 +83,7 @@ def _parameters(operation: Json, method: str) -> None:
 
 
 def _responses(operation: Json, components: Json, examples: Json) -> None:
-    """Every error is declared once, and named by its status."""
+    """Moves each error response into the components, named by its status, and adds headers and examples."""
     replays = any(p["name"] == "Idempotency-Key" for p in operation.get("parameters", []))
     for status, response in operation["responses"].items():
         body = response.get("content", {}).get("application/json", {})

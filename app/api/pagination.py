@@ -1,4 +1,4 @@
-"""Query parameters that every list shares, and answers that need no second validation."""
+"""Query parameters that all lists share, and responses that skip a second validation."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ async def listing(
     cursor: Cursor = None,
     order: Annotated[Literal["asc", "desc"], Query(description="By creation.")] = "desc",
 ) -> Listing:
+    """Returns the order, page size and cursor of a list request."""
     return Listing(order, limit, cursor)
 
 
@@ -23,17 +24,18 @@ InListing = Annotated[Listing, Depends(listing)]
 
 
 def answer(body: Any, headers: dict[str, str] | None = None) -> Response:
-    """A rendered body as it is. The tests hold every answer against its schema."""
+    """Returns a response of a rendered body without validating it again. Tests check every answer
+    against its schema."""
     return written(orjson.dumps(body), headers)
 
 
 def written(body: bytes, headers: dict[str, str] | None = None) -> Response:
-    """The same of what is JSON already."""
+    """Returns a response of a body that is JSON already."""
     return Response(body, 200, headers, "application/json") if headers else _Plain(body)
 
 
 class _Plain(Response):
-    """200 without headers of its own, made without what the framework does for any others."""
+    """A 200 response without extra headers. It skips the framework's general handling of headers."""
 
     def __init__(self, body: bytes) -> None:
         self.status_code, self.background, self.body = 200, None, body

@@ -1,4 +1,4 @@
-"""What is no HTTP at all is answered as everything else is."""
+"""Answers malformed HTTP with problem+json, too."""
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ else:
 
 
 class ProblemProtocol(Protocol):
+    """The HTTP protocol of the server, with problem+json for malformed requests."""
+
     def send_400_response(self, msg: str) -> None:
-        """In place of the server's plain text. Nothing of the request is known, and the connection ends."""
+        """Replaces the server's plain-text answer. The request could not be parsed, and the connection closes."""
         request_id = new_id("req")
         response = problem_response(BadRequest(msg), request_id)
         headers = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]

@@ -1,5 +1,5 @@
-"""Strict request bodies and query strings: duplicate keys, unknown parameters and numbers that are not
-JSON are refused."""
+"""Strict parsing of request bodies and query strings: refuses duplicate keys, unknown parameters and numbers that are
+not JSON."""
 
 import json
 from collections import Counter
@@ -16,10 +16,12 @@ MAX_ERRORS = 20
 INT64 = 1 << 63
 
 Place: TypeAlias = tuple[()] | tuple["Place", int | str]
+"""A location in a body: the location of the container and the name or index in it."""
 
 
 def parse(body: bytes, limits: LimitSettings) -> Any:
-    """Raises BadRequest or Invalid."""
+    """Parses a JSON body within the limits. Raises BadRequest if it is not JSON in UTF-8, and Invalid if a value breaks
+    a limit."""
     try:
         value = json.loads(body.decode())
     except UnicodeDecodeError as error:
@@ -28,7 +30,7 @@ def parse(body: bytes, limits: LimitSettings) -> Any:
         raise BadRequest(f"The body is not valid JSON: {error.msg} at character {error.pos}.") from error
     except RecursionError as error:
         raise _too_deep(limits) from error
-    except ValueError as error:  # Python refuses to read integers of thousands of digits
+    except ValueError as error:  # Python refuses to parse integers with thousands of digits
         raise Invalid("The body holds an integer outside int64.") from error
     if _simple(value, limits):
         return value
@@ -43,7 +45,7 @@ def _too_deep(limits: LimitSettings) -> Invalid:
 
 
 def _simple(value: Any, limits: LimitSettings) -> bool:
-    """A flat object that is seen at a glance to have no fault, as most bodies are."""
+    """Returns True for a flat object that is obviously valid, as most bodies are."""
     if value.__class__ is not dict or len(value) > limits.object_keys:
         return False
     for name, item in value.items():
@@ -62,13 +64,13 @@ def _simple(value: Any, limits: LimitSettings) -> bool:
 
 
 def _faults(root: Any, limits: LimitSettings) -> Iterator[FieldError]:
-    """Level by level. A place is (the place around it, its name there); it becomes a pointer for a fault only, since a
-    body may hold two million numbers."""
+    """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
+    contain two million numbers."""
     if error := _fault(root, limits, 1):
         yield FieldError("", error)
         return
     containers: list[tuple[Place, Any, int]] = [((), root, 1)] if isinstance(root, list | dict) else []
-    for place, container, depth in containers:  # grows on the way
+    for place, container, depth in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
             if isinstance(name, str) and (error := _text_fault(name, limits)):
                 yield FieldError(_pointer(place), f"has a key that {error}")
@@ -120,7 +122,8 @@ def _text_fault(text: str, limits: LimitSettings) -> str | None:
 
 
 def check(query: bytes, known: frozenset[str]) -> None:
-    """Raises BadRequest for what is no UTF-8, and Invalid with the pointer of each parameter at fault."""
+    """Raises BadRequest if the query string is not UTF-8, and Invalid with a pointer to each unknown, repeated or
+    invalid parameter."""
     if not query:
         return
     try:

@@ -1,6 +1,6 @@
 """Tombstones of erased users: a keyed hash of the id, and a time.
 
-The erasure key lies outside of the store. It seals each tenant's hash key.
+The hash key of each tenant is sealed with the erasure key, which is kept outside of the store.
 """
 
 import hmac
@@ -22,18 +22,20 @@ from app.storage.schema import Doc
 
 FILE_NAME = "erasure.key"
 LEAST_CHARACTERS = 32
+"""The minimum length of an erasure key."""
 _BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureKey:
-    """`setting` is empty where the file in `directory` holds the key."""
+    """The source of the erasure key: `setting`, or a file in `directory` if the setting is empty."""
 
     setting: str
     directory: Path
 
     @classmethod
     def of(cls, settings: Settings) -> "ErasureKey":
+        """Returns the erasure key of the settings."""
         return cls(settings.erasure_key.get_secret_value(), settings.data_dir)
 
     @property
@@ -42,15 +44,15 @@ class ErasureKey:
 
     @property
     def place(self) -> str:
-        """Where an operator looks for the key."""
+        """Says where an operator finds the key."""
         return "RECALLD_ERASURE_KEY" if self.setting else f"RECALLD_ERASURE_KEY (not set) or {self.file}"
 
     def read(self) -> bytes | None:
-        """None where there is no key yet. Raises ErasureKeyUnavailable."""
+        """Returns the key, or None if there is none yet. Raises ErasureKeyUnavailable."""
         if self.setting:
             return self.setting.encode()
         try:
-            text = self.file.read_bytes().strip()  # the same text may be moved into the setting
+            text = self.file.read_bytes().strip()  # stripped, so that the same text may be moved into the setting
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -60,8 +62,8 @@ class ErasureKey:
         return text
 
     def read_or_make(self) -> bytes:
-        """Makes the file where there is no key: durable, and readable by its owner only. Raises
-        ErasureKeyUnavailable."""
+        """Returns the key, and makes the file if there is none: durable, and readable by its owner only.
+        Raises ErasureKeyUnavailable."""
         found = self.read()
         if found is None:
             try:
@@ -74,7 +76,8 @@ class ErasureKey:
         return found
 
     def _make(self) -> None:
-        """Under its name only when it is whole; of two processes that make one, the first one's stays."""
+        """Writes a new key to a temporary file and links it under its name. If two processes do this, the first key
+        stays."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = self.file.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
         opened = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -95,13 +98,14 @@ class ErasureKey:
 
 
 KEY = "key"
-"""The id of the document that holds the tenant's sealed key."""
+"""The id of the document that contains the tenant's sealed key."""
 _CHECKED = b"\0check"
-"""No identifier holds a NUL, so that the check value is no one's tombstone."""
+"""Identifiers contain no NUL, so the check value cannot equal a tombstone."""
 
 
 def seal(erasure_key: bytes, tenant: str, tenant_key: bytes) -> Doc:
-    """The fields that keep a tenant's key: sealed, and a value by which a wrong erasure key is noticed."""
+    """Returns the fields that store a tenant's key: the sealed key, and a check value that reveals a
+    wrong erasure key."""
     return {
         "sealed": _masked(erasure_key, tenant, tenant_key).hex(),
         "check": hmac.new(tenant_key, _CHECKED, sha256).hexdigest(),
@@ -109,7 +113,7 @@ def seal(erasure_key: bytes, tenant: str, tenant_key: bytes) -> Doc:
 
 
 def unseal(erasure_key: bytes, tenant: str, doc: Doc) -> bytes | None:
-    """The tenant's key, or None where another erasure key sealed it."""
+    """Returns the tenant's key, or None if it was sealed with another erasure key."""
     tenant_key = _masked(erasure_key, tenant, bytes.fromhex(doc["sealed"]))
     check = hmac.new(tenant_key, _CHECKED, sha256).hexdigest()
     return tenant_key if hmac.compare_digest(check, doc["check"]) else None
@@ -121,37 +125,40 @@ def _masked(erasure_key: bytes, tenant: str, value: bytes) -> bytes:
 
 
 class Tombstones:
-    """Of one tenant. What needs the tenant's key raises ErasureKeyUnavailable where it cannot be opened."""
+    """The tombstones of one tenant. Methods that need the tenant's key raise ErasureKeyUnavailable if it cannot be
+    unsealed."""
 
     def __init__(self, store: Store, tenant: str, key: ErasureKey) -> None:
         self._store, self._tenant, self._erasure_key = store, tenant, key
 
     @classmethod
     def of(cls, resources: Resources, tenant: str) -> "Tombstones":
+        """Returns the tombstones of a tenant in the app's store."""
         return cls(resources.store, tenant, ErasureKey.of(resources.settings))
 
     async def hashed(self, text: str) -> str:
-        """HMAC-SHA256 under the tenant's own key, which is made where there is none."""
+        """Returns the HMAC-SHA256 of the text under the tenant's key. Makes the key if there is none."""
         return _hashed(await self._key() or await self._make_key(), text)
 
     async def known(self, text: str) -> str | None:
-        """The hash, or None where the tenant has no key: nobody was ever erased."""
+        """Returns the hash, or None if the tenant has no key, that is, if nobody was ever erased."""
         key = await self._key()
         return None if key is None else _hashed(key, text)
 
     async def find(self, user_id: str) -> Doc | None:
-        """The user's tombstone."""
+        """Returns the user's tombstone, or None."""
         erased_id = await self.known(user_id)
         return None if erased_id is None else await self._store.get(ERASED, self._tenant, erased_id)
 
     async def erased_since(self, user_id: str, moment: str) -> bool:
-        """What was read of the user at `moment` must not be written any more: an erasure is under way, or it began or
-        ended at that moment or later."""
+        """Returns True if an erasure of the user is under way, or began or ended at `moment` or later. Data that was
+        read at that moment must then not be written."""
         found = await self.find(user_id)
         return found is not None and (under_way(found) or found["erased_at"] >= moment)
 
     def begin(self, found: Doc | None, erased_id: str, now: str, work: Doc) -> Change:
-        """The change that notes an erasure as begun, over the tombstone `found`. `work`: operation_id and job_id."""
+        """Returns the change that marks an erasure as begun. `found` is the user's existing tombstone, `work` has
+        operation_id and job_id."""
         begun = {"status": "begun", "begun_at": now, "erased_at": None, **work}
         if found is None:
             doc: Doc = {"tenant_id": self._tenant, "erased_id": erased_id, "times": 1, "created_at": now}
@@ -159,12 +166,12 @@ class Tombstones:
         return Update(ERASED, self._tenant, erased_id, set=begun, inc={"times": 1}, expect=as_read(found))
 
     def join(self, found: Doc) -> Change:
-        """The change by which one more request asks for an erasure under way. It makes the verification look again: a
-        record that was written before this request goes, too."""
+        """Returns the change that counts another request for an erasure under way. It makes the verification run again,
+        so that records written before this request are erased, too."""
         return Update(ERASED, self._tenant, found["erased_id"], inc={"times": 1}, expect=as_read(found))
 
     def end(self, found: Doc, now: str) -> Change:
-        """The change that notes an erasure as verified."""
+        """Returns the change that marks an erasure as verified."""
         ended = {"status": "erased", "erased_at": now}
         return Update(ERASED, self._tenant, found["erased_id"], set=ended, expect=as_read(found))
 
@@ -190,17 +197,19 @@ class Tombstones:
         return tenant_key
 
     async def _seal_plain(self, found: Doc) -> bytes:
-        """Earlier versions kept the key as it is."""
+        """Seals a key that an earlier version stored in plain form."""
         tenant_key = bytes.fromhex(found["key"])
         fields = {"key": None, **seal(await self._sealing_key(), self._tenant, tenant_key)}
         try:
             await self._store.commit([Update(ERASED, self._tenant, KEY, set=fields, expect={"key": found["key"]})])
         except CommitConflict:
-            return await self._key() or tenant_key  # another process was first: its seal must open here as well
+            # another process was first: this process must be able to open its seal, too
+            return await self._key() or tenant_key
         return tenant_key
 
     async def adopt_key(self, tenant_key: bytes) -> bool:
-        """Takes a key that comes with the tombstones of another store. False where the tenant has another one."""
+        """Adopts the key that comes with the tombstones of another store. Returns False if the tenant has a different
+        one."""
         return (await self._key() or await self._make_key(tenant_key)) == tenant_key
 
     async def _make_key(self, tenant_key: bytes | None = None) -> bytes:
@@ -214,7 +223,8 @@ class Tombstones:
         return tenant_key
 
     async def _sealing_key(self) -> bytes:
-        """All tenants' keys are sealed by one: a lost key is found out before a second one comes into use."""
+        """Returns the erasure key after opening one sealed key with it. One erasure key seals the keys of all tenants,
+        so a lost key is detected before a second one comes into use."""
         for other in await self._store.find(ERASED, None, Eq(ERASED.id_field, KEY), limit=1_000):
             if other.get("sealed") is not None:
                 self._opened(other)
@@ -223,11 +233,12 @@ class Tombstones:
 
 
 def under_way(tombstone: Doc) -> bool:
+    """Returns True if the erasure has begun and is not verified."""
     return bool(tombstone.get("status") == "begun")
 
 
 def as_read(tombstone: Doc) -> Doc:
-    """What a change of a tombstone expects: nobody else has changed it meanwhile."""
+    """Returns the fields that a change of a tombstone expects, so that it conflicts with concurrent changes."""
     return {name: tombstone.get(name) for name in ("status", "operation_id", "times")}
 
 

@@ -1,4 +1,4 @@
-"""The audit trail: entries are committed with the changes that they describe."""
+"""The audit trail. Its entries are committed together with the changes that they describe."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ AUDIT = Collection(
     opaque=("changes",),
     audited=False,
 )
-"""One entry for each user that a commit touched. No content: ids and counts. Of one who was erased, `user_hash` stands
-for the id, and hashes for the ids that callers chose."""
+"""One entry for each user that a commit touched. Entries contain ids and counts, no content. For an erased user,
+`user_hash` replaces the id, and hashes replace the ids that callers chose."""
 
 ERASED = Collection(name="erased_users", id_field="erased_id", fields={}, audited=False)
-"""By keyed hash of the user's id: `status` is begun or erased. One more document holds the tenant's key, sealed by the
-erasure key, which is not in the store."""
+"""Tombstones by the keyed hash of the user's id; `status` is begun or erased. One more document contains the tenant's
+key, sealed with the erasure key, which is not in the store."""
 
 
 MAX_RECORDS = 1_000
-"""Named in one entry; `changes` counts all."""
+"""The limit of record ids in one entry; `changes` counts all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks, and for what: the operation's id in the API, or the command."""
+    """The author of a change. `action` is the operation id of the API, or the command."""
 
     tenant: str
     key_id: str
@@ -47,10 +47,13 @@ class Actor:
 
 @dataclass(slots=True)
 class _Touched:
+    """The records of one user that a commit changes, and counts of the changes by collection and kind."""
+
     records: list[str] = field(default_factory=list)
     changes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, collection: Collection, kind: str, record: str) -> None:
+        """Counts a change of a record."""
         counts = self.changes.setdefault(collection.name, {})
         counts[kind] = counts.get(kind, 0) + 1
         if len(self.records) < MAX_RECORDS and record not in self.records[-1:]:
@@ -58,7 +61,7 @@ class _Touched:
 
 
 def entries(actor: Actor, changes: Sequence[Change], now: str) -> list[Change]:
-    """One for each user whose records are touched, and one for those that are no user's."""
+    """Returns one entry for each user whose records change, and one for records without a user."""
     touched: defaultdict[str | None, _Touched] = defaultdict(_Touched)
     for change in changes:
         match change:
@@ -80,6 +83,7 @@ def entry(
     changes: dict[str, dict[str, int]],
     user_hash: str | None = None,
 ) -> Insert:
+    """Returns the insert of one audit entry."""
     return Insert(
         AUDIT,
         {

@@ -1,4 +1,4 @@
-"""Who calls: authentication, rate limits and the principal, as FastAPI dependencies."""
+"""FastAPI dependencies for authentication, rate limits and the principal."""
 
 import re
 import time
@@ -18,16 +18,19 @@ from app.errors import Forbidden, RateLimited, Unauthorized
 from app.resources import Resources
 
 MAX_KEYS = 10_000
+"""The number of keys whose rate is tracked; the least recently used is dropped first."""
 
 
 class RateLimiter:
-    """`per_second` requests with bursts of twice that; 0 limits nothing. `clock` counts seconds."""
+    """Allows `per_second` requests for each key, with bursts of twice that; 0 means no limit. `clock`
+    returns seconds."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = per_second, clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, key_id: str, per_second: float | None = None) -> None:
+        """Counts a request. Raises RateLimited if the key is over its limit."""
         rate = self._rate if per_second is None else per_second
         if not rate:
             return
@@ -43,17 +46,20 @@ class RateLimiter:
 
 
 def resources_of(request: Request) -> Resources:
-    """Not by `request.state`, which raises and catches an AttributeError for each name that it is asked for."""
+    """Returns the resources of the app. Reads the scope, since `request.state` raises and catches an AttributeError for
+    each lookup."""
     found: Resources = request.scope["state"]["resources"]
     return found
 
 
 async def resources(request: Request) -> Resources:
+    """The same as a FastAPI dependency."""
     return resources_of(request)
 
 
 def get_caller(request: Request) -> tuple[Resources, Principal]:
-    """What the route class has settled; one look instead of a dependency for each part."""
+    """Returns the resources and the principal that the route class has set: one lookup instead of one dependency for
+    each."""
     state = request.scope["state"]
     return state["resources"], state["principal"]
 
@@ -64,9 +70,10 @@ _HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 
 
 async def authenticate(request: Request) -> Principal:
-    """Raises Unauthorized, Forbidden or RateLimited. The routes call it before they read a body."""
+    """Returns the principal of a request. Raises Unauthorized, Forbidden or RateLimited. Routes call it before they
+    read a body."""
     admitted: Principal | None = request.scope["state"].get("admitted")
-    if admitted is not None:  # a tool's call from inside: whoever called the tool was let in and counted
+    if admitted is not None:  # an internal call of an MCP tool: the tool's caller was authenticated and counted
         return admitted
     resources = resources_of(request)
     principal = await _identify(request, resources)
@@ -102,7 +109,8 @@ def _given_key(request: Request) -> str | None:
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """The first of that name (in lower case), as `request.headers.get`, which builds a mapping at each request."""
+    """Returns the first header of that name (in lower case) or None. Faster than `request.headers.get`, which builds a
+    mapping for each request."""
     for given, value in request.scope["headers"]:
         if given == name:
             return str(value, "latin-1")
@@ -110,10 +118,9 @@ def header(request: Request, name: bytes) -> str | None:
 
 
 def check_origin(request: Request) -> None:
-    """A page of another site must not reach a service on its visitor's machine. Raises Forbidden.
+    """Raises Forbidden for a request from a page of another site: it must not reach a service on its visitor's machine.
 
-    Browsers say who sends a request in `Origin`, or where they leave that out (an image, a link) in `Sec-Fetch-Site`.
-    Other clients send neither.
+    Browsers send `Origin` or, where they omit that (an image, a link), `Sec-Fetch-Site`. Other clients send neither.
     """
     origin = header(request, b"origin")
     if origin is None:
@@ -124,7 +131,7 @@ def check_origin(request: Request) -> None:
 
 
 def _own_page(origin: str, host: str | None) -> bool:
-    """A page of this service, or of this machine."""
+    """Returns True for an origin of this service or of this machine."""
     try:
         given = urlsplit(origin)
     except ValueError:
@@ -133,13 +140,15 @@ def _own_page(origin: str, host: str | None) -> bool:
 
 
 def _from_this_machine(request: Request) -> bool:
-    """The peer and the name it called us by: a web page that points its own name at 127.0.0.1 is a stranger."""
+    """Returns True if the peer and the `Host` header are both local. A foreign web page may point its own name at
+    127.0.0.1."""
     peer = request.scope.get("client")
     return _loopback(peer[0] if peer else "") and _loopback(_called(request))
 
 
 def _called(request: Request) -> str:
-    """Read from the header itself: `request.url` puts the server's address where it cannot read a name."""
+    """Returns the host name that the client used. Reads the header itself, since `request.url` substitutes the server's
+    address for an invalid name."""
     host = header(request, b"host")
     return _name("localhost" if host is None else host)
 

@@ -1,4 +1,5 @@
-"""Requests without an API key are served only while no key was ever made for the store. A marker file remembers it."""
+"""Serves requests without an API key only while no key was ever made for the store. A marker file
+records that one was."""
 
 import asyncio
 import json
@@ -15,18 +16,18 @@ log = logging.getLogger(__name__)
 
 
 class KeysMade:
-    """The file, as seen by one store."""
+    """The marker file, for one store."""
 
     def __init__(self, directory: Path, store: str) -> None:
-        """`store`: the name of the store in use."""
+        """`store` is the name of the store in use."""
         self.file = directory / FILE_NAME
         self._store = store
         self._seen: tuple[int, int, int] | None = None
         self._named = False
 
     def names_store(self) -> bool:
-        """True where keys were made for the store, and where the file is there but cannot be read. Reads the file only
-        when it has changed."""
+        """Returns True if keys were made for the store, or if the file exists but cannot be read.
+        Reads the file only when it has changed."""
         try:
             found = self.file.stat()
         except FileNotFoundError:
@@ -40,7 +41,7 @@ class KeysMade:
         return self._named
 
     def note(self) -> None:
-        """Adds the store. Logs a warning where the file cannot be written: the key itself is made all the same."""
+        """Adds the store to the file. Logs a warning if the file cannot be written; the key is made nevertheless."""
         stores = self._read() or frozenset()
         if self._store in stores:
             return
@@ -54,7 +55,7 @@ class KeysMade:
             )
 
     def way_out(self) -> str:
-        """What to do where the file names the store and the store holds no key."""
+        """Returns advice for an operator whose store has no key although the file names the store."""
         return (
             "API keys were made for this store, but it holds none: it is lost, emptied or another one. Put it back, or "
             "`recalld restore` a backup of it (no recalld.db may lie in the directory). To begin anew on purpose, make "
@@ -62,7 +63,7 @@ class KeysMade:
         )
 
     def _read(self) -> frozenset[str] | None:
-        """None where it cannot be read; empty where it is not there."""
+        """Returns the names of the stores, an empty set if there is no file, or None if it cannot be read."""
         try:
             return frozenset(map(str, json.loads(self.file.read_bytes())["stores"]))
         except FileNotFoundError:
@@ -71,7 +72,7 @@ class KeysMade:
             return None
 
     def _write(self, text: str) -> None:
-        """Replaces the file in one step, for a crash must not leave half of it."""
+        """Replaces the file in one step, so that a crash cannot leave half of it."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = self.file.with_name(f"{FILE_NAME}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
@@ -87,15 +88,16 @@ class KeysMade:
 
 
 class KeylessAccess:
-    """Of one process. Once a key was seen it is over for good: a store that loses its keys while the process runs
-    does not open the door again."""
+    """Decides whether this process serves requests without a key. Once a key was seen, it never does again, even if the
+    store loses its keys while the process runs."""
 
     def __init__(self, keys: Keys, marker: KeysMade) -> None:
         self._keys, self._marker = keys, marker
         self.ended = False
 
     async def allowed(self) -> bool:
-        """Looks into the store only while no key was seen. Raises StoreUnavailable."""
+        """Returns True if requests without a key are served. Reads the store only while no key was seen.
+        Raises StoreUnavailable."""
         if self.ended:
             return False
         if await self._keys.any_made():
@@ -104,13 +106,13 @@ class KeylessAccess:
         return not self._marker.names_store()
 
     async def lost(self) -> bool:
-        """Keys were made for this store, and it holds none. Raises StoreUnavailable."""
+        """Returns True if keys were made for this store but it has none now. Raises StoreUnavailable."""
         if await self._keys.any_made():
             await self.end()
             return False
         return self._marker.names_store()
 
     async def end(self) -> None:
-        """A key was seen or made. The marker file says so from now on."""
+        """Ends access without a key, because a key was seen or made, and records it in the marker file."""
         self.ended = True
         await asyncio.to_thread(self._marker.note)

@@ -1,4 +1,4 @@
-"""API keys: `rk_<id>_<secret>`. The store holds the secret's SHA-256 only. Revoked keys stay on record."""
+"""API keys of the form `rk_<id>_<secret>`. The store keeps only the SHA-256 of the secret. Revoked keys stay stored."""
 
 import hmac
 import re
@@ -28,7 +28,7 @@ API_KEYS = Collection(
     internal=frozenset({"secret_sha256", "lineage"}),
     cached=True,
 )
-"""`tenant` is whose data the key opens; `lineage` the id of the first key of its chain of rotations."""
+"""`tenant` is the tenant whose data the key opens; `lineage` is the id of the first key in its chain of rotations."""
 
 
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
@@ -37,7 +37,7 @@ COMMAND_LINE = "cli"
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key's description. `agents` and `users` bind it; empty binds nothing."""
+    """The description of a key to make. `agents` and `users` bind the key to these; if empty, it is not bound."""
 
     tenant: str
     name: str
@@ -46,10 +46,10 @@ class NewKey:
     users: Sequence[str] = ()
     lifetime: timedelta | None = None
     requests_per_second: float | None = None
-    """None: as the setting says."""
+    """None: the limit of the settings applies."""
 
     def check(self) -> None:
-        """Raises Invalid, naming the field."""
+        """Raises Invalid with a pointer to the invalid field."""
         for pointer, values in (("/tenant", [self.tenant]), ("/agents", self.agents), ("/users", self.users)):
             if not all(IDENTIFIER.fullmatch(value) for value in values):
                 raise invalid(pointer, "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
@@ -63,7 +63,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A key, shown this once, its record, and the changes that make it."""
+    """A new key in plain text (available only now), its record, and the changes that store it."""
 
     key: str
     record: Doc
@@ -71,13 +71,14 @@ class Made:
 
 
 class Keys:
-    """Methods named `plan_…` commit nothing; the others do, as the command line does."""
+    """Makes, finds, rotates and revokes API keys. Methods named `plan_…` return changes; the others commit, for the
+    command line."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
     def plan_create(self, new: NewKey, replaced: Doc | None = None) -> Made:
-        """`replaced`: the record of the key that this one is made in place of. Raises Invalid."""
+        """Makes a key. `replaced` is the record of the key that it replaces. Raises Invalid."""
         new.check()
         now = self._clock.now()
         key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -103,7 +104,7 @@ class Keys:
         return Made(f"rk_{key_id}_{secret}", public(doc), [Insert(API_KEYS, doc)])
 
     async def create(self, new: NewKey) -> tuple[str, Doc]:
-        """The whole key, shown this once, and its record."""
+        """Stores a new key. Returns the key in plain text (available only now) and its record."""
         result = self.plan_create(new)
         await self._commit(result.changes, new.tenant, "create_key")
         return result.key, result.record
@@ -113,22 +114,23 @@ class Keys:
         await self._store.commit([*changes, *entries(actor, changes, rfc3339(self._clock.now()))])
 
     async def find(self, key_id: str, tenant: str | None = None) -> Doc:
-        """The stored record, of that tenant where one is named. Raises NotFound."""
+        """Returns the stored record, of the given tenant if there is one. Raises NotFound."""
         doc = await self._store.get(API_KEYS, SYSTEM, key_id)
         if doc is None or tenant not in (None, doc["tenant"]):
             raise NotFound(f"There is no key {key_id}." if tenant is None else "")
         return doc
 
     def plan_revoke(self, doc: Doc) -> tuple[Doc, list[Change]]:
-        """The record, and no changes where it was revoked before: the first time stands."""
+        """Returns the revoked record and the change. If it was revoked before, there is no change: the first time is
+        kept."""
         if doc["revoked_at"] is not None:
             return public(doc), []
         now = rfc3339(self._clock.now())
         return self._changed(doc, {"revoked_at": now, "updated_at": now})
 
     def plan_rotate(self, doc: Doc, overlap: timedelta, lifetime: timedelta | None = None) -> Made:
-        """Another key of the same rights, for the same time if no other is given; the old one goes on for the overlap,
-        and never longer than it would have. Raises Conflict for one that is over, or has a successor."""
+        """Makes a key with the same rights and, by default, the same lifetime. The old key stays valid for `overlap`,
+        but not beyond its own expiry. Raises Conflict if the old key is revoked, expired or already rotated."""
         if not self._alive(doc) or doc.get("replaced_by") is not None:
             raise Conflict("This key is revoked, expired, or was rotated before.")
         if lifetime is None and doc["expires_at"] is not None:
@@ -147,7 +149,7 @@ class Keys:
         return public(doc | fields | {"version": doc["version"] + 1}), [change]
 
     async def revoke(self, key_id: str) -> Doc:
-        """Takes effect with the next request. Raises NotFound. Revoking twice keeps the first time."""
+        """Revokes a key as of the next request. Revoking twice keeps the first time. Raises NotFound."""
         while True:
             doc = await self.find(key_id)
             record, changes = self.plan_revoke(doc)
@@ -156,20 +158,22 @@ class Keys:
                 return record
 
     async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, Doc]:
-        """The whole new key and its record. Raises NotFound or Conflict."""
+        """Stores a successor of a key. Returns the new key in plain text and its record. Raises
+        NotFound or Conflict."""
         doc = await self.find(key_id)
         result = self.plan_rotate(doc, overlap, lifetime)
         await self._commit(result.changes, doc["tenant"], "rotate_key")
         return result.key, result.record
 
     async def any_made(self) -> bool:
+        """Returns True if the store has any key, revoked ones included."""
         return bool(await self._store.find(API_KEYS, SYSTEM, limit=1))
 
     async def principal(self, key: str) -> Principal:
-        """Raises Unauthorized, saying no more to one who guesses than to one who mistypes."""
+        """Returns the principal of a key. Raises Unauthorized, with the same message for every cause."""
         match = _KEY.fullmatch(key)
         doc = await self._store.get(API_KEYS, SYSTEM, match[1]) if match else None
-        # compared even where there is no such key, so that time tells nothing
+        # compared even if there is no such key, so that the response time reveals nothing
         same = hmac.compare_digest(_digest(match[2] if match else ""), doc["secret_sha256"] if doc else _digest("-"))
         if doc is None or not same or not self._alive(doc):
             raise Unauthorized("The API key is unknown, revoked or expired.")
@@ -186,19 +190,20 @@ class Keys:
         return doc["revoked_at"] is None and (expires is None or parse_rfc3339(expires) > self._clock.now())
 
     async def list(self, tenant: str | None = None) -> list[Doc]:
+        """Returns the public records of all keys, of the given tenant if there is one."""
         found = pages(partial(self._store.find, API_KEYS, SYSTEM), API_KEYS, 100)
         return [public(doc) async for docs in found for doc in docs if tenant in (None, doc["tenant"])]
 
 
 def lineage_of(doc: Doc) -> str:
-    """The id of the first key of a chain of rotations. Keys of an earlier version store none: of these chains, the key
-    that this one replaced is known."""
+    """Returns the id of the first key in the chain of rotations. Keys of an earlier version do not store it; for those,
+    only the key that this one replaced is known."""
     lineage: str = doc.get("lineage") or doc.get("replaces") or doc["key_id"]
     return lineage
 
 
 def public(doc: Doc) -> Doc:
-    """A key's record without what is internal."""
+    """Returns a key's record without its internal fields."""
     hidden = {"tenant_id", "key_id", *API_KEYS.internal}
     late = {"requests_per_second": None, "replaces": None, "replaced_by": None}
     return {"id": doc["key_id"], **late} | {name: value for name, value in doc.items() if name not in hidden}

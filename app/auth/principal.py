@@ -1,4 +1,4 @@
-"""Who is calling, and the one place where verbs are enforced. Bindings are the scope's (`storage/scope.py`)."""
+"""The authenticated caller, and the one place that checks verbs. The scope checks bindings (`storage/scope.py`)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,21 +12,24 @@ ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
+    """An authenticated caller: its key, verbs and scope."""
+
     key_id: str
-    """Of the API key, or `anonymous` / `unauthenticated`."""
+    """The id of the API key, or `anonymous` / `unauthenticated`."""
     lineage: str
-    """The id that a key and those that it was rotated to have in common: a retry with the new key is still a retry."""
+    """The id that a key shares with the keys it was rotated to, so that a retry with the new key counts as a retry."""
     verbs: frozenset[str]
     scope: Scope
     requests_per_second: float | None = None
-    """The key's own limit; None: as the setting says."""
+    """The limit of this key; None: the limit of the settings applies."""
 
     def require(self, verb: str) -> None:
+        """Raises Forbidden if the key lacks the verb."""
         if verb not in self.verbs:
             raise Forbidden(f"This needs a key with the verb {verb}.")
 
 
 @cache
 def unauthenticated(name: str) -> Principal:
-    """Everybody is tenant `default` while no key was ever made, or where authentication is off."""
+    """Returns a principal with all verbs for tenant `default`, for callers without a key."""
     return Principal(name, name, frozenset(VERBS), Scope("default"))

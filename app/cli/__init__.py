@@ -1,10 +1,10 @@
-"""`recalld …`: every command is a module here."""
+"""The command line, `recalld …`. Each module of this package is a command."""
 
 import gc
 
-gc.disable()  # what is imported stays: to look through it again and again is a fifth of a start
+gc.disable()  # imported objects stay alive: collecting garbage among them takes a fifth of a start
 
-from app.cli.main import main  # noqa: E402 (after that)
+from app.cli.main import main  # noqa: E402 (imported while the collector is off)
 
 gc.freeze()
 gc.enable()

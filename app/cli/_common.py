@@ -1,4 +1,4 @@
-"""What commands share: output as a table or JSON, logs on standard error, work on the store of the settings."""
+"""Helpers that commands share: output as a table or JSON, logs on standard error, access to the store."""
 
 import asyncio
 import json
@@ -21,11 +21,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 def as_json(result: Any) -> None:
+    """Prints a result as JSON."""
     print(json.dumps(result, indent=2))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Never cut: an id that is shown can be copied."""
+    """Prints a table. Cells are never cut, so that ids can be copied."""
     lines = [[" ".join(cell.split()) for cell in row] for row in (columns, *rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
@@ -36,6 +37,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
+    """Formats log records as JSON, one line each."""
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
@@ -45,27 +48,28 @@ class JsonFormatter(logging.Formatter):
         }
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info and record.exc_info[0]:
-            # where and what kind; the message of an exception may quote what somebody sent
+            # type and place of the error only: its message may quote what a caller sent
             line["error"] = record.exc_info[0].__name__
             line["stack"] = traceback.format_tb(record.exc_info[2])
         return orjson.dumps(line, default=str).decode()
 
 
 def configure(level: str) -> None:
+    """Configures logging to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # quotes what it was sent; our tools log their own faults
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it quotes what it was sent; our tools log their own errors
 
 
 T = TypeVar("T")
 
 
 def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = False) -> T:
-    """Opens the store, without the model, and closes it again. Raises StoreUnavailable; with `existing` where there is
-    none yet, too."""
+    """Runs `work` on the store of the settings, opened without a model. Raises StoreUnavailable, with `existing` also
+    if there is no store yet."""
 
     async def run() -> T:
         store = await open_store(Settings(), dim=1, existing=existing)

@@ -1,4 +1,4 @@
-"""`recalld export`: a tenant as a file of lines, from any engine, for `recalld import` into any."""
+"""`recalld export`: writes a tenant to a file of lines, from any engine, for `recalld import` into any."""
 
 from base64 import b64encode
 from collections import defaultdict
@@ -31,35 +31,38 @@ from app.writes.executor import IDEMPOTENCY
 ArchiveLine: TypeAlias = dict[str, Any]
 
 FORMAT = 2
-"""Since 2 tombstones are no part of the hash: their key is sealed anew where they come in."""
+"""The version of the format. Since version 2 the hash excludes tombstones, whose key is sealed again at the import."""
 LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, INDEXING, ERASURE_NOTES)}
-"""Keys open one deployment's doors; stored answers belong to keys, for a day; the rest is the service's own."""
+"""Collections that are not exported: keys belong to one deployment, stored answers to keys and for a day, and the rest
+to the service itself."""
 BY_NAME = {collection.name: collection for collection in COLLECTIONS if collection.name not in LEFT_OUT}
 
 
 class ArchiveRefused(RecalldError):
-    """What was asked for cannot be done, or not wholly."""
+    """The request cannot be carried out, or not completely."""
 
 
 @dataclass(slots=True)
 class Sum:
-    """Of a tenant: a hash that neither the order of records, nor the engine, nor the tenant's name changes."""
+    """Totals of a tenant with a hash that does not depend on the order of records, the engine or the tenant's name."""
 
     totals: defaultdict[str, Total] = field(default_factory=lambda: defaultdict(Total))
     counters: dict[str, int] = field(default_factory=dict)
     with_tombstones: bool = False
-    """As format 1 has it."""
+    """True if the hash includes tombstones, as in format 1."""
 
     def add(self, collection: Collection, record: Record) -> None:
+        """Adds a record."""
         nameless = replace(record, doc=named(record.doc, ""))
         self.totals[collection.name].add(nameless, digest(collection, nameless))
 
     @property
     def records(self) -> int:
-        """Without tombstones."""
+        """The number of records without tombstones."""
         return sum(total.records for name, total in self.totals.items() if name != ERASED.name)
 
     def hash(self) -> str:
+        """Returns the hash."""
         totals = {
             name: [one.records, one.vectors, f"{one.checksum:032x}"]
             for name, one in self.totals.items()
@@ -70,11 +73,12 @@ class Sum:
 
 
 def named(doc: Doc, tenant: str) -> Doc:
+    """Returns the document with another tenant."""
     return doc | {"tenant_id": tenant}
 
 
 async def _records(store: MovableStore, tenant: str) -> AsyncIterator[tuple[Collection, Record]]:
-    """Without work under way: its queue is the service's, not the tenant's."""
+    """Yields the records of a tenant without operations under way, since their queue is not exported."""
     for collection in BY_NAME.values():
         async for page in exported(store, collection):
             for record in page:
@@ -84,6 +88,7 @@ async def _records(store: MovableStore, tenant: str) -> AsyncIterator[tuple[Coll
 
 
 async def summed(store: MovableStore, tenant: str) -> Sum:
+    """Returns the totals of a tenant."""
     found = Sum()
     async for collection, record in _records(store, tenant):
         found.add(collection, record)
@@ -91,7 +96,7 @@ async def summed(store: MovableStore, tenant: str) -> Sum:
     return found
 
 
-# --- Out --------------------------------------------------------------------------------------------------------------
+# --- Export -----------------------------------------------------------------------------------------------------------
 
 
 def export(
@@ -109,7 +114,7 @@ def export(
 
 
 async def write(store: MovableStore, file: Path, tenant: str) -> Sum:
-    """Raises ArchiveRefused where the file is there already or cannot be written."""
+    """Writes the archive. Raises ArchiveRefused if the file exists or cannot be written."""
     if file.exists():  # noqa: ASYNC240 (nothing else runs here)
         raise ArchiveRefused(f"{file} is there already: an export overwrites nothing.")
     part, found = file.with_name(f"{file.name}.part"), Sum()

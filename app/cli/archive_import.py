@@ -1,7 +1,7 @@
-"""`recalld import`: takes in what `recalld export` wrote, line by line.
+"""`recalld import`: imports an archive of `recalld export` line by line.
 
-The tenant's tombstones come first: users whom the target has erased stay out, and the file's own tombstones come in
-where this machine's erasure key opens them.
+Tombstones are imported first. Users who were erased in the target are not imported. The file's own tombstones are
+imported if this machine's erasure key opens them.
 """
 
 from base64 import b64decode
@@ -38,25 +38,29 @@ SHOWN = 20
 
 @dataclass(slots=True)
 class ArchiveReport:
+    """The result of an import."""
+
     tenant: str = ""
     lines: int = 0
     new: int = 0
     bad: list[tuple[int, str]] = field(default_factory=list)
     erased: dict[str, int] = field(default_factory=dict)
-    """Users whom a tombstone names, and how many of their records stayed out."""
+    """Users with a tombstone, and how many of their records were not imported."""
     tombstones_left: int = 0
-    """Tombstones that this machine's erasure key cannot open."""
+    """The number of tombstones that this machine's erasure key cannot open."""
     expected: str | None = None
     found: str = ""
 
     @property
     def ok(self) -> bool:
+        """True if all lines were imported and the hash is that of the file."""
         return not self.bad and not self.erased and self.expected == self.found
 
 
 def import_(file: Path, tenant: str | None, *, restore_erased: bool = False, as_json_: bool) -> None:
-    """Take in a tenant. What is there already stays, so that an import that was cut short is simply run again; lines
-    that cannot be read are told by their numbers, and the others are taken in."""
+    """Imports a tenant and prints a report. Existing records stay, so an interrupted import can be repeated. Invalid
+    lines are reported by number and do not stop the others. Raises ArchiveRefused if the result is not what was
+    exported."""
     key = ErasureKey.of(Settings())
     report = on_store(lambda store: read(store, file, tenant, key, restore_erased=restore_erased))
     if as_json_:
@@ -92,7 +96,7 @@ def _explain(report: ArchiveReport) -> None:
 async def read(
     store: MovableStore, file: Path, tenant: str | None, key: ErasureKey, *, restore_erased: bool = False
 ) -> ArchiveReport:
-    """Raises ArchiveRefused where the file is no export, and StoreUnavailable."""
+    """Imports a file. Raises ArchiveRefused if it is not an export, and StoreUnavailable."""
     taking = _Import(store, tenant, key, restore_erased=restore_erased)
     try:
         archived = ArchivedTombstones.of_file(file)
@@ -107,6 +111,8 @@ async def read(
 
 
 class _Import:
+    """One import of a file."""
+
     def __init__(self, store: MovableStore, tenant: str | None, key: ErasureKey, *, restore_erased: bool) -> None:
         self._store, self._tenant, self._key, self._restore = store, tenant, key, restore_erased
         self._archived = ArchivedTombstones([])
@@ -122,6 +128,7 @@ class _Import:
         self._now = rfc3339(SystemClock().now())
 
     async def take(self, line: bytes, archived: ArchivedTombstones) -> None:
+        """Imports a line. Raises ArchiveRefused if the first line is not that of an archive."""
         self._report.lines += 1
         if self._report.lines == 1:
             self._begin(line)
@@ -159,7 +166,7 @@ class _Import:
             self._counters.append(self._counter(line))
         else:
             collection = _collection(line)
-            if collection is ERASED:  # they came in first
+            if collection is ERASED:  # tombstones were imported first
                 self._of_file.add(ERASED, Record(line["doc"], None, ""))
                 return
             if await self._stays_out(line.get("doc")):
@@ -170,7 +177,7 @@ class _Import:
             self._waiting.append((self._report.lines, self._record(collection, line)))
 
     async def _stays_out(self, doc: Any) -> bool:
-        """Whether the record's user was erased from the target since the file was written."""
+        """Returns True if the record's user was erased from the target since the file was written."""
         user = doc.get("user_id") if isinstance(doc, dict) else None
         if self._restore or not isinstance(user, str):
             return False
@@ -207,7 +214,7 @@ class _Import:
             self._report.new += await self._store.load(self._collection, [record for _, record in waiting])
         except StoreUnavailable:
             raise
-        except Exception:  # noqa: BLE001 (one of them is at fault: which?)
+        except Exception:  # noqa: BLE001 (one record is at fault; the loop below finds it)
             for number, record in waiting:
                 await self._alone(number, record)
 
@@ -219,20 +226,21 @@ class _Import:
             raise
         except CommitConflict as conflict:
             self._bad(number, f"another record has its {conflict.reason}")
-        except Exception as error:  # noqa: BLE001 (told by its line)
+        except Exception as error:  # noqa: BLE001 (reported by line)
             self._bad(number, f"cannot be stored: {type(error).__name__}")
 
     def _bad(self, number: int, detail: str) -> None:
         self._report.bad.append((number, detail))
 
     async def end(self) -> ArchiveReport:
+        """Imports the remaining records and the counters, and compares the hash."""
         await self._flush()
         if self._report.lines == 0:
             raise ArchiveRefused("The file is empty.")
         await self._store.load_counters(self._counters)
-        await reindex.forget(self._store)  # the rows are as the version that wrote the file made them
+        await reindex.forget(self._store)  # another version may have made the index entries, so reindexing starts over
         for at in range(0, len(self._unembedded), BATCH):
-            await self._store.commit(self._unembedded[at : at + BATCH])  # a second note does nothing
+            await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
         if self._report.expected is None:
             self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
         found = await summed(self._store, self._report.tenant)

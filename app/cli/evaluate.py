@@ -1,4 +1,4 @@
-"""`recalld eval`: questions with the memories that should answer them, asked of a running service."""
+"""`recalld eval`: asks a running service stored questions, each with the memories that should answer it."""
 
 import json
 import time
@@ -18,6 +18,7 @@ from app.errors import FieldError, Invalid, Unavailable
 from app.storage.schema import Doc
 
 DEPTHS = (1, 5, 10, 20)
+"""The values of k for recall@k."""
 SECONDS = 30
 
 
@@ -32,16 +33,18 @@ class Question(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
+    """The answer to a question: memory ids, best first, and the latency."""
+
     question: Question
     found: list[str]
     milliseconds: float
 
     def recall(self, depth: int) -> float:
-        """Share of the expected memories among the first `depth`."""
+        """Returns the share of the expected memories among the first `depth` hits."""
         return len(set(self.found[:depth]) & set(self.question.expected)) / len(set(self.question.expected))
 
     def reciprocal_rank(self) -> float:
-        """1 / the place of the first expected memory; 0 where none was found."""
+        """Returns 1 / rank of the first expected memory, or 0 if none was found."""
         places = [at for at, found in enumerate(self.found, 1) if found in self.question.expected]
         return 1 / places[0] if places else 0.0
 
@@ -75,7 +78,7 @@ def evaluate(
 
 
 def figures(answers: Sequence[Answered], top_k: int) -> Doc:
-    """Means over the questions; latencies in milliseconds, as the caller sees them."""
+    """Returns means over the questions. Latencies are in milliseconds, as the caller sees them."""
     times = [answer.milliseconds for answer in answers]
     spread = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19
     depths = sorted({depth for depth in DEPTHS if depth < top_k} | {top_k})
@@ -90,7 +93,7 @@ def figures(answers: Sequence[Answered], top_k: int) -> Doc:
 
 
 def read(path: Path) -> Iterator[Question]:
-    """Raises Invalid, naming each bad line by its number."""
+    """Yields the questions of a file. Raises Invalid with the number of each invalid line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -113,7 +116,7 @@ def read(path: Path) -> Iterator[Question]:
 
 
 def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
-    """Raises Unavailable with what the service said."""
+    """Asks the service. Raises Unavailable with the service's message."""
     body = {"top_k": top_k, "record_access": False, **question.model_dump(exclude={"expected"})}
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 (the user's own address)

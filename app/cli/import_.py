@@ -1,4 +1,4 @@
-"""`recalld import`: archives, users' exports, and what other memory systems export."""
+"""`recalld import`: imports archives, users' exports, and exports of other memory systems."""
 
 import asyncio
 import importlib
@@ -15,6 +15,8 @@ from app.errors import invalid
 
 
 class System(StrEnum):
+    """Memory systems whose exports can be imported."""
+
     MEM0 = "mem0"
     ZEP = "zep"
     LETTA = "letta"
@@ -68,7 +70,7 @@ def _foreign(
     restore_erased: bool,
     as_json_: bool,
 ) -> None:
-    runner: Any = importlib.import_module("app.cli.import_runner")  # it imports the service, which takes a second
+    runner: Any = importlib.import_module("app.cli.import_runner")  # imports the service, which takes a second
     report = asyncio.run(runner.bring_in(file, system, whose, into, restore_erased=restore_erased))
     if as_json_:
         as_json({"from": system, **report})

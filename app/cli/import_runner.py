@@ -1,4 +1,4 @@
-"""What `recalld import --from` runs. It imports the service, which takes a second."""
+"""The implementation of `recalld import --from`. A separate module, since importing the service takes a second."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ from app.settings import Settings
 
 
 class ImportRefused(RecalldError):
-    """The file is none that can be read, or the service does not let us in; what was taken before is there."""
+    """The file cannot be read, or the service refuses access. Records imported before stay."""
 
 
 READERS: dict[str, Reader] = {
@@ -43,10 +43,12 @@ async def bring_in(
     *,
     restore_erased: bool = False,
 ) -> Json:
-    """The report. `whose`: agent and user of records that name none; `into`: URL and key, None to make nothing.
+    """Imports a file and returns the report. `whose` are agent and user of records that name none; `into` is URL and
+    key, or None for a dry run.
 
-    Users whom a tombstone names stay out, unless `restore_erased`. A running service's tombstones cannot be looked
-    into: `erased_checked` says so."""
+    Users with a tombstone are skipped, unless `restore_erased`. The tombstones of a running service cannot be read;
+    `erased_checked` is then false.
+    """
     found = list(READERS[system](_read(file), DefaultOwner(*whose, rfc3339(SystemClock().now()))))
     if into is None:
         return {"dry_run": True, **(await bring(found, _nowhere)).shown(), "erased": {}, "erased_checked": False}
@@ -63,7 +65,7 @@ async def bring_in(
 async def _without_erased(
     found: Sequence[ImportResult], tombstones: Tombstones
 ) -> tuple[list[ImportResult], Counter[str]]:
-    """What is left of `found`, and how many records of each erased user were taken out."""
+    """Returns the records of other users, and how many records of each erased user were removed."""
     users = {user for one in found if (user := _user_of(one)) is not None}
     gone = {user for user in users if await tombstones.find(user) is not None}
     erased = Counter(user for one in found if (user := _user_of(one)) in gone and user is not None)
@@ -96,7 +98,7 @@ async def _nowhere(_: str, __: Json) -> str | None:
 def _posting(api: Api) -> Post:
     async def post(path: str, body: Json) -> str | None:
         answer = await api("POST", path, body)
-        if answer.status in (401, 403, 503):  # nothing of the rest would fare better
+        if answer.status in (401, 403, 503):  # all further requests would fail, too
             checked(answer)
         try:
             checked(answer)
@@ -109,8 +111,8 @@ def _posting(api: Api) -> Post:
 
 @asynccontextmanager
 async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api, Tombstones | None]]:
-    """The service at `url`, or the local store, whose files whoever starts this can read, and with it its tombstones.
-    Raises ImportRefused."""
+    """Yields the service at `url`, or else the local store with its tombstones, which needs no key, since whoever
+    starts this can read its files. Raises ImportRefused."""
     try:
         if url is not None:
             async with get_caller(url, key) as api:

@@ -1,4 +1,4 @@
-"""The program: commands, and errors as sentences rather than tracebacks."""
+"""The program: registers the commands, and prints errors as sentences instead of tracebacks."""
 
 import sys
 
@@ -31,6 +31,7 @@ app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:
+    """Runs the program. Prints an error and exits with code 1."""
     try:
         app(prog_name="recalld")
     except RecalldError as error:

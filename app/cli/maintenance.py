@@ -22,7 +22,7 @@ from app.storage.factory import restore_store
 from app.storage.protocol import Finding, Store
 
 BESIDE_A_STORE = frozenset({KEYS_MADE, ERASURE_KEY})
-"""Files of the data directory that stay when the store is lost, and are no store themselves."""
+"""Files of the data directory that outlive a lost store and are not a store themselves."""
 
 
 def backup(
@@ -52,7 +52,7 @@ def restore(
 
 MODEL_CHECK = "embedding model"
 PROBE_SECONDS = 10.0
-"""A reranker's first answer may take longer than searches wait for one."""
+"""In seconds. A reranker's first answer may take longer than a search waits for one."""
 
 
 def doctor(as_json_: AsJson = False) -> None:
@@ -72,7 +72,7 @@ def doctor(as_json_: AsJson = False) -> None:
 
 
 async def _reranker(settings: Settings) -> list[Finding]:
-    """None where none is set."""
+    """Tests the reranker. Returns no finding if none is configured."""
     try:
         reranker = await open_reranker(settings)
     except RerankerInvalid as error:
@@ -97,7 +97,8 @@ async def _checked(store: Store) -> list[Finding]:
 
 
 async def _model(store: Store, settings: Settings) -> Finding:
-    """Whether every vector is of the model of the settings. Searches by meaning do not find records of another one."""
+    """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
+    another."""
     try:
         embedder = await RealParts().embedder(settings)
     except EmbeddingUnavailable as error:

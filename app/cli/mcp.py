@@ -12,7 +12,7 @@ from app.embedding.model import ExtraOptions
 from app.settings import Settings
 
 AGENT, USER = "assistant", "me"
-"""Whom a local store is for where nothing was said."""
+"""The owners of a local store's memories if none are given."""
 
 
 def mcp(
@@ -35,6 +35,6 @@ def mcp(
     if url is None:
         chosen = settings.embedding
         begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
-    stdio: Any = importlib.import_module("app.cli.stdio")  # the SDK: a second that no other command waits for
+    stdio: Any = importlib.import_module("app.cli.stdio")  # imports the SDK, which takes a second
     given = (agent, user)
     asyncio.run(stdio.local(settings, key, given, (AGENT, USER)) if url is None else stdio.remote(url, key, given))

@@ -1,4 +1,4 @@
-"""`recalld migrate`: everything, from the store of the settings to another one."""
+"""`recalld migrate`: copies everything from the store of the settings to another one."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ShowProgress: TypeAlias = Callable[[int], None]
 
 
 class MigrationRefused(RecalldError):
-    """Nothing was overwritten, and nothing of the source was changed."""
+    """The migration was refused or failed. Nothing was overwritten, and the source is unchanged."""
 
 
 def migrate(
@@ -63,7 +63,7 @@ async def _migrate(to: str) -> MigrationReport:
 
 
 async def move(source: MovableStore, target: MovableStore) -> MigrationReport:
-    """Raises MigrationRefused where the target holds anything that is not the source's."""
+    """Copies all collections and compares the stores. Raises MigrationRefused if the target contains other data."""
     sizes = {collection.name: await source.count(collection, None) for collection in COLLECTIONS}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("looking at the target", total=None)
@@ -83,7 +83,7 @@ async def move(source: MovableStore, target: MovableStore) -> MigrationReport:
 
 
 async def _refuse_others(source: MovableStore, target: MovableStore, collection: Collection) -> None:
-    """What lies in the target must be what an earlier run brought there."""
+    """Raises MigrationRefused unless all records in the target are copies from an earlier run."""
     ours = {digest(collection, record) async for page in exported(source, collection) for record in page}
     async for page in exported(target, collection):
         for record in page:

@@ -1,4 +1,4 @@
-"""`recalld reembed`: the whole store to another embedding model, while services go on."""
+"""`recalld reembed`: embeds the whole store with another model while services run."""
 
 import asyncio
 import time
@@ -25,7 +25,8 @@ PATIENCE_SECONDS = 90.0
 
 
 class ReembeddingIncomplete(RecalldError):
-    """What is done stays done, and nothing that was found before is lost."""
+    """Some records have no vector of the new model. Finished work stays, and all records can still be
+    found as before."""
 
 
 def reembed(
@@ -61,13 +62,13 @@ async def _reembed(settings: Settings, *, drop_old: bool) -> ReembedReport:
     async with AsyncExitStack() as stack:
         embedder = await RealParts().embedder(settings)
         stack.push_async_callback(embedder.close)
-        store = await open_store(settings, dim=1)  # nothing is searched here, and no search index is to be made yet
+        store = await open_store(settings, dim=1)  # nothing is searched here, and no search index is made yet
         stack.push_async_callback(store.close)
         return await move(store, embedder, drop_old=drop_old)
 
 
 async def move(store: Store, embedder: Embedder, *, drop_old: bool = False) -> ReembedReport:
-    """Raises EmbeddingUnavailable where the model is away."""
+    """Embeds all records with the embedder's model and returns the report. Raises EmbeddingUnavailable."""
     work = Reembed(store, embedder, EMBEDDABLE, patience=PATIENCE_SECONDS)
     await work.begin(rfc3339(SystemClock().now()))
     before = await work.counts()

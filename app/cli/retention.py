@@ -1,4 +1,4 @@
-"""`recalld forget`, `export` and `forget-tombstones`; and the tombstones of a tenant's archive."""
+"""`recalld decay`, `forget` and `forget-tombstones`, and the tombstones of a tenant's archive."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +32,7 @@ from app.storage.scope import Scope
 from app.storage.transfer import MovableStore, Record
 
 BAR_WIDTH = 40
+"""The width of the longest bar in characters."""
 
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's memories; default: all.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
@@ -139,7 +140,7 @@ _BEGINS = b'{"in":"' + ERASED.name.encode() + b'"'
 
 
 class ArchivedTombstones:
-    """`docs`: as the archive has them, the tenant's key included."""
+    """The tombstones of an archive. `docs` are the archive's documents, including the tenant's key."""
 
     def __init__(self, docs: Sequence[Doc]) -> None:
         self._key = next((doc for doc in docs if doc["erased_id"] == KEY), None)
@@ -148,8 +149,8 @@ class ArchivedTombstones:
 
     @classmethod
     def of_file(cls, file: Path) -> "ArchivedTombstones":
-        """Read before all else, wherever they stand in the file. A line that is broken is reported when its turn comes.
-        Raises OSError."""
+        """Reads the tombstones of a file before anything else, wherever they are in it. Broken lines are reported
+        later, in their turn. Raises OSError."""
         docs = []
         with file.open("rb") as lines:
             for line in lines:
@@ -164,13 +165,14 @@ class ArchivedTombstones:
         return cls(docs)
 
     def has(self, found: Doc) -> bool:
-        """Whether a tombstone of the target is the archive's own: the user had come back before it was written."""
+        """Returns True if a tombstone of the target came from this archive: the user had returned before it was
+        written."""
         ours = self._opened.get(found["erased_id"])
         return ours is not None and ours.get("erased_at") == found.get("erased_at")
 
     async def adopt(self, store: MovableStore, given: str, tenant: str, key: ErasureKey) -> int:
-        """Stores those of the tenant `given` as those of `tenant`, under its key. Where another erasure key sealed
-        theirs, or `tenant` has another key of its own, none comes in: how many stayed out."""
+        """Stores the tombstones of the tenant `given` as those of `tenant`, under its key. Stores none if they were
+        sealed with another erasure key, or if `tenant` has a different key. Returns how many were not stored."""
         if self._key is None:
             return 0
         tenant_key = self._tenant_key(self._key, given, key)
@@ -183,7 +185,7 @@ class ArchivedTombstones:
     @staticmethod
     def _tenant_key(doc: Doc, given: str, key: ErasureKey) -> bytes | None:
         try:
-            if doc.get("key") is not None:  # an archive of an earlier version holds it as it is
+            if doc.get("key") is not None:  # an archive of an earlier version has the key in plain form
                 return bytes.fromhex(doc["key"])
             erasure_key = key.read()
             return None if erasure_key is None else unseal(erasure_key, given, doc)
@@ -202,7 +204,7 @@ def forget_tombstones(tenant: Annotated[str, typer.Option(help="Whose tombstones
 
 
 async def _forget(store: Store, tenant: str) -> int:
-    """Their number, the tenant's sealed key included."""
+    """Deletes the tombstones and the sealed key of a tenant. Returns their number."""
     actor = trail.Actor(tenant, COMMAND_LINE, "forget_tombstones")
     number = await store.count(ERASED, tenant)
     noted = trail.entry(actor, rfc3339(SystemClock().now()), None, [], {ERASED.name: {"delete": number}})

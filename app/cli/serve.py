@@ -58,7 +58,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    gc.disable()  # until it has started; see the package
+    gc.disable()  # until the service has started; see `app/cli/__init__.py`
     try:
         config.load()
         config.loaded_app = SaysWhy(config.loaded_app)
@@ -68,20 +68,21 @@ def serve(
 
 
 class DrainingServer(uvicorn.Server):
-    """SIGTERM: readiness goes off, balancers get a moment to notice, then no new connection is taken and what is under
-    way is finished. SIGINT, and a second SIGTERM, skip the moment."""
+    """Drains on SIGTERM: readiness turns off, load balancers get a moment to notice, then no new connection is accepted
+    and requests under way finish. SIGINT and a second SIGTERM skip the moment."""
 
     def __init__(self, config: uvicorn.Config, delay: float) -> None:
         super().__init__(config)
         self._delay = delay
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Raises what kept the service from starting, as a sentence."""
+        """Starts the server. Raises the error that kept the service from starting."""
         try:
             await super().startup(sockets)
         except SystemExit as end:
             raise self._why() from end
-        gc.freeze()  # a hundred thousand objects that stay: looked through, each full collection is a pause of 0.1 s
+        # a hundred thousand objects that stay: scanning them would make each full collection a pause of 0.1 s
+        gc.freeze()
         gc.enable()
         address = self.servers[0].sockets[0].getsockname()
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -99,11 +100,12 @@ class DrainingServer(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's shape)
-        state = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")  # there may be none yet
+        """Starts draining, or stops at once."""
+        state = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")  # unset before startup
         if sig == signal.SIGTERM and state is not None and not state.lifecycle.draining:
             state.lifecycle.draining = True
             loop = asyncio.get_running_loop()
-            loop.call_soon_threadsafe(loop.call_later, self._delay, self._stop)  # wakes the loop, too
+            loop.call_soon_threadsafe(loop.call_later, self._delay, self._stop)  # also wakes the loop
         else:
             self._stop()
 

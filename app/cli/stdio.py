@@ -1,4 +1,4 @@
-"""What `recalld mcp` runs. It imports the MCP SDK, which takes a second and 25 MB."""
+"""The implementation of `recalld mcp`. A separate module, since the MCP SDK takes a second and 25 MB to import."""
 
 from typing import TypeAlias
 
@@ -15,16 +15,17 @@ from app.resources import Resources
 from app.settings import Settings
 
 DefaultOwnerIds: TypeAlias = tuple[str | None, str | None]
-"""Agent and user."""
+"""An agent and a user."""
 FORBIDDEN = 403
 
 
 class NoService(RecalldError):
-    """There is no Recalld at that address, or it does not let us in."""
+    """There is no Recalld service at that address, or it refuses access."""
 
 
 async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, default: DefaultOwnerIds) -> None:
-    """Whoever can start this can read the store's files: it asks for no key. With one, it does what that key may."""
+    """Serves the tools on the local store. Needs no key, since whoever starts this can read the store's files. With a
+    key it has that key's rights."""
     app = create_app(settings)
     async with app.router.lifespan_context(app) as state:
         assert state is not None
@@ -39,12 +40,13 @@ async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, def
 
 
 async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
-    """Says at once where there is no service or the key is none, rather than at the first call."""
+    """Serves the tools of a remote service. Raises NoService at once, rather than at the first call, if it cannot be
+    used."""
     async with get_caller(url, key) as api:
         _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
             answer = await api("GET", "/v1/memories?limit=1")
-            if answer.status != FORBIDDEN:  # a key that may only write
+            if answer.status != FORBIDDEN:  # a key with only the verb write
                 checked(answer)
         except ToolError as error:
             raise NoService(str(error)) from error

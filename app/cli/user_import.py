@@ -26,6 +26,7 @@ DEFAULT_TENANT = "default"
 
 
 def is_user_export(file: Path) -> bool:
+    """Returns True if the file is a user's export. Raises ArchiveRefused if it cannot be read."""
     try:
         with file.open("rb") as lines:
             return begins_user_export(lines.readline())
@@ -34,7 +35,7 @@ def is_user_export(file: Path) -> bool:
 
 
 def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json_: bool) -> None:
-    """Raises ArchiveRefused where not every record came in."""
+    """Imports a user and prints a report. Raises ArchiveRefused if not every record was imported."""
     report = asyncio.run(_import(Settings(), file, tenant or DEFAULT_TENANT, restore_erased=restore_erased))
     _show(report, as_json_=as_json_)
     if report.erased:
@@ -60,7 +61,8 @@ async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased
 async def read_user(
     store: MovableStore, embedder: Embedder, file: Path, tenant: str, key: ErasureKey, *, restore_erased: bool = False
 ) -> UserReport:
-    """Raises NoUserExport, ErasureKeyUnavailable, StoreUnavailable, and ArchiveRefused for a file that is not read."""
+    """Imports a user's export. Raises NoUserExport, ErasureKeyUnavailable, StoreUnavailable, and ArchiveRefused if the
+    file cannot be read."""
     report, clock = UserReport(tenant), SystemClock()
     tombstones = Tombstones(store, tenant, key)
     taking = UserImport(

@@ -1,14 +1,15 @@
-"""How facts of one scope, subject and predicate meet: pure. docs/concepts/facts.md says the same in words.
+"""Rules for conflicts between facts of one scope, subject and predicate, as pure functions. docs/concepts/facts.md
+explains them in words.
 
-A statement holds for a span of valid time, closed-open. Nothing that is stored is changed: a statement that has to
-give way is *cut* (it leaves, and what remains of its span is stated again), and what is new is *inserted*.
+A statement is valid for a span of time that excludes its end. Stored statements never change: a statement that gives
+way is *cut* (it is closed, and the rest of its span is stated again), and the new one is *inserted*.
 
-1. Statements of the same object never contend. They are joined where trust and cardinality are the same; else the one
-   of higher trust stands where both speak.
-2. Two objects contend where their spans overlap and both are of cardinality `one`.
-3. `temporal`: what begins later stands from its beginning on. `last_write_wins`: the new one alone stays.
-   `keep_both`: the new one is one of many, and contends with nothing.
-4. What has less trust never takes anything from what has more: it is stored as disputed, and changes nothing.
+1. Statements with the same object never contend. They are joined if trust and cardinality are equal; otherwise the one
+   of higher trust wins where both apply.
+2. Two objects contend if their spans overlap and both have cardinality `one`.
+3. `temporal`: the statement that begins later wins from its beginning on. `last_write_wins`: only the new one remains.
+   `keep_both`: the new one gets cardinality `many` and contends with nothing.
+4. A statement of lower trust never displaces one of higher trust: it is stored as disputed and changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,30 +21,32 @@ ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
 
 OPEN_START = ""
 OPEN_END = "~"
-"""They sort before and after every RFC 3339 time."""
+"""Sorts after every RFC 3339 time, as OPEN_START sorts before them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ValidSpan:
-    """From `start` until `end`, that moment excluded: RFC 3339 times as they are stored, or open."""
+    """The time from `start` up to, but excluding, `end`: RFC 3339 times as stored, or open."""
 
     start: str
     end: str
 
     def overlaps(self, other: "ValidSpan") -> bool:
+        """Returns True if the spans have time in common."""
         return self.start < other.end and other.start < self.end
 
     def touches(self, other: "ValidSpan") -> bool:
-        """They overlap, or one begins where the other ends."""
+        """Returns True if the spans overlap, or if one begins where the other ends."""
         return self.start <= other.end and other.start <= self.end
 
     def covers(self, other: "ValidSpan") -> bool:
+        """Returns True if the other span lies within this one."""
         return self.start <= other.start and other.end <= self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What the rules look at of a fact that we know now. `object` is its normalised text and its type."""
+    """The parts of a currently known fact that the rules need. `object` is its normalised text and its type."""
 
     id: str
     object: tuple[str, str]
@@ -55,8 +58,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """What is said. `start` or `cardinality` None: it was not said; `usual` is what the cardinality is then, unless the
-    same object has one already."""
+    """A new statement as it was made. `start` or `cardinality` is None if it was not given. The cardinality is then
+    that of a statement of the same object, or else `usual`."""
 
     object: tuple[str, str]
     start: str | None
@@ -69,14 +72,14 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The statement says it already."""
+    """The statement was known already; nothing changes."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The statement leaves; it is stated again for each of `left`: none (replaced), one (bounded) or two (split)."""
+    """Closes a statement. It is stated again for each span of `left`: none (replaced), one (bounded) or two (split)."""
 
     id: str
     left: tuple[ValidSpan, ...] = ()
@@ -84,7 +87,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class NewSpan:
-    """The new statement, for one span. It goes on from `continues`, which say the same and are cut."""
+    """Inserts the new statement for one span. It continues the statements `continues`, which say the
+    same and are cut."""
 
     span: ValidSpan
     trust: float
@@ -94,7 +98,7 @@ class NewSpan:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """The new statement is kept apart: those it contends with have more trust."""
+    """Stores the new statement as disputed, since the statements `against` which it contends have more trust."""
 
     span: ValidSpan
     cardinality: Cardinality
@@ -105,9 +109,10 @@ LedgerChange: TypeAlias = Confirm | Cut | NewSpan | Dispute
 
 
 def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerChange]:
-    """What an assertion does to the statements that we know; those that neither overlap nor touch it may be left out.
+    """Returns the changes that an assertion makes to the live statements. Statements that neither overlap nor touch it
+    may be left out.
 
-    Either a single `Confirm` or `Dispute`; or cuts, and then one `NewSpan` or more, in the order of valid time.
+    The result is a single `Confirm` or `Dispute`, or cuts followed by one or more `NewSpan` in order of valid time.
     """
     undisputed = [one for one in live if not one.disputed]
     same = [one for one in undisputed if one.object == said.object]
@@ -139,8 +144,8 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
 def mark_migrated(
     live: Sequence[Statement], disputed: Statement, now: str, *, beside: bool = False
 ) -> list[LedgerChange]:
-    """Takes a disputed statement's part: it is cut, and asserted again with the trust of those that it contends with,
-    or, `beside` them, as one of many."""
+    """Settles a dispute in favour of the disputed statement: cuts it and asserts it again with the trust of the
+    statements that it contends with or, with `beside`, next to them with cardinality `many`."""
     others = [one for one in live if one.id != disputed.id]
     replaced = [one for one in contenders(others, disputed) if not beside or one.object == disputed.object]
     trust = max(one.trust for one in (disputed, *replaced))
@@ -156,12 +161,12 @@ def mark_migrated(
 
 
 def contend(one: Statement, other: Statement) -> bool:
-    """Whether they cannot both be true at the same time. Their objects differ."""
+    """Returns True if two statements with different objects cannot be true at the same time."""
     return one.cardinality == other.cardinality == "one"
 
 
 def contenders(live: Iterable[Statement], disputed: Statement) -> list[Statement]:
-    """What a disputed statement contends with now."""
+    """Returns the statements that a disputed statement contends with now."""
     undisputed = [one for one in live if not one.disputed and one.span.overlaps(disputed.span)]
     return [
         one
@@ -172,7 +177,7 @@ def contenders(live: Iterable[Statement], disputed: Statement) -> list[Statement
 
 
 def minus(span: ValidSpan, cuts: Iterable[ValidSpan]) -> list[ValidSpan]:
-    """What is left of the span without the cuts, in order."""
+    """Returns what remains of the span without the cuts, in order."""
     left, start = [], span.start
     for cut in sorted(cuts):
         if cut.end <= start or cut.start >= span.end:
@@ -185,11 +190,11 @@ def minus(span: ValidSpan, cuts: Iterable[ValidSpan]) -> list[ValidSpan]:
     return left
 
 
-# --- Parts of a decision ----------------------------------------------------------------------------------------------
+# --- Helpers of `decide` ----------------------------------------------------------------------------------------------
 
 
 def _claim(said: Assertion, same: Sequence[Statement], now: str) -> Statement:
-    """What is said, with its defaults."""
+    """Returns the assertion as a statement, with defaults filled in."""
     span = ValidSpan(_start(said, same, now), said.end)
     alike = [one for one in same if one.span.touches(span)]
     best = max(alike, key=lambda one: (one.trust, one.span), default=None)
@@ -198,8 +203,8 @@ def _claim(said: Assertion, same: Sequence[Statement], now: str) -> Statement:
 
 
 def _start(said: Assertion, same: Sequence[Statement], now: str) -> str:
-    """Now, where none is said. With an end alone it is that of the statement it ends; what has ended began we know not
-    when."""
+    """Returns the given start, or else now. With an end alone, the start is that of the statement it ends; if the end
+    is past and no such statement is known, the start is open."""
     if said.start is not None:
         return said.start
     if said.end == OPEN_END:
@@ -209,7 +214,7 @@ def _start(said: Assertion, same: Sequence[Statement], now: str) -> str:
 
 
 def _ends(claim: Statement, one: Statement) -> bool:
-    """An open end means that none is known: who says the whole span says where it ends."""
+    """Returns True if the claim gives an end to a statement with an open end. An open end means that none is known."""
     open_ended = one.span.end == OPEN_END != claim.span.end
     return open_ended and claim.span.start <= one.span.start < claim.span.end and one.trust <= claim.trust
 
@@ -223,7 +228,7 @@ def _union(statements: Sequence[Statement]) -> ValidSpan:
 
 
 def _later(rivals: Sequence[Statement], claim: Statement, policy: ConflictPolicy) -> list[Statement]:
-    """Those that an open-ended statement leaves their time to: they begin after it. It came late, out of order."""
+    """Returns the rivals that begin after an open-ended claim, which arrived out of order: they keep their time."""
     if policy != "temporal" or claim.span.end != OPEN_END:
         return []
     return [one for one in rivals if one.span.start > claim.span.start and one.trust >= claim.trust]
@@ -234,7 +239,7 @@ def _meets(one: Statement, pieces: Iterable[ValidSpan]) -> bool:
 
 
 def _says(claim: Statement, pieces: Sequence[ValidSpan], span: ValidSpan) -> bool:
-    """Whether it is this claim that says so of all of the span."""
+    """Returns True if this claim covers the whole span."""
     return claim.span.covers(span) and not minus(span, pieces)
 
 

@@ -1,4 +1,4 @@
-"""Semantic memory over HTTP: facts, when they are true, and when they were known."""
+"""HTTP endpoints for facts: what is true, when it is true, and when it was known."""
 
 from typing import Annotated, Any, Literal
 
@@ -20,11 +20,13 @@ from app.writes.executor import etag
 
 
 async def fact_service(request: Request) -> FactService:
+    """The same as `facts_of`, as a FastAPI dependency."""
     return facts_of(request)
 
 
 def facts_of(request: Request) -> FactService:
-    """Called by the endpoint that asserts: resolving a dependency takes as long as the rules do."""
+    """Returns the fact service of the caller. The endpoint that asserts calls it directly, since resolving a dependency
+    takes as long as the rules do."""
     resources, principal = get_caller(request)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, FACTS, resources.second_stage)
     return FactService(
@@ -56,6 +58,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
         Query(description="Of the time `known_at`: what was known, disputed, or had gone by then."),
     ] = "active",
 ) -> dict[str, Any]:
+    """Collects the filters of a list of facts."""
     return dict(locals())
 
 

@@ -17,10 +17,11 @@ from app.storage.schema import After, Doc
 from app.storage.scope import Partition
 
 MAX_EDGES = 2_000
-"""Read in one walk, and at most returned by it."""
+"""The limit of edges that one walk reads and returns."""
 MAX_SCANNED = 20_000
-"""Facts that a list of entities reads."""
+"""The limit of facts that a list of entities reads."""
 SECONDS = 1.0
+"""The time limit of a walk or a list of entities."""
 KEYS_AT_ONCE = 100
 EDGES_AT_ONCE = 500
 
@@ -29,6 +30,8 @@ WalkBound: TypeAlias = Literal["nodes", "edges", "time"]
 
 @dataclass(frozen=True, slots=True)
 class WalkNode:
+    """An entity that a walk reached, `depth` hops from its start."""
+
     name: str
     key: str
     depth: int
@@ -36,7 +39,8 @@ class WalkNode:
 
 @dataclass(slots=True)
 class Walk:
-    """Nodes by their distance, edges with the hop that found them. `truncated`: the first bound that was met."""
+    """The nodes that a walk reached by distance, and each edge with the hop that found it. `truncated` is the first
+    limit that it met."""
 
     max_nodes: int
     nodes: dict[str, WalkNode] = field(default_factory=dict)
@@ -44,10 +48,11 @@ class Walk:
     truncated: WalkBound | None = None
 
     def bounded(self, by: WalkBound) -> None:
+        """Records the limit that ended the walk, unless it met one before."""
         self.truncated = self.truncated or by
 
     def take(self, hop: int, edge: Doc, begun: Collection[str]) -> list[str]:
-        """Adds an edge; keys of the entities that it comes to for the first time."""
+        """Adds an edge. Returns the keys of the entities that it reaches for the first time."""
         ends = {edge[f"{side}_key"]: edge[side] for side in ("subject", "object")}
         fresh = [key for key in ends if key not in begun and key not in self.nodes]
         if edge["fact_id"] in self.edges:
@@ -62,12 +67,14 @@ class Walk:
 
 @dataclass(slots=True)
 class EntityNode:
+    """An entity and the number of its edges."""
+
     name: str
     degree: int = 0
 
 
 class Graph:
-    """Of what the pairs know in this view. Raises what the store raises."""
+    """The edges of some partitions in a temporal view. Raises what the store raises."""
 
     def __init__(
         self, facts: FactRepository, pairs: Sequence[Partition], view: View, more: Filter | None = None
@@ -78,8 +85,8 @@ class Graph:
         ]
 
     async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
-        """From the entities of these keys, along edges both ways, hop by hop. Where a bound is met, what was read by
-        then is the answer."""
+        """Walks from the entities with these keys along edges in both directions, hop by hop. At a limit, returns what
+        was read so far."""
         walk, deadline = Walk(max_nodes), time.perf_counter() + seconds
         frontier = sorted(keys)
         for hop in range(1, depth + 1):
@@ -94,7 +101,7 @@ class Graph:
         return walk
 
     async def _edges_at(self, keys: Sequence[str], walk: Walk) -> list[Doc]:
-        """Edges that begin or end at these entities, the latest known first."""
+        """Returns the edges that begin or end at these entities, the latest known first."""
         sides = [In("subject_key", tuple(keys)), In("object_key", tuple(keys))]
         asked = [both(scope, side) for scope in self._scopes for side in sides]
         parts = await asyncio.gather(*(self._facts.find(where, limit=EDGES_AT_ONCE) for where in asked))
@@ -105,7 +112,8 @@ class Graph:
     async def entities(
         self, prefix: str, *, seconds: float = SECONDS
     ) -> tuple[dict[str, EntityNode], WalkBound | None]:
-        """By key, with the number of edges at each; of the facts known last, where there are too many to read."""
+        """Returns entities by key, with the number of edges at each, and the limit that was met. If there are too many
+        facts, those known last are counted."""
         deadline, read = time.perf_counter() + seconds, 0
         there: dict[str, EntityNode] = {}
         for scope in self._scopes:
@@ -118,7 +126,7 @@ class Graph:
                 read, place = read + len(edges), self._facts.collection.after(edges[-1])
                 if read >= MAX_SCANNED or time.perf_counter() > deadline:
                     return there, "edges" if read >= MAX_SCANNED else "time"
-                await asyncio.sleep(0)  # others have their turn between batches
+                await asyncio.sleep(0)  # other requests run between batches
         return there, None
 
 
@@ -130,7 +138,7 @@ def _count(edge: Doc, prefix: str, there: dict[str, EntityNode]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Whose graph, and in which times: None is now."""
+    """The owner of a graph, and its valid time and known time; None is now."""
 
     agent_id: str | None
     user_id: str | None
@@ -140,10 +148,13 @@ class Sight:
 
 
 class GraphService:
+    """Lists entities and walks the graph, within the caller's scope."""
+
     def __init__(self, facts: FactRepository, clock: Clock) -> None:
         self._facts, self._clock = facts, clock
 
     async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Doc:
+        """Returns a page of entities, those with the most facts first."""
         mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
         after = None if cursor is None else open_cursor(cursor, mark)
         found, truncated = await self._graph(sight).entities(key_of(prefix))
@@ -155,6 +166,7 @@ class GraphService:
         return {"items": items, "next_cursor": following, "total": len(found), "truncated": truncated}
 
     async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Doc:
+        """Returns the nodes and edges within `depth` hops of an entity."""
         started = time.perf_counter()
         walk = await self._graph(sight, predicate).walk([key_of(name)], depth, max_nodes=max_nodes)
         return {

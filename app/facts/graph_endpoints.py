@@ -1,4 +1,4 @@
-"""The graph of facts over HTTP: entities and their links."""
+"""HTTP endpoints for the graph of facts: entities and their links."""
 
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from app.facts.schemas import MAX_NAME
 
 
 async def graph_service(request: Request) -> GraphService:
+    """Returns the graph service of the caller."""
     resources, principal = get_caller(request)
     return GraphService(FactRepository(resources.store, principal.scope), resources.clock)
 
@@ -29,6 +30,7 @@ async def sight(
     as_of: Annotated[Timestamp | None, Query(description="True at that time; default: now.")] = None,
     known_at: Annotated[Timestamp | None, Query(description="As it was known then; default: now.")] = None,
 ) -> Sight:
+    """Returns the owner and the times of a graph request."""
     return Sight(agent_id, user_id, include_shared, as_of, known_at)
 
 

@@ -1,4 +1,4 @@
-"""The graph on the wire."""
+"""Request and response models of the graph."""
 
 from typing import Literal
 

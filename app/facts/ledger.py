@@ -1,8 +1,9 @@
-"""What we know of one scope, subject and predicate, while a request changes it: documents in, changed documents out.
+"""The ledger: the facts of one scope, subject and predicate while a request changes them.
 
-Pure. A fact leaves the books by its `known_until` and is never written again; what remains of it is a new document of
-the same lineage. What one request says becomes known at one moment, a millisecond at least after the change before it:
-no two changes of a group are known at the same moment, whoever's clock is behind.
+Takes documents and returns changed documents, without access to the store. A closed fact gets a `known_until` and never
+changes again; what remains of it is a new document of the same lineage. All statements of one request become known at
+one moment, at least a millisecond after the previous change. So no two changes of a group share a moment, even if a
+clock is behind.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ _TICK = timedelta(milliseconds=1)
 
 
 class Ledger:
-    """`group`: its document, None where there is none yet; `docs`: its live facts, as many as matter."""
+    """The facts of a group. `group` is its document or None; `docs` are its live facts, as far as they matter."""
 
     def __init__(self, group: Doc | None, docs: Sequence[Doc], now: str) -> None:
         self.group = group
@@ -42,23 +43,24 @@ class Ledger:
         self.now = _moment(now, group["known"] if group is not None else "")
         self.usual: Cardinality = group["usual"] if group is not None else "one"
         self.closed: dict[str, Doc] = {}
-        """Stored facts as they leave, by id."""
+        """Stored facts that this request closes, by id."""
         self.written: dict[str, Doc] = {}
-        """New facts, by id, in the order of their making."""
+        """New facts by id, in order of creation."""
         self.like: dict[str, str] = {}
-        """Of new facts that say again what a stored one says, that one's id."""
+        """For each new fact that repeats a stored one: the id of the stored fact."""
 
     def assert_fact(self, draft: Doc, said: Assertion) -> tuple[str, bool]:
-        """Asserts what `draft` says: the id of the fact that stands for it, and whether it is new."""
+        """Asserts `draft`. Returns the id of the fact that now represents it, and whether that fact is new."""
         said = replace(said, usual=self.usual)
         self.usual = said.cardinality or self.usual
         return self._carry_out(decide(self._statements(), said, self.now), draft)
 
     def retract(self, fact_id: str) -> None:
+        """Closes a fact as retracted, without a successor."""
         self._close(fact_id, "retracted", ())
 
     def keep(self, fact_id: str, *, beside: bool = False) -> str:
-        """Settles a dispute for the disputed fact: the id of what stands for it now."""
+        """Settles a dispute in favour of the disputed fact. Returns the id of the fact that now represents it."""
         doc = self.live[fact_id]
         kept, _ = self._carry_out(mark_migrated(self._statements(), statement(doc), self.now, beside=beside), doc)
         for one in self.written:
@@ -66,18 +68,19 @@ class Ledger:
         return kept
 
     def contenders(self, fact_id: str) -> list[str]:
-        """Ids of what a disputed fact contends with now."""
+        """Returns the ids of the facts that a disputed fact contends with now."""
         return [one.id for one in contenders(self._statements(), statement(self.live[fact_id]))]
 
     def latest(self, fact_id: str) -> Doc:
-        """A fact as this request leaves it."""
+        """Returns a fact as this request leaves it."""
         known = self.written.get(fact_id) or self.closed.get(fact_id)
         return known or self.live[fact_id]
 
-    # --- Carrying out -------------------------------------------------------------------------------------------------
+    # --- Applying changes ---------------------------------------------------------------------------------------------
 
     def _carry_out(self, changes: Sequence[LedgerChange], draft: Doc) -> tuple[str, bool]:
-        """The last of what is inserted stands for all of it: it is the one that may go on."""
+        """Applies the changes. Of several inserted facts, the last one represents the statement, since it may be
+        open-ended."""
         cuts = [change for change in changes if isinstance(change, Cut)]
         old = {cut.id: self.live[cut.id] for cut in cuts}
         stands = [change.id for change in changes if isinstance(change, Confirm)]
@@ -97,7 +100,7 @@ class Ledger:
         return fact_id
 
     def _remain(self, old: Doc, span: ValidSpan) -> str:
-        """What is left of a fact that was stored, or of one that is new itself."""
+        """Adds the remainder of a cut fact, which was stored or is new itself. Returns its id."""
         left = self._add(_remainder(old, span, self.now))
         stored = self.like.get(old["fact_id"]) or (None if old["fact_id"] in self.written else old["fact_id"])
         if stored is not None:
@@ -119,6 +122,7 @@ def _moment(now: str, known: str) -> str:
 
 
 def statement(doc: Mapping[str, Any]) -> Statement:
+    """Returns the parts of a fact's document that the rules need."""
     span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
     identity = doc["object_key"], doc["object_type"]
     return Statement(
@@ -127,7 +131,7 @@ def statement(doc: Mapping[str, Any]) -> Statement:
 
 
 def _new(draft: Doc, change: NewSpan | Dispute, old: Mapping[str, Doc], before: Sequence[str], now: str) -> Doc:
-    """A fact of what was asserted, which goes on from what says the same, or is disputed."""
+    """Returns a new fact for an assertion. It continues facts that say the same, or is disputed."""
     fact_id = new_id("fact")
     goes_on = [old[one] for one in change.continues] if isinstance(change, NewSpan) else []
     first = min(goes_on, key=lambda doc: doc["known_from"], default=None)
@@ -150,7 +154,7 @@ def _remainder(old: Doc, span: ValidSpan, now: str) -> Doc:
 
 
 def _stated(doc: Doc, fact_id: str, span: ValidSpan, now: str) -> Doc:
-    """A document that begins to be known."""
+    """Returns a copy of the document that becomes known now."""
     return doc | {
         "fact_id": fact_id,
         "valid_from": span.start or None,

@@ -1,4 +1,4 @@
-"""Facts as they are stored: one document for each span of valid time that was ever known."""
+"""The collections of facts: one document for each span of valid time that was ever known."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -11,7 +11,7 @@ from app.storage.text import normalise_content
 
 
 def sentence(fact: Mapping[str, Any]) -> str:
-    """A fact as it is read, embedded and indexed: `Ada lives in Boston`."""
+    """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
     predicate = " ".join(str(fact["predicate"]).replace("_", " ").split())
     return f"{fact['subject']} {predicate} {fact['object']}"
 
@@ -58,10 +58,10 @@ FACTS = Collection(
     ),
     internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
 )
-"""`group_id` names the scope, subject and predicate; `lineage_id` is the first id of what is one assertion, stated
-again for another span. `*_key` are compared, the texts beside them are shown. `standing` (held or disputed) never
-changes, `status` is what came of it. For the ranking its confidence is its importance, and as known_from is always
-there it counts as pinned: facts never fade."""
+"""`group_id` names the scope, subject and predicate; `lineage_id` is the first id of an assertion that may be stated
+again for another span. `*_key` fields are compared, the texts beside them are shown. `standing` (held or disputed)
+never changes; `status` does. For the ranking, confidence is the importance; since `known_from` is always set, a fact
+counts as pinned and never decays."""
 
 FACT_GROUPS = Collection(
     name="fact_groups",
@@ -70,18 +70,20 @@ FACT_GROUPS = Collection(
     indexes=(("user_id",),),
     audited=False,
 )
-"""One for each scope, subject and predicate: every change of its facts expects the version that it read, so that two at
-once never both pass; `known` is when the last one was made."""
+"""One document for each scope, subject and predicate. Every change of its facts expects the version that it read, so
+that one of two concurrent changes fails. `known` is the time of the last change."""
 
 MAX_KEY = 512
+"""The maximum length of a key in characters."""
 
 
 def key_of(text: str) -> str:
-    """What a subject, predicate or object is compared by: case, width and spaces make no difference. Of a long text it
-    is a digest, for the sake of the indexes."""
+    """Returns the text by which a subject, predicate or object is compared: case, width and spaces make no difference.
+    A long text becomes a digest, to keep the indexes small."""
     key = normalise_content(text)
     return key if len(key) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
 
 
 def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
+    """Returns the id of the group of an owner, subject and predicate."""
     return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()

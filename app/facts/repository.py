@@ -1,4 +1,4 @@
-"""Queries of the ledger: facts by what they say, by when they were true and by when they were known."""
+"""Queries for facts: by content, by valid time and by known time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,32 +18,37 @@ from app.storage.scope import ANY_AGENT, Partition, Scope
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A place in both times. `as_of` None: whatever the valid time. `known_at` None: as we know it now."""
+    """A point in both times. `as_of=None` means any valid time, `known_at=None` what is known now."""
 
     as_of: str | None
     known_at: str | None = None
 
     def believed(self) -> Filter:
-        """What was believed then, and true then."""
+        """Filters facts that were believed and true then."""
         return both(Eq("standing", "held"), self.known(), self.valid())
 
     def disputed(self) -> Filter:
+        """Filters facts that were disputed then."""
         return both(Eq("standing", "disputed"), self.known(), self.valid())
 
     def known(self) -> Filter:
-        """What stood in the books. Now means the last word, even where its moment has been put a little ahead."""
+        """Filters facts that were known then. Without `known_at` these are the facts that are not closed, even if their
+        `known_from` lies slightly ahead."""
         if self.known_at is None:
             return Absent("known_until")
         return both(self.written(), Or((Absent("known_until"), Range("known_until", gt=self.known_at))))
 
     def written(self) -> Filter:
+        """Filters facts that had been written by then."""
         return EVERYTHING if self.known_at is None else Range("known_from", le=self.known_at)
 
     def valid(self) -> Filter:
+        """Filters facts that were valid at `as_of`."""
         return EVERYTHING if self.as_of is None else during(self.as_of)
 
     def of_status(self, status: str) -> Filter:
-        """`superseded` and `retracted`: what had gone by then; `any`: all that was ever written by then."""
+        """Filters by status: `superseded` and `retracted` are facts closed by then, `any` are all facts written by
+        then."""
         if status == "active":
             return self.believed()
         if status == "disputed":
@@ -55,6 +60,7 @@ class View:
 
 
 def during(moment: str) -> Filter:
+    """Filters facts that were valid at a moment."""
     return both(
         Or((Absent("valid_from"), Range("valid_from", le=moment))),
         Or((Absent("valid_until"), Range("valid_until", gt=moment))),
@@ -62,7 +68,7 @@ def during(moment: str) -> Filter:
 
 
 def about(filters: Mapping[str, Any]) -> Filter:
-    """Owners exactly as they are named, texts by what they are compared by."""
+    """Filters by owner and by content. Owners must match exactly; texts are compared by key."""
     parts: list[Filter] = [Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None]
     parts += [
         Eq(f"{name}_key", key_of(filters[name]))
@@ -75,8 +81,8 @@ def about(filters: Mapping[str, Any]) -> Filter:
 
 
 def of_pairs(pairs: Sequence[Partition]) -> list[Filter]:
-    """One filter for each user of the pairs, and one for what belongs to none: together they are the pairs, and each is
-    a range of an index."""
+    """Returns one filter for each user of the partitions, and one for records without a user. Together they select the
+    partitions, and each uses a range of an index."""
     filters: list[Filter] = []
     for user in dict.fromkeys(pair.user for pair in pairs):
         agents = [pair.agent for pair in pairs if pair.user == user]
@@ -94,17 +100,21 @@ def _one_of(agents: Sequence[Any]) -> Filter:
 
 
 AT_ONCE = 500
+"""The number of facts that one query reads."""
 
 
 class FactRepository(Repository):
+    """The facts and fact groups that a caller may see."""
+
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, FACTS)
 
     async def group(self, group_id: str) -> Doc | None:
+        """Returns a group's document, or None."""
         return await self.store.get(FACT_GROUPS, self.scope.tenant, group_id)
 
     async def groups(self, group_ids: Sequence[str]) -> dict[str, Doc]:
-        """Those that are there already."""
+        """Returns the groups that exist, by id."""
         if len(group_ids) == 1:
             one = await self.group(group_ids[0])
             return {} if one is None else {one["group_id"]: one}
@@ -113,8 +123,7 @@ class FactRepository(Repository):
         return {group["group_id"]: group for group in found}
 
     async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[Doc]:
-        """Of the facts that we know now in these groups, those that touch the span: all that the rules look at for
-        these objects."""
+        """Returns the live facts of the groups that touch the span, as far as the rules need them for these objects."""
         return await self._all(
             both(
                 In("group_id", tuple(group_ids)),
@@ -126,10 +135,11 @@ class FactRepository(Repository):
         )
 
     async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
+        """Returns a page of all facts of a lineage."""
         return await self.page(Eq("lineage_id", lineage_id), listing, mark=lineage_id)
 
     async def stands_alone(self, fact: Doc) -> bool:
-        """Whether its group holds its lineage and nothing else."""
+        """Returns True if the group contains only this lineage."""
         others = both(Eq("group_id", fact["group_id"]), Not(Eq("lineage_id", fact["lineage_id"])))
         return not await self.store.find(FACTS, self.scope.tenant, others, limit=1)
 
@@ -139,11 +149,12 @@ class FactRepository(Repository):
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def add(self, doc: Doc, entry: IndexEntry) -> list[Change]:
+        """Returns the changes that insert a fact with its index entry."""
         pending = entry.vector is None
         return [self.insert(doc | {"pending": pending}, entry), *self._noted(doc, pending)]
 
     def add_like(self, doc: Doc, stored: str) -> list[Change]:
-        """`stored`: the fact of which it is what remains, and whose vector it takes; if that is there already."""
+        """Returns the changes that insert the remainder of the fact `stored`, with that fact's vector if it has one."""
         inserted = self.insert(doc)
         return [replace(inserted, like=stored), *self._noted(doc, doc.get("pending", False))]
 
@@ -151,12 +162,13 @@ class FactRepository(Repository):
         return [note(FACTS, self.scope.tenant, doc["fact_id"], doc["created_at"])] if pending else []
 
     def close(self, doc: Doc) -> Update:
-        """A fact leaves the books, as `doc` has it; nothing else of it ever changes."""
+        """Returns the change that closes a fact as `doc` says. No other field of a stored fact ever changes."""
         gone = {name: doc[name] for name in ("status", "known_until", "superseded_by")}
         return self.update(doc, gone, now=doc["updated_at"], expect={"version": doc["version"] - 1})
 
     def turn(self, group: Doc | None, fact: Doc, now: str, usual: Cardinality) -> Change:
-        """The next version of a fact's group: whoever read the same one must plan again."""
+        """Returns the change to the next version of the fact's group. A concurrent writer that read the same version
+        must plan again."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
         said = {"known": now, "usual": usual, "updated_at": now}
         if group is not None:
@@ -166,7 +178,7 @@ class FactRepository(Repository):
         return Insert(FACT_GROUPS, {"tenant_id": self.scope.tenant, **named, **said, "version": 1, "created_at": now})
 
     def remove(self, fact: Doc, group: Doc, *, last: bool) -> list[Change]:
-        """A whole lineage; with the group where it is the last of it."""
+        """Returns the changes that delete a whole lineage, and the group if this is its last lineage."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
         tenant, expect = self.scope.tenant, {"version": group["version"]}
         named = Delete(FACTS, tenant, fact["fact_id"], user=fact["user_id"])

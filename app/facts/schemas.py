@@ -1,4 +1,4 @@
-"""Facts on the wire."""
+"""Request and response models of facts."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -12,7 +12,7 @@ from app.storage.schema import Doc
 
 MAX_NAME = 256
 ENTITY_CHARACTERS = 64
-"""A longer text is taken for a literal, unless it is said to be an entity."""
+"""The length of the longest text that is taken for an entity unless the type is given."""
 
 ObjectType = Literal["entity", "literal"]
 FactStatus = Literal["active", "superseded", "retracted", "disputed"]
@@ -162,7 +162,7 @@ class FactSearchResult(HowSearched):
 
 
 def object_type(text: str) -> ObjectType:
-    """Entity for a short text that is no number and no date."""
+    """Returns "entity" for a short text that is neither a number nor a date, and "literal" otherwise."""
     plain = text.strip()
     if len(plain) > ENTITY_CHARACTERS or _FIGURE.fullmatch(plain) or _DATE.fullmatch(plain):
         return "literal"
@@ -170,5 +170,5 @@ def object_type(text: str) -> ObjectType:
 
 
 def render(doc: Doc) -> Doc:
-    """A stored fact as it is served: what stands in `Fact`, in its order."""
+    """Returns the fields of `Fact`, in its order."""
     return {name: doc[name] for name in _SHOWN}

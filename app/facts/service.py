@@ -1,4 +1,4 @@
-"""The rules of semantic memory. Methods that write return an `WriteResult` and commit nothing."""
+"""Asserts, resolves and searches facts. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ BOTH = "both"
 
 
 def passage(fact: Doc) -> IndexText:
-    """What is found by."""
+    """Returns the text by which a fact is found."""
     return IndexText(sentence(fact))
 
 
@@ -33,6 +33,8 @@ FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
 
 
 class FactService:
+    """The operations on facts within a caller's scope."""
+
     def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
         self._entries: dict[str, IndexEntry] = {}
@@ -40,6 +42,7 @@ class FactService:
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def assert_one(self, body: FactCreate, precondition: IfMatch) -> WriteResult:
+        """Asserts one fact. Returns 201 if it is new, else 200."""
         outcome, created = await self._assert([body], precondition, {})
         (fact,) = outcome.body["items"]
         return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
@@ -47,7 +50,7 @@ class FactService:
     async def assert_all(
         self, bodies: Sequence[FactCreate], precondition: IfMatch, source: Mapping[str, Any] | None = None
     ) -> WriteResult:
-        """In their order; all of them, or none. `source` says where they come from, if not from a caller."""
+        """Asserts all facts in their order, or none. `source` names their origin if that is not a caller."""
         outcome, _ = await self._assert(bodies, precondition, source or {})
         return outcome
 
@@ -59,7 +62,7 @@ class FactService:
         drafts = [draft_of(body, source | ({"origin": body.origin} if body.origin else {})) for body in bodies]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
-        await self._embed(drafts)  # first, so that little time passes between reading and committing
+        await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
         said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
         ledgers = await self._books(drafts, said, now)
@@ -70,7 +73,7 @@ class FactService:
         return WriteResult({"items": items}, changes, 201), any(new for _, new in report)
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
-        """It leaves the books without a successor. What it once bounded or replaced does not come back."""
+        """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
         doc = await self._facts.get(fact_id)
         self._facts.require_write(doc)
         precondition.check(doc)
@@ -82,7 +85,7 @@ class FactService:
         return _answer(ledger.latest(fact_id), await self._changes(ledger))
 
     async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
-        """The fact that was kept."""
+        """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
         doc = await self._facts.get(fact_id)
         precondition.check(doc)
         if doc["status"] != "disputed":
@@ -101,17 +104,17 @@ class FactService:
         return _answer(ledger.latest(kept), await self._changes(ledger))
 
     async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
-        """With all that was ever stated of the same assertion. For what was wrong there is `retract`."""
+        """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
         doc = await self._facts.get(fact_id)
         precondition.check(doc)
         group = await self._facts.group(doc["group_id"])
-        if group is None:  # it goes with the last of its facts
+        if group is None:  # the group is deleted with its last fact
             raise NotFound()
         last = await self._facts.stands_alone(doc)
         return WriteResult(None, self._facts.remove(doc, group, last=last), 204)
 
     async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Ledger]:
-        """What is known of each group that is spoken of, as far as it matters for what is said."""
+        """Opens the ledgers of all groups that the drafts name, with the facts that matter for the assertions."""
         group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
         span = ValidSpan(min(least_start(one, now) for one in said), max(one.end for one in said))
         return await self._open(group_ids, span, [draft["object_key"] for draft in drafts], now)
@@ -119,7 +122,8 @@ class FactService:
     async def _open(
         self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str], now: str
     ) -> dict[str, Ledger]:
-        """The groups are read first: what changes after that makes the commit fail."""
+        """Opens the ledgers of groups. Reads the groups before their facts, so that any later change makes the commit
+        fail."""
         groups = await self._facts.groups(group_ids)
         live: dict[str, list[Doc]] = {group_id: [] for group_id in group_ids}
         for doc in await self._facts.near([*groups], span, objects) if groups else []:
@@ -141,7 +145,7 @@ class FactService:
         return self._entries[sentence(fact)]
 
     async def _embed(self, facts: Sequence[Doc]) -> None:
-        """What search keeps of them; a text once for the request, however often it is planned."""
+        """Embeds facts. Each text is embedded once for the request, however often the handler runs."""
         missing = {sentence(fact): passage(fact) for fact in facts if sentence(fact) not in self._entries}
         if missing:
             self._entries |= zip(missing, await self._embeddings.entries(list(missing.values())), strict=True)
@@ -149,6 +153,7 @@ class FactService:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        """Returns a page of facts that match the filters."""
         docs, cursor = await self._facts.page(self._listed(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
@@ -159,15 +164,17 @@ class FactService:
         return both(about(filters), View(as_of, filters["known_at"]).of_status(filters["status"]))
 
     async def get(self, fact_id: str) -> Doc:
+        """Returns a fact. Raises NotFound."""
         return render(await self._facts.get(fact_id))
 
     async def history(self, fact_id: str, listing: Listing) -> Doc:
-        """All that was ever stated of the same assertion."""
+        """Returns a page of all documents of the fact's lineage."""
         doc = await self._facts.get(fact_id)
         docs, cursor = await self._facts.lineage_page(doc["lineage_id"], listing)
         return {"items": [render(one) for one in docs], "next_cursor": cursor}
 
     async def search(self, body: FactSearch) -> Doc:
+        """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         wanted = RetrievalQuery(
             body.query,
@@ -183,7 +190,7 @@ class FactService:
 
 
 def search_filter(body: FactSearch, now: str) -> Filter:
-    """What a request filters by, at `now`; the owner is no part of it."""
+    """Returns the filter of a search request at `now`, without its owner."""
     named = body.model_dump(include={"subject", "predicate", "object_type"})
     return both(
         View(body.as_of or now, body.known_at).of_status(body.status),
@@ -193,14 +200,14 @@ def search_filter(body: FactSearch, now: str) -> Filter:
 
 
 def draft_of(body: FactCreate, source: Doc) -> Doc:
-    """What an assertion brings to every fact that comes of it."""
+    """Returns the fields that an assertion gives to every fact that it creates."""
     fields = body.model_dump(include={"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"})
     kind = body.object_type or object_type(body.object)
     return {**fields, "object_type": kind, **computed(fields), "source": source}
 
 
 def computed(fact: Doc) -> Doc:
-    """The internal fields, which follow from the others."""
+    """Returns the internal fields, which are derived from the others."""
     subject_key, predicate_key = key_of(fact["subject"]), key_of(fact["predicate"])
     return {
         "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, predicate_key),
@@ -212,6 +219,7 @@ def computed(fact: Doc) -> Doc:
 
 
 def assertion_of(body: FactCreate, draft: Doc) -> Assertion:
+    """Returns the assertion for the conflict rules."""
     start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
     identity = draft["object_key"], draft["object_type"]
     end = body.valid_until or OPEN_END
@@ -219,7 +227,7 @@ def assertion_of(body: FactCreate, draft: Doc) -> Assertion:
 
 
 def least_start(said: Assertion, now: str) -> str:
-    """From when on it may hold, before it is known what it meets."""
+    """Returns the earliest start that the assertion may get, before the facts that it meets are read."""
     if said.start is not None:
         return said.start
     return now if said.end == OPEN_END else OPEN_START

@@ -1,4 +1,5 @@
-"""Redis Agent Memory Server: `memories` as a search answers them (or a bare list), and working memory of `sessions`."""
+"""Reads exports of Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working
+memory of `sessions`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ SYSTEM = "agent-memory-server"
 
 
 def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
     whole = {"memories": file} if isinstance(file, list) else file
 
     def working(record: Json, where: str) -> Iterator[ImportResult]:

@@ -1,4 +1,5 @@
-"""Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of archival passages."""
+"""Reads exports of Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of
+archival passages."""
 
 import json
 from collections.abc import Iterator
@@ -22,10 +23,11 @@ _NOT_MEMORY = ("tools", "files", "sources", "groups", "mcp_servers")
 
 
 def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
     if isinstance(file, list):
         yield from each(file, "", lambda record, where: _passage(record, where, owner))
         return
-    if "core_memory" in file:  # the first revision: one agent, with its blocks inside
+    if "core_memory" in file:  # the first revision: one agent with its blocks inside
         file = {"agents": [{**file, "block_ids": None}], "blocks": file["core_memory"]}
     blocks = {block.get("id"): block for block in file.get("blocks") or () if isinstance(block, dict)}
 
@@ -47,7 +49,8 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
 
 
 def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:
-    """`persona` is what the agent is to all its users, `human` what it knows of this one."""
+    """Yields a block as a memory. `persona` belongs to the agent for all its users, `human` to the
+    agent and this user."""
     label = str(block.get("label") or "block")
     persona = label == "persona"
     whose = owner.of()
@@ -75,7 +78,8 @@ def _message(record: Json, where: str, owner: DefaultOwner, agent: Json) -> Iter
 
 
 def _text(record: Json) -> str:
-    """Letta wraps what users say in JSON, and wakes its agents by messages of the same role. Raises Unreadable."""
+    """Returns the text of a message. Letta wraps the user's text in JSON, and sends its own events with the same role.
+    Raises Unreadable for such an event."""
     content = record.get("content") if record.get("content") is not None else record.get("text")
     if isinstance(content, list):
         content = "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and part.get("text"))

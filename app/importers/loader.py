@@ -1,4 +1,5 @@
-"""Makes the records, by the calls that any client would make: what the API refuses is reported, and stops nothing."""
+"""Imports records with the same API calls as any client. A record that the API refuses is reported and does not stop
+the others."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -10,23 +11,29 @@ from app.core.schemas import Json
 from app.importers.models import ImportRecord, ImportResult, SkippedRecord
 
 Post = Callable[[str, Json], Awaitable[str | None]]
-"""(path, body) → None, or why it was refused."""
+"""Posts a body to a path. Returns None, or the reason of a refusal."""
 ImportStep = Callable[[int], None]
+"""Called with the number of records that were just processed."""
 AT_ONCE = 100
+"""The number of records in one request."""
 SHOWN = 3
+"""The number of examples for each reason."""
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """`left`: what was not taken, the reasons most often met first, each with places in the file."""
+    """The result of an import. In `shown`, `left` lists the skipped records by reason, the most frequent first, with
+    examples of their places in the file."""
 
     taken: Counter[str] = field(default_factory=Counter)
     _left: list[SkippedRecord] = field(default_factory=list)
 
     def leave(self, where: str, reason: str) -> None:
+        """Notes that a record was skipped."""
         self._left.append(SkippedRecord(where, reason))
 
     def shown(self) -> Json:
+        """Returns counts and reasons as the command prints them."""
         reasons = Counter(left.reason for left in self._left)
         places = {reason: [left.where for left in self._left if left.reason == reason][:SHOWN] for reason in reasons}
         left = [
@@ -36,6 +43,7 @@ class ImportReport:
 
 
 async def bring(found: Iterable[ImportResult], post: Post, step: ImportStep = lambda number: None) -> ImportReport:
+    """Posts all records: memories, facts, and then messages by session. Returns the report."""
     report, taken = ImportReport(), list[ImportRecord]()
     for one in found:
         if isinstance(one, SkippedRecord):
@@ -64,7 +72,7 @@ def _session(one: ImportRecord) -> str:
 
 
 async def _records(some: Sequence[ImportRecord], path: str, post: Post, report: ImportReport) -> None:
-    """All at once; where one of them is refused, one by one. Their source says that they were imported."""
+    """Posts records as one batch or, if the batch is refused, one by one. Their source says that they were imported."""
     bodies = [{**one.body, "origin": "import"} for one in some]
     if await post(f"{path}/batch", {"items": bodies}) is None:
         report.taken.update(one.kind for one in some)
@@ -78,7 +86,7 @@ async def _records(some: Sequence[ImportRecord], path: str, post: Post, report: 
 
 
 async def _conversation(said: Sequence[ImportRecord], post: Post, report: ImportReport) -> None:
-    """One that is there already is left as it is: its messages have no names to know them by."""
+    """Posts a conversation. An existing session stays as it is, since its messages have no ids to recognize them by."""
     session: Any = said[0].session
     refused = await post("/v1/sessions", session)
     if refused is not None:

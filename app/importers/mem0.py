@@ -1,4 +1,5 @@
-"""mem0: what `get_all` answers and pages of the platform's API hold: `results` (or a bare list), and `relations`."""
+"""Reads exports of mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and
+`relations`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from app.importers.models import (
 
 
 def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
     whole = {"results": file} if isinstance(file, list) else file
 
     def one(record: Json, where: str) -> Iterator[ImportResult]:

@@ -1,4 +1,5 @@
-"""What the files of other memory systems are read into: records to be made here, and what was left, with reasons."""
+"""The records that a reader of another memory system's file yields: records to import, and skipped ones
+with reasons."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +15,13 @@ RecordKind: TypeAlias = Literal["memory", "fact", "message"]
 
 _OTHER = re.compile(r"[^A-Za-z0-9._:@-]+")
 MAX_TAG = 128
+"""The maximum length of a tag."""
 MAX_KEY = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRecord:
-    """A record to be made. `body` is what its POST takes; a message names its session."""
+    """A record to import. `body` is the body of its POST request; a message also has its session."""
 
     kind: RecordKind
     where: str
@@ -29,7 +31,7 @@ class ImportRecord:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
-    """`where`: in the file, as a JSON pointer."""
+    """A part of the file that is not imported. `where` is a JSON pointer into the file."""
 
     where: str
     reason: str
@@ -37,22 +39,23 @@ class SkippedRecord:
 
 ImportResult: TypeAlias = ImportRecord | SkippedRecord
 Reader: TypeAlias = Callable[[Any, "DefaultOwner"], Iterator[ImportResult]]
+"""Reads a parsed file and yields its records."""
 
 
 class Unreadable(Exception):
-    """Why a part of the file cannot become a record."""
+    """The reason why a part of the file cannot become a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultOwner:
-    """Of records that name none themselves. `now` tells what has expired."""
+    """The owners of records that name none. `now` decides which records have expired."""
 
     agent_id: str | None
     user_id: str | None
     now: str
 
     def of(self, agent_id: Any = None, user_id: Any = None) -> Json:
-        """Raises Unreadable where nobody is named, or by no identifier."""
+        """Returns the owners of a record. Raises Unreadable if there is none, or if an id is not a valid identifier."""
         owner = {"agent_id": agent_id or self.agent_id, "user_id": user_id or self.user_id}
         for name, value in owner.items():
             if value is not None and not (isinstance(value, str) and IDENTIFIER.fullmatch(value)):
@@ -63,7 +66,8 @@ class DefaultOwner:
 
 
 def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fields: Any) -> ImportRecord:
-    """A memory under a key of its own, so that an import that is run again updates it. Raises Unreadable."""
+    """Returns a memory with a key made of its original id, so that a repeated import updates it. Raises Unreadable if
+    it has no text."""
     if not isinstance(text, str) or not text.strip():
         raise Unreadable("it has no text")
     identity = record.get("id") or record.get("uuid")
@@ -74,7 +78,7 @@ def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fiel
 
 
 def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResult]]) -> Iterator[ImportResult]:
-    """What is read of each item of a list; one that cannot be read keeps no other from being read."""
+    """Yields the records of each item of a list. An unreadable item is skipped and does not affect the others."""
     if not isinstance(items, list):
         yield SkippedRecord(where, "it is no list")
         return
@@ -90,7 +94,8 @@ def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResu
 
 
 def time(value: Any) -> str | None:
-    """RFC 3339 in UTC, of what other systems write: with or without zone (then UTC), or a date. Raises Unreadable."""
+    """Returns a time of another system as RFC 3339 in UTC. Accepts times with or without a zone (then UTC), and dates.
+    Raises Unreadable."""
     if value is None or value == "":
         return None
     try:
@@ -101,17 +106,18 @@ def time(value: Any) -> str | None:
 
 
 def words(values: Any) -> list[str]:
-    """Tags of a list of texts."""
+    """Returns the texts of a list as tags."""
     return [value[:MAX_TAG] for value in values or () if isinstance(value, str) and value][:64]
 
 
 def identifier(text: str) -> str:
-    """A name as an identifier."""
+    """Returns a name with all characters replaced that an identifier cannot contain."""
     return _OTHER.sub("-", text).strip("-")[:128]
 
 
 def message(where: str, owner: Json, session_id: str, said: Mapping[str, Any]) -> ImportRecord:
-    """`said`: role, content, name, timestamp. Raises Unreadable where no session can hold it."""
+    """Returns a message. `said` has role, content, name and timestamp. Raises Unreadable if no session
+    can contain it."""
     if owner["agent_id"] is None or owner["user_id"] is None:
         raise Unreadable("a conversation needs both: say which with --agent and --user")
     if said["role"] not in ("user", "assistant"):

@@ -1,4 +1,5 @@
-"""Zep: `edges` and `nodes` of a user's graph, `messages` of a thread or `threads` of them, as its API answers them."""
+"""Reads exports of Zep, as its API returns them: `edges` and `nodes` of a user's graph, `messages` of a thread, or
+`threads`."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from app.importers.models import DefaultOwner, ImportRecord, ImportResult, Unrea
 
 
 def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
     whole = {"edges": file} if isinstance(file, list) else file
     nodes = whole.get("nodes", [])
     listed = nodes if isinstance(nodes, list) else []
@@ -24,7 +26,7 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
 
 
 def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterator[ImportResult]:
-    """A fact where both of its ends are named, else its sentence as a memory."""
+    """Yields a fact if both ends of the edge are named, or else its sentence as a memory."""
     if record.get("expired_at") and not record.get("invalid_at"):
         raise Unreadable("it was taken back (expired_at)")
     spans = {"valid_from": time(record.get("valid_at")), "valid_until": time(record.get("invalid_at"))}
@@ -41,7 +43,7 @@ def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterato
 
 
 def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
-    """What Zep has summed up of an entity; the entity itself is there by its facts."""
+    """Yields the summary of an entity as a memory. The entity itself exists through its facts."""
     if not record.get("summary"):
         raise Unreadable("it has no summary")
     text = f"{record.get('name', '')}: {record['summary']}"

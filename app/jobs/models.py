@@ -1,4 +1,4 @@
-"""Jobs and operations: as they are stored, and as they are on the wire."""
+"""Jobs and operations, as stored and as the API returns them."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -19,19 +19,19 @@ UNDO = "undo"
 ERASE_USER = "erase_user"
 
 Lane = str | None
-"""As a job stores it."""
+"""The lane as a job stores it."""
 
 LANGUAGE_MODEL: Lane = "language_model"
 EMBEDDING_MODEL: Lane = "embedding_model"
 ORDINARY: Lane = None
-"""Jobs that wait for no model, and those that an earlier version queued: they store no lane."""
+"""Jobs that wait for no model, and jobs of an earlier version, which store no lane."""
 LANES: tuple[Lane, ...] = (LANGUAGE_MODEL, EMBEDDING_MODEL, ORDINARY)
 
 _LANE_OF: Mapping[str, Lane] = {
     POST_CONVERSATION: LANGUAGE_MODEL,
     SUMMARIZE: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
-    RETENTION: LANGUAGE_MODEL,  # it asks for summaries of days
+    RETENTION: LANGUAGE_MODEL,  # summarizes days
     EMBED_PENDING: EMBEDDING_MODEL,
     DECAY: ORDINARY,
     EXPIRY: ORDINARY,
@@ -42,6 +42,7 @@ _LANE_OF: Mapping[str, Lane] = {
 
 
 def lane_of(kind: str) -> Lane:
+    """Returns the lane of a kind of job."""
     return _LANE_OF.get(kind, ORDINARY)
 
 
@@ -62,11 +63,10 @@ JOBS = Collection(
     opaque=("payload",),
     audited=False,
 )
-"""The queue, under the tenant `SYSTEM`. A job that is done is deleted; one that failed for good says why, for a while.
-
-Of the jobs with a `slot`, one at a time waits or runs: what the clock starts never piles up behind itself."""
+"""The queue, under the tenant `SYSTEM`. A finished job is deleted; a job that failed for good keeps its error for a
+while. Only one job of a `slot` waits or runs at a time, so scheduled jobs never pile up."""
 SCHEDULES = Collection(name="schedules", id_field="name", fields={})
-"""What runs by the clock, under the tenant `SYSTEM`."""
+"""The schedules, under the tenant `SYSTEM`."""
 OPERATIONS = Collection(
     name="operations",
     id_field="operation_id",
@@ -83,7 +83,7 @@ OPERATIONS = Collection(
     opaque=("result", "undo"),
     internal=frozenset({"undo", "undoing"}),
 )
-"""Work that somebody asked for, in their tenant: its progress, its outcome, and what an undo needs."""
+"""Operations that callers asked for, in their tenant: progress, result, and the data that an undo needs."""
 
 
 class Progress(Schema):

@@ -1,4 +1,6 @@
-"""Work that somebody asked for: `queued → running → succeeded | partial | failed`, then maybe `undone`."""
+"""Operations that callers asked for. Their status is `queued → running → succeeded
+partial
+failed`, then possibly `undone`."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,11 +15,12 @@ from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 HIDDEN = ("tenant_id", "undo", "undoing")
+"""Fields of an operation that callers do not see."""
 ENDED = ("succeeded", "partial", "failed", "undone")
 
 
 def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[Doc, Insert]:
-    """A queued operation and the change that notes it."""
+    """Returns a queued operation and the change that inserts it."""
     doc: Doc = {
         "tenant_id": scope.tenant,
         "operation_id": new_id("op"),
@@ -37,23 +40,25 @@ def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[
 
 
 def start(scope: Scope, kind: str, payload: Doc, now: datetime, **owner: str | None) -> tuple[Doc, list[Change]]:
-    """An operation and the job that carries it out, queued together."""
+    """Returns an operation and the changes that queue it together with its job."""
     operation, noted = begin(scope, kind, now, **owner)
     job = Job(kind, scope.tenant, payload, operation["operation_id"])
     return render(operation, now), [noted, job.enqueue(now)]
 
 
 def report(tenant: str, operation_id: str, now: datetime, fields: Mapping[str, Any]) -> Update:
-    """A change of its status, progress or outcome."""
+    """Returns an update of the operation's status, progress or result."""
     return Update(OPERATIONS, tenant, operation_id, set={**fields, "updated_at": rfc3339(now)})
 
 
 def render(doc: Doc, now: datetime) -> Doc:
+    """Returns an operation as callers see it."""
     shown = {name: value for name, value in doc.items() if name not in HIDDEN}
     return shown | {"can_undo": can_undo(doc, now) and doc.get("undoing") is None}
 
 
 def can_undo(doc: Doc, now: datetime) -> bool:
-    """It did something, and what it did can still be taken back: `undo["until"]` is when that ends."""
+    """Returns True if the operation succeeded at least partly and can still be undone. `undo["until"]` is the end of
+    that time."""
     undo = doc["undo"]
     return undo is not None and doc["status"] in ("succeeded", "partial") and undo["until"] > rfc3339(now)

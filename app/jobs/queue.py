@@ -1,4 +1,4 @@
-"""The queue of jobs: claimed by one worker at a time, and fenced so that a late one commits nothing."""
+"""The job queue. One worker at a time holds a job, and a fence keeps a late worker from committing anything."""
 
 import heapq
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,11 +22,12 @@ BATCH = 200
 
 
 CommitFenced = Callable[[list[Change], int], Awaitable[None]]
-"""Commits changes with which so many jobs go. Raises CommitConflict."""
+"""Commits changes that delete the given number of jobs. Raises CommitConflict."""
 
 
 async def fence(store: Store, tenant: str, drop: Callable[[Doc], bool], commit: CommitFenced) -> None:
-    """Every job that works on the tenant's data begins anew; those that `drop` picks go, queued or not."""
+    """Restarts every job that works on the tenant's data, and deletes the jobs for which `drop` is true, queued or
+    running."""
     async for docs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
         for doc in docs:
             if doc["tenant"] in (tenant, SYSTEM):
@@ -41,7 +42,8 @@ async def _take(store: Store, found: Doc, drop: Callable[[Doc], bool], commit: C
             if change is not None:
                 await commit([change], int(isinstance(change, Delete)))
         except CommitConflict:
-            doc = await store.get(JOBS, SYSTEM, found["job_id"])  # it was taken, renewed or done meanwhile
+            # the job was taken, renewed or finished in the meantime
+            doc = await store.get(JOBS, SYSTEM, found["job_id"])
             continue
         return
 
@@ -57,18 +59,21 @@ def _change(doc: Doc, drop: Callable[[Doc], bool]) -> Change | None:
 
 
 LEASE = timedelta(seconds=30)
+"""How long a lease is valid. A running worker renews it after each third of this time."""
 MAX_ATTEMPTS = 6
 FIRST_BACKOFF = timedelta(seconds=2)
 CANDIDATES = 8
+"""The number of due jobs that `take` reads for each query."""
 
 
 class LeaseLost(RecalldError):
-    """Another worker has the job now: nothing of this one's was written."""
+    """Another worker has taken over the job. Nothing that this worker tried to commit was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`tenant` is whose data it works on; `operation_id` the operation that waits for it."""
+    """A unit of background work. `tenant` owns the data that it works on; `operation_id` is the operation that waits
+    for it. Only one job of a `slot` waits or runs at a time."""
 
     kind: str
     tenant: str
@@ -77,7 +82,7 @@ class Job:
     slot: str | None = None
 
     def enqueue(self, run_at: datetime) -> Insert:
-        """The change that puts it into the queue, to be committed with whatever it follows from."""
+        """Returns the change that queues the job. Commit it with the changes that the job follows from."""
         doc = {
             "tenant_id": SYSTEM,
             "job_id": new_id("job"),
@@ -100,7 +105,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job that is ours until `leased_until`, as long as its token stands."""
+    """The right to run a job until `leased_until`, valid as long as the job's token is unchanged."""
 
     store: Store
     clock: Clock
@@ -109,35 +114,41 @@ class Lease:
 
     @property
     def job(self) -> Job:
+        """The leased job."""
         return Job(self.doc["kind"], self.doc["tenant"], self.doc["payload"], self.doc["operation_id"])
 
     @property
     def lane(self) -> Lane:
+        """The lane of the job."""
         return self.doc.get("lane")
 
     @property
     def last_attempt(self) -> bool:
-        """Should this one fail, then for good."""
+        """True if a failure of this attempt is final."""
         return bool(self.doc["attempts"] + 1 >= MAX_ATTEMPTS)
 
     @property
     def abandoned(self) -> bool:
-        """Worker after worker stopped in the middle of it: no other shall."""
+        """True if the worker of the last allowed attempt stopped in the middle of it. The job must not run again."""
         return bool(self.doc["attempts"] >= MAX_ATTEMPTS)
 
     async def commit(self, changes: list[Change]) -> Committed:
-        """Changes of the job, made only while the lease is ours. Raises LeaseLost, or CommitConflict of `changes`."""
+        """Commits changes of the job while the lease is valid. Raises LeaseLost, or CommitConflict for a conflict in
+        `changes`."""
         return await self._commit([*changes, self._touch()])
 
     async def renew(self) -> None:
+        """Extends the lease. Raises LeaseLost."""
         await self._commit([self._touch({"leased_until": rfc3339(self.clock.now() + self.length)})])
 
     async def done(self, changes: list[Change]) -> None:
-        """The job is over, and with it come its last changes."""
+        """Commits the last changes of the job and deletes it from the queue. Raises LeaseLost, or CommitConflict for a
+        conflict in `changes`."""
         await self._commit([*changes, Delete(JOBS, SYSTEM, self.doc["job_id"], self._ours())])
 
     async def failed(self, error: str, changes: list[Change]) -> bool:
-        """Tried again later, ever more slowly, or over after the last attempt: True. `changes` are made with it."""
+        """Queues the job again with growing delays. After the last attempt marks it as failed and returns True.
+        `changes` are part of the same commit."""
         attempts = self.doc["attempts"] + 1
         if self.last_attempt:
             over = {"status": "failed", "attempts": attempts, "error": error, "leased_until": None, "slot": None}
@@ -149,7 +160,7 @@ class Lease:
         return False
 
     async def release(self) -> None:
-        """Back into the queue at once: this worker stops."""
+        """Returns the job to the queue at once, when the worker stops."""
         await self._commit([self._touch({"status": "queued", "leased_until": None})])
 
     def _ours(self) -> Doc:
@@ -168,16 +179,18 @@ class Lease:
 
 
 class Queue:
+    """Leases jobs to workers."""
+
     def __init__(self, store: Store, clock: Clock, lease: timedelta = LEASE) -> None:
         self._store, self._clock, self._length = store, clock, lease
 
     async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
-        """The job that was due first: of those queued in the lanes `queued`, and those in the lanes `lapsed` whose
-        worker let the lease lapse. None: there is nothing to do."""
+        """Leases the job that was due first: a job queued in one of the lanes `queued`, or a running job in one of the
+        lanes `lapsed` whose lease has lapsed. Returns None if there is none."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
         left = both(Eq("status", "running"), Range("leased_until", le=now))
-        # a lane's next job is found by an index; jobs that run are few
+        # an index finds the next job of a lane; running jobs are few
         wanted = [both(of_lane, due) for of_lane in _each(queued)] + ([both(left, _any(lapsed))] if lapsed else [])
         found = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
         for doc in heapq.merge(*found, key=lambda doc: (doc["run_at"], doc["job_id"])):
@@ -187,17 +200,19 @@ class Queue:
         return None
 
     async def take_job(self, job_id: str) -> Lease | None:
-        """That job, now, if it is queued: whether it is due or not. None where it is not, or another took it."""
+        """Leases that job if it is queued, even before it is due. Returns None if it is not queued, or if another
+        worker took it."""
         doc = await self._store.get(JOBS, SYSTEM, job_id)
         return await self._lease(doc) if doc is not None and doc["status"] == "queued" else None
 
     async def is_running(self, job_id: str) -> bool:
-        """A worker has it, or had it when it stopped."""
+        """Returns True if a worker is running the job, or stopped while it was running it."""
         doc = await self._store.get(JOBS, SYSTEM, job_id)
         return doc is not None and doc["status"] == "running"
 
     async def _lease(self, doc: Doc) -> Lease | None:
-        """A lease that lapsed was an attempt: a job that ends its workers is given up as others are."""
+        """Leases a job. A lapsed lease counts as an attempt, so that a job that crashes its workers is given up
+        eventually."""
         until = rfc3339(self._clock.now() + self._length)
         attempts = doc["attempts"] + (doc["status"] == "running")
         taken: dict[str, Any] = {
@@ -210,13 +225,15 @@ class Queue:
         try:
             await self._store.commit([Update(JOBS, SYSTEM, doc["job_id"], set=taken, expect=expect)])
         except CommitConflict:
-            return None  # another worker was quicker
+            return None  # another worker was faster
         return Lease(self._store, self._clock, doc | taken, self._length)
 
     async def waiting(self) -> int:
+        """Returns the number of queued jobs."""
         return await self._store.count(JOBS, SYSTEM, Eq("status", "queued"))
 
     async def failed(self, limit: int = 100) -> list[Doc]:
+        """Returns jobs that failed for good."""
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)
 
 
@@ -229,5 +246,5 @@ def _any(lanes: Sequence[Lane]) -> Filter | None:
 
 
 def _each(lanes: Sequence[Lane]) -> list[Filter | None]:
-    """One filter for each lane. All of them need none: they are one queue."""
+    """Returns one filter for each lane. All lanes together are one queue and need no filter."""
     return [None] if len(lanes) == len(LANES) else [_in(lane) for lane in lanes]

@@ -1,7 +1,7 @@
-"""Runs jobs, inside the server or as a process of its own: take, run, renew the lease, note the outcome.
+"""Runs jobs, inside the server or in a separate process: leases a job, runs it, renews the lease, records the outcome.
 
-One loop takes jobs and starts a task for each: one job of each lane (`kinds.py`), and in each lane one more if its
-lease lapsed. So a job whose worker died waits neither for the lane's queue nor for a job that hangs.
+One loop leases jobs and starts a task for each. Each lane (`app/jobs/models.py`) runs one job, plus one job whose lease
+lapsed. So a job whose worker died waits neither for the queue of its lane nor for a job that hangs.
 """
 
 import asyncio
@@ -28,23 +28,25 @@ from app.storage.protocol import Store
 from app.storage.schema import Doc
 
 POLL_SECONDS = 1.0
-"""How often the queue is read for what other processes put into it. A job of this process wakes the loop at once."""
+"""How often the queue is polled for jobs of other processes. A job queued by this process wakes the loop at once."""
 LOOK_SECONDS = 0.1
-"""How often `carry_out` looks whether another worker has ended the job."""
+"""How often `carry_out` checks whether another worker has ended the job."""
 COUNT_SECONDS = 5.0
+"""How often the metric of queued jobs is refreshed."""
 ASLEEP = "jobs: waiting for news"
-"""Name of the task that a loop without work waits for."""
+"""The name of the task that the loop awaits while it has no work."""
 FAULT_PAUSE_SECONDS = 2.0
+"""The pause after a failure."""
 JOBS_IN_LANE = 1
 LAPSED_BESIDE = 1
-"""Jobs whose lease lapsed that a lane may run beside its own."""
+"""The number of jobs with a lapsed lease that a lane may run beside its own."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a handler is given. Everything that it writes goes through `commit`, which checks the lease."""
+    """The argument of a job handler. All writes go through `commit`, which checks the lease."""
 
     store: Store
     clock: Clock
@@ -52,17 +54,20 @@ class Run:
 
     @property
     def tenant(self) -> str:
+        """The tenant whose data the job works on."""
         return self.lease.job.tenant
 
     @property
     def payload(self) -> Doc:
+        """The arguments of the job."""
         return self.lease.job.payload
 
     async def commit(self, changes: list[Change]) -> None:
+        """Commits changes of the job. Raises LeaseLost, or CommitConflict for a conflict in `changes`."""
         await self.lease.commit(changes)
 
     async def progress(self, done: int, total: int | None) -> None:
-        """Shown by the operation that waits for this job."""
+        """Updates the progress of the operation that waits for this job."""
         operation_id = self.lease.job.operation_id
         if operation_id is not None:
             fields = {"status": "running", "progress": {"done": done, "total": total}}
@@ -72,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a job. `undo`: what a later undo of its operation needs."""
+    """The outcome of a job. `undo` is the data that a later undo of its operation needs."""
 
     result: Doc
     undo: Doc | None = None
@@ -80,9 +85,12 @@ class Done:
 
 
 JobHandler = Callable[[Run], Awaitable[Done]]
+"""Runs one kind of job."""
 
 
 class Runner:
+    """Leases and runs jobs until it is closed."""
+
     def __init__(
         self,
         store: Store,
@@ -100,7 +108,7 @@ class Runner:
         store.on_insert(JOBS, self._news.set)
 
     async def run(self) -> None:
-        """Until cancelled. A store that is away is waited for, and no fault ends it."""
+        """Runs jobs until cancelled. Waits while the store is unavailable, and survives any other failure."""
         try:
             while True:
                 if not await _safely(self._start_next()):
@@ -109,8 +117,8 @@ class Runner:
             await self.close()
 
     async def close(self) -> None:
-        """Stops the jobs that run here and hands them back to the queue."""
-        await asyncio.sleep(0)  # a task that was cancelled before it began would hand nothing back
+        """Cancels the jobs that run here and returns them to the queue."""
+        await asyncio.sleep(0)  # a task that is cancelled before it starts would return nothing to the queue
         tasks: list[asyncio.Task[Any]] = [*self._in_lanes, *self._carried_out]
         for task in tasks:
             task.cancel()
@@ -118,22 +126,22 @@ class Runner:
             await asyncio.wait(tasks)
 
     async def step(self) -> bool:
-        """Takes the job that was due first, of any lane, and runs it; False when none is due. Raises StoreUnavailable,
-        and then the job is back in the queue."""
+        """Runs the job that was due first, in any lane. Returns False if none is due. Raises StoreUnavailable after
+        returning the job to the queue."""
         lease = await self._take(self._queue.take())
         if lease is not None:
             await self._work(lease)
         return lease is not None
 
     async def carry_out(self, job_id: str, seconds: float) -> None:
-        """Runs a queued job now, whatever its lane is doing and whether it is due or not; where another worker has it,
-        waits for that one. Returns when the run has ended, well or not, or after `seconds`: the run then goes on.
+        """Runs a queued job now, whatever its lane is doing and even before it is due. If another worker has the job,
+        waits for that worker. Returns when the run has ended, well or not, or after `seconds`; the run then continues.
         Raises StoreUnavailable."""
         lease = await self._take(self._queue.take_job(job_id))
         if lease is None:
             await self._until_ended(job_id, seconds)
             return
-        # in a context of its own: a job has more time for the store than the request that waits for it
+        # a context of its own: the job's deadline for the store is longer than that of the waiting request
         task = asyncio.create_task(_safely(self._work(lease)), context=Context())
         self._carried_out.add(task)
         task.add_done_callback(self._carried_out.discard)
@@ -147,7 +155,7 @@ class Runner:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _start_next(self) -> None:
-        """Starts the next job that a lane has room for; where there is none, waits until there may be one."""
+        """Starts the next job for which a lane has room. If there is none, waits until there may be one."""
         running = list(self._in_lanes)
         self._news.clear()
         await self._schedules.tick()
@@ -164,7 +172,7 @@ class Runner:
         task.add_done_callback(self._in_lanes.pop)
 
     async def _pause(self, running: Sequence[asyncio.Task[None]]) -> None:
-        """Until one of these ends, or has ended meanwhile, a job is queued, or it is time to look again."""
+        """Waits until one of the running tasks ends, a job is queued, or the next poll or schedule is due."""
         news = asyncio.create_task(self._news.wait(), name=ASLEEP)
         seconds = min(POLL_SECONDS, self._schedules.seconds_to_next())
         try:
@@ -173,12 +181,12 @@ class Runner:
             news.cancel()
 
     def _lanes_below(self, jobs: int) -> list[Lane]:
-        """Lanes in which fewer jobs run."""
+        """Returns the lanes in which fewer than `jobs` jobs run."""
         running = Counter(self._in_lanes.values())
         return [lane for lane in LANES if running[lane] < jobs]
 
     async def _work(self, lease: Lease) -> None:
-        """Runs the job and notes the outcome. Raises StoreUnavailable."""
+        """Runs the job and records its outcome. Raises StoreUnavailable."""
         kind = lease.doc["kind"]
         renewing = asyncio.create_task(_renew(lease))
         try:
@@ -196,7 +204,7 @@ class Runner:
         JOB_RUNS.labels(kind, outcome).inc()
 
     async def _take(self, take: Coroutine[Any, Any, Lease | None]) -> Lease | None:
-        """A stop in this moment leaves no job leased to nobody."""
+        """Leases a job. If cancelled meanwhile, releases it, so that no job stays leased without a worker."""
         taking = asyncio.create_task(take)
         try:
             return await asyncio.shield(taking)
@@ -218,7 +226,7 @@ class Runner:
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):
             raise
-        except Exception as error:  # noqa: BLE001 (noted, and tried again)
+        except Exception as error:  # noqa: BLE001 (recorded and retried)
             return await self._failed(lease, error)
         return done.status
 
@@ -246,20 +254,22 @@ class Runner:
         return "failed" if lease.last_attempt else "retried"
 
     def _told(self, lease: Lease, fields: Doc) -> list[Change]:
-        """What the operation that waits for the job is told."""
+        """Returns the update of the operation that waits for the job, if there is one."""
         job = lease.job
         if job.operation_id is None:
             return []
         return [operations.report(job.tenant, job.operation_id, self._clock.now(), fields)]
 
     def _noted(self, lease: Lease, outcome: Doc, word: str) -> list[Change]:
-        """What the outcome is noted in: the operation that waits for it, the schedule it came from."""
+        """Returns the updates that record the outcome: of the waiting operation, or of the schedule that queued the
+        job."""
         ran = self._schedules.ran(lease.job.kind, word) if lease.job.operation_id is None else None
         return self._told(lease, outcome) if ran is None else [ran]
 
 
 async def _where_missing_without(noted: list[Change], commit: Callable[[list[Change]], Awaitable[object]]) -> None:
-    """The operation or schedule that would be told may be gone: the work goes on, and is over, all the same."""
+    """Commits with the changes in `noted`, or without them if the operation or schedule that they update no longer
+    exists."""
     try:
         await commit(noted)
     except CommitConflict as conflict:
@@ -269,13 +279,14 @@ async def _where_missing_without(noted: list[Change], commit: Callable[[list[Cha
 
 
 async def _in_lane(work: Awaitable[None]) -> None:
-    """A job that found the store away keeps its place for a while, or it would be taken again at once."""
+    """Runs a job of a lane. After a failure, keeps the lane occupied for a pause, or the job would be
+    retried at once."""
     if not await _safely(work):
         await asyncio.sleep(FAULT_PAUSE_SECONDS)
 
 
 async def _safely(work: Awaitable[None]) -> bool:
-    """False where it failed: the fault is logged."""
+    """Returns False, and logs the error, if the work failed."""
     try:
         await work
     except StoreUnavailable as error:
@@ -288,7 +299,7 @@ async def _safely(work: Awaitable[None]) -> bool:
 
 
 async def _renew(lease: Lease) -> None:
-    """Long jobs keep their lease; one that was lost is found out by the job's next commit."""
+    """Renews the lease of a long job until cancelled. The next commit of the job detects a lost lease."""
     while True:
         await asyncio.sleep(lease.length.total_seconds() / 3)
         with suppress(RecalldError):

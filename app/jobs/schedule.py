@@ -1,10 +1,11 @@
-"""What runs by the clock. A tick and the job that it makes are one commit: one tick, one job, however many look.
+"""Queues periodic jobs. A tick and the job that it queues are one commit: one tick queues one job, however many
+processes check the schedule.
 
-A service that was away catches up with one run, not with one for each that it missed; a job that takes longer than its
-period is followed by the next, never joined by it.
+After downtime a schedule runs once, not once for each missed period. A job that takes longer than its period is
+followed by the next one and never overlaps with it.
 
-A job is queued only where a look at the store finds something for it to do. Looks read and write nothing, so that a
-service that has nothing to do writes nothing. Between looks each process keeps in memory when the next one is due.
+A job is queued only if a check of the store finds work for it. Checks write nothing, so an idle service writes nothing.
+Between checks each process remembers when the next one is due.
 """
 
 import logging
@@ -25,11 +26,12 @@ from app.storage.scope import SYSTEM
 log = logging.getLogger(__name__)
 
 Look = Callable[[], Awaitable[bool]]
-"""Whether a job would find something to do. Reads only."""
+"""Returns True if a job would find work. Only reads."""
 
 
 class Schedules:
-    """`every` gives each scheduled kind its period, `looks` says whether it has work; without a look it always has."""
+    """The periodic jobs. `every` maps each kind to its period, `looks` to a check for work; without a check there
+    always is some."""
 
     def __init__(
         self, store: Store, clock: Clock, every: Mapping[str, timedelta], looks: Mapping[str, Look] | None = None
@@ -39,14 +41,16 @@ class Schedules:
 
     @property
     def kinds(self) -> frozenset[str]:
+        """The kinds of the periodic jobs."""
         return frozenset(self._every)
 
     async def tick(self) -> int:
-        """Queues what is due and has work; how many."""
+        """Queues the jobs that are due and have work. Returns their number."""
         return sum([await self._tick(kind, period) for kind, period in self._every.items()])
 
     def seconds_to_next(self) -> float:
-        """Until the next look is due; infinite where none is known. A tick that lost to another does not count."""
+        """Returns the seconds until the next check is due, or infinity if none is known. A tick that another process
+        won does not count."""
         now = self._clock.now()
         return min(((due - now).total_seconds() for due in self._due.values() if due > now), default=math.inf)
 
@@ -69,7 +73,8 @@ class Schedules:
         return queued
 
     async def _has_work(self, kind: str) -> bool:
-        """A look that fails counts as work: the job then says what is wrong. Raises StoreUnavailable."""
+        """Returns True if there is work, or if the check fails: the job then reports the error. Raises
+        StoreUnavailable."""
         look = self._looks.get(kind)
         try:
             return look is None or await look()
@@ -90,23 +95,24 @@ class Schedules:
         try:
             await self._store.commit([change, job])
         except CommitConflict:
-            return 0  # another worker's tick, or the last one's job is still on its way
+            return 0  # another worker's tick was first, or the previous job has not ended
         return 1
 
     def ran(self, kind: str, outcome: str) -> Update | None:
-        """The change that notes a scheduled run."""
+        """Returns the change that records the outcome of a scheduled run, or None for a job without a schedule."""
         if kind not in self._every:
             return None
         return Update(SCHEDULES, SYSTEM, kind, set={"last_run": rfc3339(self._clock.now()), "outcome": outcome})
 
     async def all(self) -> list[Doc]:
+        """Returns all schedules as the API shows them."""
         docs, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
         by_name = {doc["name"]: doc for doc in docs}
         return [_shown(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
 
 
 def periods(settings: JobSettings) -> dict[str, timedelta]:
-    """Each scheduled kind and its period."""
+    """Returns the period of each scheduled kind."""
     return {
         DECAY: timedelta(seconds=settings.decay_seconds),
         EXPIRY: timedelta(seconds=settings.expiry_seconds),
@@ -117,18 +123,20 @@ def periods(settings: JobSettings) -> dict[str, timedelta]:
 
 
 def _lies_ahead(moment: datetime | None, now: datetime, period: timedelta) -> bool:
-    """False also for a moment further ahead than a period: the clock was set back, or the period made shorter."""
+    """Returns True if the moment is at most one period ahead. One further ahead is invalid: the clock was set back, or
+    the period shortened."""
     return moment is not None and now < moment <= now + period
 
 
 def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime:
-    """The next time on the schedule's own beat that lies ahead."""
+    """Returns the next future time of the schedule."""
     last = now if noted is None else noted
     return last + period * ((now - last) // period + 1)
 
 
 def _shown(kind: str, period: timedelta, doc: Doc | None, now: datetime) -> Doc:
-    """`next_run` lies ahead: one that has passed found nothing to do; one never noted comes within a period."""
+    """Renders a schedule. `next_run` is always in the future: a past one found no work, and a schedule without one runs
+    within a period."""
     report = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
     noted = parse_rfc3339(doc["next_run"]) if doc else None
     if noted is None or noted <= now:

@@ -1,4 +1,4 @@
-"""Taking back what an operation did, piece by piece: each piece is brought back whole or not at all."""
+"""Undoes an operation piece by piece. Each piece is restored completely or not at all."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -10,12 +10,12 @@ from app.storage.changes import Change, CommitConflict
 from app.storage.schema import Doc
 
 Back = Callable[[Doc], Awaitable[list[Change] | None]]
-"""The changes that bring a piece back; None where it cannot be brought back any more."""
+"""Returns the changes that restore a piece, or None if it can no longer be restored."""
 
 
 async def undo_each(run: Run, pieces: AsyncIterator[Doc], back: Back) -> Done:
-    """A piece that was brought back is none of `pieces` when they are looked for again. A run that was cut short goes
-    on counting where it was: count and deed are one commit."""
+    """Undoes each piece of an operation. A restored piece must not appear in `pieces` again. An interrupted run resumes
+    its count, since count and restored piece are one commit."""
     own = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
     done, kept = own["progress"]["done"] if own else 0, 0
     async for piece in pieces:
@@ -29,7 +29,8 @@ async def undo_each(run: Run, pieces: AsyncIterator[Doc], back: Back) -> Done:
 
 
 async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> bool:
-    """False where another has its place, or somebody is at it."""
+    """Commits the changes and the progress. Returns False if the piece can no longer be restored, or if it conflicts
+    with another change."""
     if changes is None:
         return False
     fields = {"progress": {"done": number, "total": None}}

@@ -1,8 +1,8 @@
-"""Consolidation: for each agent and user, near-duplicate memories become one, and what was done is learned from.
+"""The consolidation job: for each agent and user it merges near-duplicate memories and learns from episodes.
 
-By the clock it looks for pairs that have something new, in every tenant, and starts an operation for each that has
-something to do: what it does can be seen, and undone, one by one. By hand it does all of a tenant, or of one user, in
-one.
+A scheduled run looks for partitions with new records, in every tenant, and starts an operation for each that needs
+work, so that each can be inspected and undone separately. A run that a caller asks for handles a whole tenant, agent or
+user in one operation.
 """
 
 from contextlib import suppress
@@ -31,22 +31,27 @@ from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
 OVERLAP = timedelta(minutes=10)
-"""How far before its last look a scheduled run looks again: clocks of several machines differ."""
+"""The overlap of a scheduled run with the previous one, since the clocks of several machines differ."""
 
 
 class PartitionOwner(NamedTuple):
+    """The owners of the records of a partition, with their tenant."""
+
     tenant: str
     agent: str | None
     user: str | None
 
 
 class TidyingJobs:
+    """Runs consolidation jobs. Without a language model they only merge."""
+
     def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
         self._tools, self._llm, self._undo_days = tools, llm, undo_days
         self._merging = Deduplicator(tools)
 
     async def handle(self, run: Run) -> Done:
-        """By hand, or for one pair. Raises Unfinished where the model failed: the job comes again for the rest."""
+        """Runs a job for a tenant or a partition. Raises Unfinished if the model failed: the job is retried for the
+        rest."""
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope = Scope.of_bindings(run.tenant, run.payload)
@@ -78,7 +83,7 @@ class TidyingJobs:
         return merged
 
     async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> Doc:
-        """One user after the other, as far as the run's budget goes."""
+        """Learns from the episodes of one partition after the other, within the run's budget."""
         episode_learning, budget, done = EpisodeLearning(self._tools, llm), llm.budget(), 0
         for pair in await self._with_episodes(run.tenant, request):
             assert pair.agent is not None
@@ -88,10 +93,10 @@ class TidyingJobs:
         left = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
         return {"episodes": done, "waiting": left, "llm": budget.spent}
 
-    # --- By the clock -------------------------------------------------------------------------------------------------
+    # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
     async def has_work(self) -> bool:
-        """Whether a run by the clock might find something to do. Reads only."""
+        """Returns True if a scheduled run may find work. Only reads."""
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
         wanted = [(MEMORIES, self._candidates(_news(schedule))), (DERIVATIONS, self._past_undo())]
         if self._llm is not None:
@@ -99,7 +104,7 @@ class TidyingJobs:
         return await anything(self._tools.store, wanted)
 
     async def _dispatch(self, run: Run) -> Done:
-        """Starts an operation for each pair that has something to do since the last look."""
+        """Starts an operation for each partition that needs work since the previous run."""
         looked_at = self._tools.clock.now()
         news = _news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
         pairs = {
@@ -112,18 +117,18 @@ class TidyingJobs:
         for pair in pairs:
             await self._start(run, pair)
         seen = {"looked_at": rfc3339(looked_at - OVERLAP)}
-        with suppress(CommitConflict):  # a schedule that is gone begins anew
+        with suppress(CommitConflict):  # a schedule that was deleted starts anew
             await run.commit([Update(SCHEDULES, SYSTEM, CONSOLIDATION, set=seen)])
         return Done({"operations": len(pairs), "undo_ended": await self._end_undo(run)})
 
     async def _end_undo(self, run: Run) -> int:
-        """What can be undone no longer is not kept for it."""
+        """Removes the undo data of derivations that can no longer be undone."""
         ended = 0
         find = partial(self._tools.store.find, DERIVATIONS, None, self._past_undo())
         async for notes in pages(find, DERIVATIONS, PAGE):
             for note in notes:
                 fields: Doc = {"operation_id": None, "undo": []}
-                with suppress(CommitConflict):  # it has just gone, with whom it was about
+                with suppress(CommitConflict):  # the derivation was just erased with its user
                     await run.commit([Update(DERIVATIONS, note["tenant_id"], note["derivation_id"], set=fields)])
                     ended += 1
         return ended
@@ -138,10 +143,10 @@ class TidyingJobs:
         _, changes = operations.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
         await run.commit(changes)
 
-    # --- Whose --------------------------------------------------------------------------------------------------------
+    # --- Partitions with work -----------------------------------------------------------------------------------------
 
     async def _with_memories(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
-        """Pairs with memories that could be there twice, in the order of their first."""
+        """Returns the partitions with memories that may be duplicates, ordered by their first memory."""
         return await self._pairs(MEMORIES, tenant, self._candidates(where))
 
     def _candidates(self, where: Filter) -> Filter:
@@ -161,13 +166,13 @@ class TidyingJobs:
 
 
 def _news(schedule: Doc | None) -> Filter:
-    """What came since the last run looked."""
+    """Filters records created since the previous run."""
     since = (schedule or {}).get("looked_at")
     return EVERYTHING if since is None else Range("created_at", ge=since)
 
 
 def _asked(payload: Doc) -> Filter:
-    """The pair that was found by the clock, else each owner that was named, as it is."""
+    """Filters by the partition that a scheduled run found, or else by each owner that the request names."""
     if pair := payload.get("pair"):
         return of_pair(pair["agent_id"], pair["user_id"])
     return both(*(Eq(name, payload[name]) for name in ("agent_id", "user_id") if payload.get(name) is not None))

@@ -1,4 +1,4 @@
-"""Extractors for a stretch of a conversation: memories, the user's profile, facts, the agent's experience."""
+"""Extractors for a part of a conversation: memories, the user's profile, facts, the agent's experience."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ QUERY_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A stretch of a conversation, and whose it is. `said`: the memories that its messages left, by seq."""
+    """A part of a conversation with its owners. `said` maps message numbers to the memories made of the messages."""
 
     scope: Scope
     agent_id: str | None
@@ -44,19 +44,22 @@ class Conversation:
 
     @property
     def owner(self) -> dict[str, str | None]:
+        """The agent and user of the conversation, as fields."""
         return {"agent_id": self.agent_id, "user_id": self.user_id}
 
     @property
     def size(self) -> int:
+        """The number of messages."""
         return len(self.lines)
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
-        """The same for the same messages of the same session, asked the same way."""
+        """Returns an id that is the same for the same messages of the session, extractor and prompt."""
         assert self.session is not None
         of = (extractor, prompt_id, self.session["session_id"], self.session["created_at"])
         return f"der_{digest(self.lines, *of)}"
 
     def described(self) -> Doc:
+        """Returns owner, session and message numbers, as fields of a derivation."""
         assert self.session is not None
         seqs = {"from_seq": self.lines[0].seq, "to_seq": self.lines[-1].seq}
         return {**self.owner, "session_id": self.session["session_id"], **seqs}
@@ -64,24 +67,29 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What the model said, and the memories that it was shown."""
+    """Memories in the model's answer, and the ids of the memories that it was shown."""
 
     memories: Sequence[prompts.LearnedMemory]
     known: Sequence[str]
 
 
 def source(talk: Conversation, prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
+    """Returns the source fields of records that are learned from a conversation."""
     session_id = None if talk.session is None else talk.session["session_id"]
     return {"origin": "extraction", "session_id": session_id, "model": llm.model, "prompt_version": prompt.id}
 
 
 class MemoryExtractor:
+    """Learns memories."""
+
     name = prompt = "memories"
 
     async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan."""
         return self.plan(tools, talk, llm, [await self.ask(tools, talk, llm, budget)])
 
     async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Extraction:
+        """Asks the model for memories. Raises what the model's client raises."""
         known = await self._known(tools, talk)
         shown = [{name: doc[name] for name in ("memory_id", "content", "memory_type", "context")} for doc in known]
         request = data(talk.lines, profile=await _profile(tools, talk), known_memories=shown)
@@ -90,7 +98,7 @@ class MemoryExtractor:
         return Extraction(reply.memories, [doc["memory_id"] for doc in known])
 
     def plan(self, tools: Tools, talk: Conversation, llm: LLM, extraction: Sequence[Extraction]) -> DerivationPlan:
-        """One plan for all that was heard of a conversation."""
+        """Returns one plan for all extractions of a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
         origin = source(talk, prompts.load(self.prompt), llm)
 
@@ -120,12 +128,12 @@ class MemoryExtractor:
         return plan
 
     async def _known(self, tools: Tools, talk: Conversation) -> list[Doc]:
-        """Memories of this user near to what was said, for the model to supersede."""
+        """Returns memories of this user that are near to the user's messages, so that the model can supersede them."""
         said, pairs = _said(talk), _own_pairs(talk)
         if not said or not pairs:
             return []
         now = tools.clock.now()
-        kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # a summary is replaced by its like
+        kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # only a summary replaces a summary
         where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
         lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
         retrieved = await lookup.find(RetrievalQuery(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
@@ -133,9 +141,12 @@ class MemoryExtractor:
 
 
 class ProfileExtractor:
+    """Learns the user's profile."""
+
     name = prompt = "profile"
 
     async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan. Raises Skipped if the conversation has no user."""
         prompt = prompts.load(self.prompt)
         if talk.user_id is None:
             raise Skipped("the conversation is nobody's")
@@ -155,9 +166,12 @@ class ProfileExtractor:
 
 
 class FactExtractor:
+    """Learns facts."""
+
     name = prompt = "facts"
 
     async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan."""
         prompt = prompts.load(self.prompt)
         profile = await _profile(tools, talk)
         spoke = next((line.name for line in talk.lines if line.role == "user" and line.name), None)
@@ -182,9 +196,12 @@ class FactExtractor:
 
 
 class ExperienceExtractor:
+    """Learns lessons of the agent."""
+
     name = prompt = "experience"
 
     async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan. Raises Skipped if the agent is not registered."""
         prompt = prompts.load(self.prompt)
         agents = Repository(tools.store, talk.scope, AGENTS)
         agent = None if talk.agent_id is None else await agents.find_one(talk.agent_id)
@@ -211,7 +228,7 @@ class ExperienceExtractor:
         return plan
 
     async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
-        """Whom no lesson may name."""
+        """Returns the names that no lesson may contain."""
         profile = await _profile(tools, talk)
         spoke = [line.name for line in talk.lines if line.role == "user"]
         named = {talk.user_id, profile["name"], profile["home"], *spoke}
@@ -219,12 +236,12 @@ class ExperienceExtractor:
 
 
 def _said(talk: Conversation) -> str:
-    """What the user said, to look for what is near."""
+    """Returns the end of what the user said, as a query for related records."""
     return "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:].strip()
 
 
 def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
-    """Of the user: not what the agent knows for all."""
+    """Returns the partitions of the user, without those that the agent shares among all users."""
     pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
     return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
 
@@ -241,7 +258,7 @@ async def _profile(tools: Tools, talk: Conversation) -> Doc:
 
 
 async def _wishes(tools: Tools, talk: Conversation) -> str | None:
-    """What the agent's owner wants to be looked for."""
+    """Returns the extraction instructions that the agent's owner has set, or None."""
     if talk.agent_id is None:
         return None
     agent = await Repository(tools.store, talk.scope, AGENTS).find_one(talk.agent_id)

@@ -1,8 +1,8 @@
-"""Which memories of a pair are one memory told twice, and which of them is kept. Pure.
+"""Finds memories of a partition that say the same, and merges them.
 
-Those are merged that claim the same (`claims`) of the same scope, as the same type, under the same condition, for the
-same time. The kept one stays itself, believed as it was; what it gains is that nothing of the others is lost: their
-tags, their metadata where it has none, the greatest importance.
+Memories are merged if they claim the same (`fact_assertion.claim`), for the same owners, with the same type, under the
+same condition and for the same time. The kept one keeps its text and trust. It gains the tags of the others and the
+greatest importance.
 """
 
 from collections import Counter
@@ -31,29 +31,33 @@ from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 AT_ONCE = 500
-"""Most memories that are retired in one commit."""
+"""The limit of memories that one commit retires."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
+    """Memories that say the same, one of which is kept."""
+
     kept: Doc
     gains: Doc
-    """Fields of the kept one that change."""
+    """The fields of the kept memory that change."""
     retired: Sequence[Doc]
     left: int = 0
-    """Others that are for another run."""
+    """The number of duplicates that are left for another run."""
 
 
 def candidates(now: str) -> Filter:
-    """Messages keep a conversation whole, summaries stand for their own day or session, and a problem that comes back
-    is not the one that was closed."""
+    """Filters memories that may be duplicates. Messages keep a conversation complete, each summary belongs to its own
+    day or session, and an issue that recurs is not the one that was closed."""
     kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary", "issue"))
     return both(Eq("status", "active"), *kinds, unexpired(now))
 
 
 def sameness(doc: Doc) -> bytes:
-    """Equal for memories that tell the same; a digest, so that a whole pair can be looked through."""
-    said_at = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"  # as `identity_hash`
+    """Returns a digest that is equal for memories that say the same. It is small, so that all memories of a partition
+    can be compared."""
+    # the same rule as in `identity_hash`
+    said_at = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
     report = None if said_at else doc["event_at"]
     times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], report)
     condition = claim(doc["context"]) if doc["context"] else None
@@ -62,11 +66,11 @@ def sameness(doc: Doc) -> bytes:
 
 
 def groups(report: Iterable[Doc], importance: Mapping[str, float]) -> list[DuplicateGroup]:
-    """Of memories that tell the same, which take the place of which. `importance`: at the moment, by id.
+    """Groups memories that say the same. `importance` is the current importance by id.
 
-    Kept is what is pinned, else what has a name, else what is believed most, else what carries metadata, else what
-    matters most, else the oldest. Never retired: what is pinned or has a name, what is believed more than the kept
-    one or carries other metadata, and what an undo brought back.
+    The kept memory is one that is pinned, or else has a key, or else has the most trust, or else has metadata, or else
+    the greatest importance, or else is the oldest. A memory is never retired if it is pinned, has a key, has more trust
+    than the kept one, has other metadata, or was restored by an undo.
     """
     found: list[DuplicateGroup] = []
     rest = sorted(report, key=lambda doc: _rank(doc, importance))
@@ -108,38 +112,43 @@ def _gains(kept: Doc, retired: Sequence[Doc], importance: Mapping[str, float]) -
 
 
 PAGE = 200
+"""The number of memories that one query reads."""
 MOST = 1_000
-"""Memories that one run retires."""
+"""The limit of memories that one run retires."""
 SHOWN = 100
+"""The number of groups whose ids the result lists."""
 MERGED = "merged"
-"""Where the note of a group has its ids."""
+"""The field of a derivation's result that contains the ids of a group."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """What a run came to: counts, and the ids of the first groups (never a text: operations outlive memories)."""
+    """The result of a run: counts, and the ids of the first groups. It contains no texts, since operations outlive
+    memories."""
 
     groups: list[Doc] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, group: Doc) -> None:
-        """`kept` and `retired`, by their ids."""
+        """Adds a group, given as the ids `kept` and `retired`."""
         self.counts["groups"] += 1
         self.counts["retired"] += len(group["retired"])
         if len(self.groups) < SHOWN:
             self.groups.append(group)
 
     def plan(self, groups: list[DuplicateGroup]) -> None:
-        """What a run does, or would do."""
+        """Adds groups that a run merges, or would merge in a dry run."""
         for group in groups:
             self.add(_ids(group))
             self.counts["left"] += group.left
 
     @property
     def whole(self) -> bool:
+        """True if nothing is left for another run and every merge was verified."""
         return not self.counts["left"] and not self.counts["unverified"]
 
     def report(self) -> Doc:
+        """Returns counts and ids as the operation's result."""
         counts = {name: self.counts[name] for name in ("groups", "retired", "left", "unverified")}
         return {**counts, "items": self.groups}
 
@@ -149,12 +158,14 @@ def _ids(group: DuplicateGroup) -> Doc:
 
 
 class Deduplicator:
+    """Merges duplicate memories."""
+
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
     async def plan(self, scope: Scope, agent: str | None, user: str | None) -> list[DuplicateGroup]:
-        """What is there twice, the oldest first. A first look keeps a digest of each memory, a second one reads those
-        that are not alone."""
+        """Returns the duplicates of a partition, the oldest first. A first pass keeps a digest of each memory; a second
+        pass reads only memories that share a digest."""
         memories = MemoryRepository(self._tools.store, scope)
         where = both(of_pair(agent, user), candidates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}
@@ -167,7 +178,7 @@ class Deduplicator:
         return found
 
     async def _groups(self, memories: MemoryRepository, ids: list[str]) -> list[DuplicateGroup]:
-        """As they are now: they may have changed since the first look."""
+        """Reads the memories again, since they may have changed since the first pass, and groups them."""
         docs: list[Doc] = []
         for at in range(0, len(ids), PAGE):
             found = await memories.get_many(ids[at : at + PAGE])
@@ -180,7 +191,7 @@ class Deduplicator:
         return [group for each in alike.values() for group in groups(each, importance)]
 
     async def before(self, run: Run) -> Merged:
-        """What earlier attempts of the run did."""
+        """Returns the result of earlier attempts of the run."""
         merged = Merged()
         where = Eq("operation_id", str(run.lease.job.operation_id))
         async for notes in pages(partial(run.store.find, DERIVATIONS, run.tenant, where), DERIVATIONS, PAGE):
@@ -190,7 +201,8 @@ class Deduplicator:
         return merged
 
     async def apply(self, run: Run, scope: Scope, groups: list[DuplicateGroup], merged: Merged) -> None:
-        """Each group in a commit of its own, until `MOST` are retired in this run: what is left is counted."""
+        """Merges each group in its own commit, until this run has retired `MOST` memories. The rest is
+        counted as left."""
         for group in groups:
             if merged.counts["retired"] + len(group.retired) > MOST:
                 merged.counts["left"] += len(group.retired)
@@ -201,7 +213,8 @@ class Deduplicator:
                 merged.counts["left"] += len(group.retired)
 
     async def _commit(self, run: Run, scope: Scope, group: DuplicateGroup) -> bool:
-        """False where one of them has just been changed: it is looked at again in another run."""
+        """Merges one group. Returns False if one of its memories has just changed; another run will
+        look at it again."""
         memories, now = MemoryRepository(self._tools.store, scope), rfc3339(self._tools.clock.now())
         kept_id = group.kept["memory_id"]
 
@@ -219,7 +232,8 @@ class Deduplicator:
         return True
 
     async def _missing(self, scope: Scope, group: DuplicateGroup) -> int:
-        """Of the retired, how many are not where they should be: kept, out of search, and one active in their place."""
+        """Returns how many retired memories are not as they should be: stored, superseded, and replaced by the active
+        kept memory."""
         memories = MemoryRepository(self._tools.store, scope)
         docs = await memories.get_many([group.kept["memory_id"], *(doc["memory_id"] for doc in group.retired)])
         kept = docs.get(group.kept["memory_id"])

@@ -1,4 +1,4 @@
-"""What every learning job needs, and its report."""
+"""Dependencies of learning jobs, and their report."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +21,13 @@ from app.storage.scope import Scope
 from app.writes.executor import IfMatch
 
 ALWAYS = IfMatch(None)
+"""A precondition that is always met."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
+    """Resources that learning jobs use."""
+
     store: Store
     embedder: Embedder
     clock: Clock
@@ -32,6 +35,7 @@ class Tools:
     settings: Settings
 
     def users(self, scope: Scope) -> UserService:
+        """Returns the user service for a scope."""
         decays = Decays(self.agents, scope.tenant)
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
         return UserService(Repository(self.store, scope, USERS), memories, self.settings.limits, self.clock)
@@ -41,11 +45,11 @@ NO_LLM = "no language model is configured"
 
 
 class Unfinished(RecalldError):
-    """Some parts failed: the job comes again for them alone."""
+    """Some parts failed. The job is retried for these parts only."""
 
 
 class Report:
-    """What came of each part, over all stretches of the conversation."""
+    """The outcome of each part of a learning job, over all chunks of the conversation."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Doc] = {}
@@ -53,6 +57,7 @@ class Report:
         self.done = False
 
     def add(self, name: str, result: Doc) -> None:
+        """Adds the result of a part: counts and lists accumulate."""
         self.done = True
         part = self.parts.setdefault(name, {})
         part["status"] = "done"
@@ -60,15 +65,17 @@ class Report:
             part[key] = _sum(part.get(key), value)
 
     def skip(self, name: str, why: str) -> None:
+        """Notes that a part was skipped, unless it has an outcome."""
         self.parts.setdefault(name, {"status": "skipped", "reason": why})
 
     def fail(self, name: str, why: str) -> None:
+        """Notes that a part failed."""
         self.failed[name] = why
         self.parts[name] = {**self.parts.get(name, {}), "status": "failed", "reason": why}
 
 
 def _sum(old: Any, new: Any) -> Any:
-    """Counts and lists grow; a text is the last one."""
+    """Adds up counts and lists; of texts the last one is kept."""
     if old is None or isinstance(new, str):
         return new
     if isinstance(new, dict):

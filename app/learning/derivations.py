@@ -1,4 +1,4 @@
-"""Records of what learning did, of which sources, and how to undo it."""
+"""Derivations: what a learning job did with which sources, and how to undo it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -42,28 +42,30 @@ DERIVATIONS = Collection(
     opaque=("result", "undo"),
     audited=False,
 )
-"""Where something was learned, the id is a hash of the sources, of the part that was learned and of the prompt's
-version: no source is learned from twice, also where what came of it was undone. `undo` says how to take it back, as
-long as `operation_id` names the operation that did it and can be undone."""
+"""If a job learned from sources, the id is a hash of the sources, the extractor and the version of the prompt, so that
+no source is learned from twice, even after an undo. `undo` contains the steps to undo it, as long as `operation_id`
+names an operation that can be undone."""
 
 
 DerivationPlan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
-"""What came of it, for the operation's result, and the changes that make it true."""
+"""Returns a result for the operation's report, and the changes that make it true."""
 
 REPLANS = 8
+"""How often a plan runs before a conflict is raised."""
 PAGE = 50
 UNDOABLE: Mapping[str, Collection] = {
     one.name: one for one in (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS)
 }
 SUMMARY = ("summary", "summary_id", "summary_seq")
-"""Fields of a session that go back with the memory of its summary."""
+"""Fields of a session that an undo restores together with the memory of its summary."""
 LEFT_ALONE = frozenset({"updated_at", "known"})
-"""Fields that an undo moves on and never back; `known` is when a group of facts last changed."""
+"""Fields that an undo never sets back. `known` is the time of the last change of a group of facts."""
 
 
 async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
-    """What takes `changes` back, from what is stored before they are made: for each record the version that they leave
-    it in (`expect`), and for one that was there before, that version (`was`) and the fields that change (`before`)."""
+    """Returns the steps that undo `changes`, read from the store before they are made. For each record: the version
+    after the changes (`expect`) and, if it existed before, its version (`was`) and the old values of the changed fields
+    (`before`)."""
     steps: dict[tuple[str, str], Doc] = {}
     for change in changes:
         if isinstance(change, Update) and change.collection is SESSIONS and "summary" in change.set:
@@ -88,7 +90,8 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
 
 
 async def _summary_step(store: Store, change: Update) -> Doc:
-    """Of a session only the summary goes back, and only where nobody has written another since."""
+    """Returns the step that restores the summary of a session. It applies only if nobody has written
+    another one since."""
     old = await store.get(SESSIONS, change.tenant, change.id) or {}
     before = {name: old.get(name) for name in SUMMARY}
     return {
@@ -104,7 +107,7 @@ def _id(change: Insert | Update) -> str:
 
 
 def _seen(collection: Collection, doc: Doc) -> Doc:
-    """What tells whether somebody has changed it, or used it, since."""
+    """Returns the fields that reveal whether a record was changed or used since."""
     names = COUNTED if collection is PROCEDURES else ("version",)
     return {name: doc[name] for name in names}
 
@@ -112,10 +115,9 @@ def _seen(collection: Collection, doc: Doc) -> Doc:
 async def commit_noted(
     run: Run, plan: DerivationPlan, derivation_id: str, of: Doc, attempts: int = REPLANS
 ) -> Doc | None:
-    """The plan's changes and the note of them, together; what came of it. None: another worker has noted the same.
-
-    `of`: owner and sources of the work. Raises CommitConflict where others win every race.
-    """
+    """Commits the plan's changes together with their derivation. Returns the result, or None if another worker has
+    committed the same derivation.
+    `of` are owner and sources. Raises CommitConflict if other writers win every attempt."""
     for attempt in range(attempts):
         result, changes = await plan()
         result.pop("items", None)
@@ -143,10 +145,8 @@ async def commit_noted(
 
 
 async def commit_planned(run: Run, plan: DerivationPlan, attempts: int = REPLANS) -> Doc:
-    """The plan's changes, without a note: the work may be done again. What came of it.
-
-    Raises CommitConflict where others win every race.
-    """
+    """Commits the plan's changes without a derivation, so that the work may be repeated. Returns the result.
+    Raises CommitConflict if other writers win every attempt."""
     for attempt in range(attempts):
         result, changes = await plan()
         try:
@@ -160,8 +160,8 @@ async def commit_planned(run: Run, plan: DerivationPlan, attempts: int = REPLANS
 
 
 async def undo_of(run: Run, days: float) -> Doc | None:
-    """What an undo of the run's operation needs, which is possible for so many days from when it was asked for. None
-    where it did nothing, in earlier attempts neither."""
+    """Returns the data for an undo of the run's operation, which is possible for `days` days from the request. Returns
+    None if no attempt changed anything."""
     by = run.lease.job.operation_id
     notes = await run.store.find(DERIVATIONS, run.tenant, Eq("operation_id", by)) if by else []
     if not any(note["undo"] for note in notes):
@@ -171,26 +171,27 @@ async def undo_of(run: Run, days: float) -> Doc | None:
 
 
 class Restored(NamedTuple):
-    """A record that the undo of a later deed brought back to what it was at one version, as another."""
+    """The version `was` of a record, which the undo of a later derivation restored as version `now`."""
 
     was: int
     now: int
 
 
 def _as_left(doc: Doc, expect: Doc, moved: Restored | None) -> bool:
-    """Whether nobody else has changed it since."""
+    """Returns True if nobody else has changed the record since."""
     seen = doc if moved is None or moved.now != doc["version"] else doc | {"version": moved.was}
     return all(seen[name] == value for name, value in expect.items())
 
 
 class DerivationUndo:
-    """Takes back what an operation of this kind did."""
+    """Undoes an operation that wrote derivations."""
 
     def __init__(self, store: Store, embedder: Embedder, clock: Clock) -> None:
         self._store, self._embeddings, self._clock = store, Embeddings(embedder), clock
 
     async def undo(self, run: Run) -> Done:
-        """The last deed first. Raises nothing where one cannot be taken back: the operation says how many."""
+        """Undoes the derivations of an operation, the last one first. Derivations that cannot be undone are counted,
+        not raised."""
         by = str(run.payload["undo"]["by"])
         moved: dict[tuple[str, str], Restored] = {}
         async for note in self._notes(run.tenant, by, undone=True):
@@ -203,7 +204,7 @@ class DerivationUndo:
         return await undo_each(run, self._notes(run.tenant, by, undone=False), back)
 
     async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[Doc]:
-        """Notes of deeds that changed something, the last first; of those that were taken back, the first."""
+        """Yields derivations that changed something, the last one first; undone ones in the order of creation."""
         order: Order = "asc" if undone else "desc"
         where = both(Eq("operation_id", operation_id), Eq("undone", undone))
         async for notes in pages(partial(self._store.find, DERIVATIONS, tenant, where), DERIVATIONS, PAGE, order):
@@ -212,7 +213,8 @@ class DerivationUndo:
                     yield note
 
     async def _back(self, note: Doc, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
-        """Records that were made go first: they may have the place of those that come back."""
+        """Returns the changes that undo a derivation, or None if a record has changed since. Deletes created records
+        first, since they may occupy the names of restored ones."""
         tenant, changes, steps = note["tenant_id"], list[Change](), list[Doc]()
         for step in sorted(note["undo"], key=lambda step: "before" in step):
             place = (step["collection"], step["id"])
@@ -242,7 +244,7 @@ class DerivationUndo:
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
 
     async def _summary_back(self, tenant: str, step: Doc) -> list[Change]:
-        """A session that is gone, or has got another summary, keeps nothing back."""
+        """Returns the changes that restore a summary; none if the session is gone or has another summary."""
         session = await self._store.get(SESSIONS, tenant, step["id"])
         if session is None or any(session.get(name) != value for name, value in step["expect"].items()):
             return []
@@ -254,7 +256,7 @@ class DerivationUndo:
         before: dict[str, Any] = step["before"]
         if collection is MEMORIES:
             if doc["status"] == "superseded" and before.get("status") == "active":
-                before = before | {"kept_apart": True}  # what was brought back is not merged away again
+                before = before | {"kept_apart": True}  # a restored memory is not merged again
             return await self._revised(MemoryRepository(self._store, scope), doc, before, now)
         if collection is PROCEDURES:
             return ProcedureRepository(self._store, scope).revise(doc, before, now)
@@ -262,7 +264,7 @@ class DerivationUndo:
         return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
 
     async def _revised(self, memories: MemoryRepository, doc: Doc, before: Doc, now: str) -> list[Change]:
-        """A text that comes back is found by its own words and vector again."""
+        """Returns the changes that restore fields of a memory. A restored text gets its own terms and vector again."""
         if not needs_new_entry(before):
             return memories.revise(doc, before, now)
         (entry,) = await self._embeddings.entries([passage(doc | before)])

@@ -1,4 +1,4 @@
-"""Learning from conversations over HTTP."""
+"""HTTP endpoints for learning from conversations."""
 
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from app.writes.executor import WriteHandler, WriteResult
 
 
 async def learning(request: Request) -> Learning:
+    """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
     tools = Tools(resources.store, resources.embedder, resources.clock, resources.agents, resources.settings)
     return Learning(tools, resources.llm, principal.scope, Tombstones.of(resources, principal.scope.tenant))
@@ -39,7 +40,7 @@ async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, w
     extraction: list[WriteHandler] = []
 
     async def plan() -> WriteResult:
-        if not extraction:  # a plan that met a conflict is made again: the model is asked once
+        if not extraction:  # after a conflict the handler runs again, but the model is asked only once
             extraction.append(await learning.extract(body))
         return await extraction[0]()
 

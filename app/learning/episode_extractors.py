@@ -1,4 +1,4 @@
-"""Extractors for a batch of episodes: facts, and procedures."""
+"""Extractors for a batch of episodes: facts and procedures."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -34,9 +34,12 @@ QUERY_CHARS = 2_000
 
 
 class EpisodeFacts:
+    """Learns facts from episodes."""
+
     name, prompt = "facts", "episode_facts"
 
     async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan."""
         prompt = prompts.load(self.prompt)
         known = await fact_assertion.known(tools, batch.scope, _told(batch), _pair(batch))
         request = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
@@ -52,9 +55,12 @@ class EpisodeFacts:
 
 
 class EpisodeProcedures:
+    """Learns procedures from episodes."""
+
     name = prompt = "procedures"
 
     async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan."""
         prompt = prompts.load(self.prompt)
         known = await self._known(tools, batch)
         shown = [{name: doc[name] for name in ("procedure_id", "name", "trigger", "steps", "notes")} for doc in known]
@@ -70,7 +76,7 @@ class EpisodeProcedures:
         return plan
 
     async def _known(self, tools: Tools, batch: Batch) -> list[Doc]:
-        """Of the same pair: others' are not this one's to change."""
+        """Returns related procedures of the same partition; those of others are not to be changed."""
         lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
         now_ms = to_ms(tools.clock.now())
         wanted = RetrievalQuery(_told(batch), _pair(batch), Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
@@ -78,7 +84,7 @@ class EpisodeProcedures:
 
 
 class _Merging:
-    """From what the model said of procedures to changes: each procedure is made or refined once."""
+    """Turns the model's procedures into changes. Each procedure is created or refined at most once."""
 
     def __init__(self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Doc) -> None:
         self._procedures = ProcedureRepository(tools.store, batch.scope)
@@ -90,6 +96,7 @@ class _Merging:
         self.changes: list[Change] = []
 
     async def take(self, found: list[prompts.StatedProcedure], shown: list[str]) -> None:
+        """Adds the changes for the procedures that the model found. `shown` are the ids of those that it was shown."""
         known = await self._procedures.get_many(shown)
         names: set[str] = set()
         for one in found:
@@ -110,7 +117,7 @@ class _Merging:
             names.add(key)
 
     async def _old(self, procedure_id: str | None, body: ProcedureCreate, known: dict[str, Doc]) -> Doc | None:
-        """The one that the model was shown under that id, else the one of that name."""
+        """Returns the procedure that the model was shown under that id, or else the one with that name."""
         old = known.get(procedure_id) if procedure_id else None
         if old is not None and old["status"] == "active":
             return old
@@ -133,6 +140,7 @@ class _Merging:
         self._made.append(doc["procedure_id"])
 
     def result(self) -> Doc:
+        """Returns the ids of created and refined procedures, and counts of what was dropped."""
         return {"procedure_ids": self._made, "refined_ids": self._refined, "dropped": dict(self._dropped)}
 
 
@@ -148,7 +156,7 @@ def _data(batch: Batch, **known: object) -> str:
 
 
 def _told(batch: Batch) -> str:
-    """What was done, to look for what is near."""
+    """Returns the end of the episodes' text, as a query for related records."""
     return "\n".join(episode["content"] for episode in batch.shown())[-QUERY_CHARS:]
 
 
@@ -164,15 +172,20 @@ async def _user_name(tools: Tools, batch: Batch) -> str:
 
 
 PAGE = 50
+"""The number of episodes that one query reads."""
 NEW = Absent("consolidated_at")
+"""Filters episodes that no job has learned from."""
 
 
 class EpisodeLearning:
+    """Learns from the episodes of an agent and user."""
+
     def __init__(self, tools: Tools, llm: LLM) -> None:
         self._tools, self._llm = tools, llm
 
     async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, report: Report) -> int:
-        """How many episodes were learned from. What is done stays done when a part fails; the episodes wait then."""
+        """Returns the number of episodes that were learned from. If an extractor fails, earlier results stay, and its
+        episodes are taken up by another run."""
 
         async def mark_learned(batch: Batch, _: int) -> None:
             await self._mark_learned(run, batch)
@@ -182,13 +195,13 @@ class EpisodeLearning:
         return await learning.learn_from(batches, lambda _: EXTRACTORS, mark_learned, self._llm, budget)
 
     async def _batches(self, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
-        """Batches of the episodes that are not marked as learned from, the oldest first."""
+        """Yields batches of the episodes that are not marked as learned, the oldest first."""
         where = both(of_pair(agent, user), NEW, scope.visible())
         while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
             yield next(chunks(Batch(scope, agent, user, docs)))
 
     async def _mark_learned(self, run: Run, batch: Batch) -> None:
-        """An episode that was deleted meanwhile does not keep the others from being marked."""
+        """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
         fields = {"consolidated_at": rfc3339(self._tools.clock.now())}
         changes: list[Change] = [Update(ACTIONS, run.tenant, doc["action_id"], set=fields) for doc in batch.docs]
         try:
@@ -200,9 +213,10 @@ class EpisodeLearning:
 
 
 def waiting(docs_of: Filter) -> Filter:
-    """Episodes that were not learned from, of `docs_of`."""
+    """Filters those of the episodes that no job has learned from."""
     return both(docs_of, NEW)
 
 
 def skipped(waiting: int, why: str) -> Doc:
+    """Returns the report of parts that were skipped, if any episodes wait."""
     return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}

@@ -1,7 +1,6 @@
-"""A stretch of what was done, and the rules for what may be learned from it. Pure.
+"""Batches of episodes, and rules for what may be learned from them. Pure functions.
 
-An episode is its caller's own word, as a message is: what is derived from episodes is believed as far as the least of
-them, which is 1.
+An episode is logged by a caller, as a message is. A derived record has the lowest trust of its episodes, which is 1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +24,13 @@ from app.storage.scope import Scope
 TRUST = 1.0
 CHUNK_TOKENS = 6_000
 MOST = 50
-"""Episodes that the model reads at once."""
+"""The limit of episodes in one request to the model."""
 CONTENT_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Episodes of one pair, in the order in which they happened; the model knows them by their number, from 1."""
+    """Episodes of one partition in order of time. The model refers to them by number, from 1."""
 
     scope: Scope
     agent_id: str
@@ -40,25 +39,29 @@ class Batch:
 
     @property
     def owner(self) -> dict[str, str | None]:
+        """The agent and user of the episodes, as fields."""
         return {"agent_id": self.agent_id, "user_id": self.user_id}
 
     def shown(self) -> list[Doc]:
+        """Returns the episodes as the model sees them."""
         return [_shown(number, doc) for number, doc in enumerate(self.docs, start=1)]
 
     def cited(self, numbers: Sequence[int]) -> list[Doc]:
-        """Those that are there, in their order."""
+        """Returns the episodes with these numbers, in order. Unknown numbers are ignored."""
         return [self.docs[number - 1] for number in sorted({*numbers}) if 1 <= number <= len(self.docs)]
 
     @property
     def size(self) -> int:
+        """The number of episodes."""
         return len(self.docs)
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
-        """The same for the same episodes, asked about the same way."""
+        """Returns an id that is the same for the same episodes, extractor and prompt."""
         of = [[doc["action_id"] for doc in self.docs], extractor, prompt_id]
         return f"der_{blake2b(orjson.dumps(of), digest_size=16).hexdigest()}"
 
     def described(self) -> Doc:
+        """Returns owner and episodes, as fields of a derivation."""
         return {**self.owner, "action_ids": [doc["action_id"] for doc in self.docs]}
 
 
@@ -76,7 +79,8 @@ def _shown(number: int, doc: Doc) -> Doc:
 
 
 def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) -> Iterator[Batch]:
-    """Runs of at most `limit` tokens and `max_episodes` episodes, a longer one being one by itself."""
+    """Splits a batch into batches of at most `limit` tokens and `max_episodes` episodes. A longer episode is a batch of
+    its own."""
     part: list[Doc] = []
     size = 0
     for doc in batch.docs:
@@ -91,8 +95,8 @@ def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) ->
 
 
 def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> list[tuple[FactCreate, list[str]]]:
-    """Each fact to be asserted, and the episodes that it comes from. What comes from none is dropped. One whose time is
-    not said is true from the first of them on."""
+    """Returns the facts to assert with the ids of their episodes. Facts that cite no episode are dropped. A fact
+    without a time is valid from its first episode on."""
     result: list[tuple[FactCreate, list[str]]] = []
     for one in found:
         cited = batch.cited(one.episode_numbers)
@@ -111,7 +115,7 @@ def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> 
 
 
 def procedure(one: StatedProcedure, batch: Batch, dropped: DroppedCounts) -> tuple[ProcedureCreate, list[Doc]] | None:
-    """What is said of a procedure, and the episodes that it comes from."""
+    """Returns a procedure and the episodes that it cites, or None if it is dropped."""
     cited = batch.cited(one.episode_numbers)
     if not cited:
         dropped["unfounded"] += 1
@@ -130,13 +134,13 @@ def _lines(texts: Sequence[str]) -> list[str]:
 
 
 def worked(cited: Sequence[Doc]) -> bool:
-    """A way of doing things is learned from what succeeded."""
+    """Returns True if an episode succeeded. New steps are learned only from success."""
     return any(doc["outcome"] == "success" for doc in cited)
 
 
 def refined(old: Doc, body: ProcedureCreate, cited: Sequence[Doc], dropped: DroppedCounts) -> Doc:
-    """What changes of a procedure that is there already: it gains notes; its steps change only where they were derived
-    themselves, are believed no more, and the new ones have worked. Name, trigger and what must be before stay."""
+    """Returns the changed fields of a known procedure. It gains notes. Its steps change only if they were derived, have
+    no more trust, and the new ones have worked. Name, trigger and preconditions stay."""
     changed: Doc = {}
     notes, _ = learned(old["notes"], body.notes)
     if {*notes} - {*old["notes"]}:

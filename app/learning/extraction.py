@@ -1,7 +1,7 @@
-"""Learning from a source: one extractor after the other asks the model, and what each plans is committed with a record.
+"""Runs extractors: each asks the model about a source, and its plan is committed together with a derivation.
 
-A source is a stretch of a conversation or a batch of episodes. The record of a derivation keeps an extractor from
-learning from the same source twice: its id is a hash of the source, of the extractor and of its prompt's version.
+A source is a part of a conversation or a batch of episodes. The derivation keeps an extractor from learning from the
+same source twice: its id is a hash of the source, the extractor and the version of its prompt.
 """
 
 import logging
@@ -21,23 +21,23 @@ log = logging.getLogger(__name__)
 
 
 class Skipped(Exception):
-    """The extractor has nothing to do here; the message says why."""
+    """The extractor has nothing to do. The message gives the reason."""
 
 
 class LearningSource(Protocol):
-    """Records of one agent and user that extractors read."""
+    """Records of one agent and user, which extractors read."""
 
     @property
     def size(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         ...
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
-        """Id of the record that says that this extractor has learned from this source."""
+        """Returns the id of the derivation of this extractor from this source."""
         ...
 
     def described(self) -> Doc:
-        """Owner and source, as fields of that record."""
+        """Returns owner and source, as fields of the derivation."""
         ...
 
 
@@ -46,9 +46,9 @@ S_contra = TypeVar("S_contra", bound=LearningSource, contravariant=True)
 
 
 class Extractor(Protocol[S_contra]):
-    """Asks the model once about a source, and plans changes by rules.
+    """Asks the model once about a source and plans changes by rules.
 
-    The plan reads again whenever it runs, so that one that met a conflict runs anew and the model is not asked again.
+    The plan reads anew whenever it runs, so it can run again after a conflict without asking the model again.
     """
 
     @property
@@ -56,17 +56,17 @@ class Extractor(Protocol[S_contra]):
 
     @property
     def prompt(self) -> str:
-        """Name of the prompt's file."""
+        """The name of the prompt's file."""
         ...
 
     async def learn(self, tools: Tools, source: S_contra, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Raises `Skipped`, or what the model's client raises."""
+        """Asks the model and returns the plan. Raises `Skipped`, or what the model's client raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRun:
-    """One run of a job that learns. What comes of each extractor goes into the report."""
+    """One run of a learning job. The report collects the outcome of each extractor."""
 
     tools: Tools
     run: Run
@@ -80,10 +80,10 @@ class LearningRun:
         llm: LLM,
         budget: Budget,
     ) -> int:
-        """Runs the extractors on one source after the other; the number of records that were learned from.
+        """Runs the extractors on one source after the other. Returns the number of records that were learned from.
 
-        What is done stays done when an extractor fails: the loop ends there, and `done_with` (source, records so far)
-        is not called for that source, which another run takes up again.
+        If an extractor fails, earlier results stay and the loop ends. `done_with` (source, records so far) is not
+        called for that source, so another run takes it up again.
         """
         done = 0
         async for source in sources:
@@ -105,7 +105,7 @@ class LearningRun:
     async def derive(
         self, name: str, derivation_id: str, source: LearningSource, planned: Callable[[], Awaitable[DerivationPlan]]
     ) -> None:
-        """Commits the plan that `planned` returns with the record of it, unless that record is there. Errors of the
+        """Commits the plan that `planned` returns with its derivation, unless that derivation exists. Errors of the
         model go into the report."""
         if await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id) is not None:
             self.report.skip(name, "learned before")

@@ -1,4 +1,4 @@
-"""Facts that were learned, into the ledger of facts; and when two texts claim the same."""
+"""Asserts facts that were learned, and compares what two texts claim."""
 
 import re
 import unicodedata
@@ -21,9 +21,10 @@ from app.storage.scope import Partition, Scope
 Claim: TypeAlias = tuple[str, ...]
 
 SILENT = frozenset("a an the really truly indeed also please".split())
-"""They add nothing to a claim wherever they stand."""
+"""Words that add nothing to a claim, at any position."""
 SUBJECT = ("user",)
-"""A memory of a user is about the user, whether it begins by saying so or not; then its verb is in the third person."""
+"""A user's memory is about the user even if it does not begin with this word. If it does, its verb is in the third
+person."""
 _CONTRACTED = (
     (re.compile(r"\bcan't\b|\bcannot\b"), "can not"),
     (re.compile(r"\bwon't\b"), "will not"),
@@ -41,7 +42,7 @@ _THIRD_PERSON = {"has": "have", "does": "do", "goes": "go"}
 
 
 def claim(text: str) -> Claim:
-    """The words that a text claims something by, in their order."""
+    """Returns the words of a claim in order, so that texts with the same claim compare equal."""
     plain = unicodedata.normalize("NFKC", text).casefold().translate(_SPELLED)
     for contracted, whole in _CONTRACTED:
         plain = contracted.sub(whole, plain)
@@ -55,7 +56,7 @@ def claim(text: str) -> Claim:
 
 
 def _plural(verb: str) -> str:
-    """Of a first word, which is a verb where the subject is left out: `prefers` and `prefer`."""
+    """Returns the base form of a first word, which is a verb if the subject is omitted: `prefers` becomes `prefer`."""
     if verb in _THIRD_PERSON:
         return _THIRD_PERSON[verb]
     return verb[:-1] if len(verb) > 3 and verb.isalpha() and verb.endswith("s") and verb[-2] not in "sui" else verb
@@ -65,7 +66,7 @@ KNOWN_FACTS = 30
 
 
 async def known(tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...]) -> list[Doc]:
-    """What the pairs' book holds near to a text, so that names and predicates stay the same."""
+    """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates."""
     now = tools.clock.now()
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
     retrieved = await lookup.find(
@@ -82,8 +83,8 @@ async def asserted(
     source: Doc,
     cites: str,
 ) -> tuple[Doc, list[Change]]:
-    """What to tell of it and the changes that assert `drawn`: facts, each with the ids of what it comes from, which go
-    into the source's field `cites`."""
+    """Returns a result for the report and the changes that assert `drawn`: facts, each with the ids of its sources,
+    which are stored in the field `cites` of the fact's source."""
     if not drawn:
         return {"fact_ids": [], "dropped": dict(dropped)}, []
     cited = list(dict.fromkeys(each for _, ids in drawn for each in ids))

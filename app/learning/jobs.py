@@ -1,4 +1,5 @@
-"""Learning from a conversation when it ends, now and then while it goes on, or when a summary is asked for."""
+"""Jobs that learn from a conversation: when it ends, periodically while it continues, or when a summary
+is requested."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -39,29 +40,33 @@ EXTRACTORS: tuple[Extractor[Conversation], ...] = (
     ExperienceExtractor(),
     SummaryExtractor(),
 )
-"""What a conversation leaves behind, in the order in which it is learned."""
+"""The extractors in the order in which they run."""
 PAGE = 500
+"""The number of records that one query reads."""
 SAID_CHARS = 200
+"""The length of an interaction's summary in characters."""
 INTERACTION = "interaction"
 EXTRACTED_MESSAGES = 1_000
-"""Of a longer session, an extract is made of the beginning and of so many last messages."""
+"""For a longer session, the extract uses the beginning and this many last messages."""
 BEGINNING = 20
-"""Messages among which the user's first one is looked for."""
+"""The number of first messages that are searched for the user's first one."""
 
 log = logging.getLogger(__name__)
 
 
 class _SessionGone(Exception):
-    """The session was deleted while it was learned from."""
+    """The session was deleted while the job was learning from it."""
 
 
 class ConversationJobs:
+    """Runs jobs on conversations."""
+
     def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
         self._tools, self._llm, self._undo_days = tools, llm, undo_days
 
     async def learn(self, run: Run) -> Done:
-        """What came since the last time, part by part. What is done stays done when another part fails: the job is
-        then tried again, and ends as `partial` with the reasons."""
+        """Learns from the messages since the last run, extractor by extractor. If one fails, the results of the others
+        stay; the job is retried and finally ends as `partial` with the reasons."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
@@ -81,7 +86,7 @@ class ConversationJobs:
     async def _learn_with(
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc | None:
-        """None where the session is gone."""
+        """Returns None if the session is gone."""
         budget = llm.budget()
 
         async def learned(talk: Conversation, done: int) -> None:
@@ -101,7 +106,7 @@ class ConversationJobs:
     async def _chunks(
         self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine]
     ) -> AsyncIterator[Conversation]:
-        """Raises _SessionGone when the session was deleted meanwhile."""
+        """Yields the conversation in chunks. Raises _SessionGone if the session was deleted meanwhile."""
         for chunk in await transcript.chunked(lines):
             session = await self._session(run, scope)
             if session is None:
@@ -111,7 +116,7 @@ class ConversationJobs:
     async def _learn_without_model(
         self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
     ) -> Doc:
-        """The summary as an extract. The other parts wait for a model, and so does what was said: `learned_seq`
+        """Writes the summary as an extract. The other extractors and their messages wait for a model: `learned_seq`
         stays."""
         for extractor in EXTRACTORS if lines else ():
             if extractor.name != SummaryExtractor.name:
@@ -127,8 +132,9 @@ class ConversationJobs:
         return Done({**result, "parts": report.parts}, undo, "succeeded" if whole else "partial")
 
     async def summarize(self, run: Run) -> Done:
-        """A summary of all that the session holds, made anew; without a model an extract, unless a caller asked for the
-        model's. Raises what the model's client raises."""
+        """Writes a new summary of the whole session. Without a model it is an extract, unless a caller asked for a
+        model's summary.
+        Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         if self._llm is None and run.lease.job.operation_id is None:
             report = Report()
@@ -148,7 +154,7 @@ class ConversationJobs:
         return Done({"summary": result["summary"], "llm": budget.spent})
 
     async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
-        """What the model says of the chunks, one after the other: each answer stands for the earlier ones, too."""
+        """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
         chunks, summary = await transcript.chunked(talk.lines), None
         for number, chunk in enumerate(chunks, start=1):
             summary = await ask(replace(talk, lines=chunk), summary, llm, budget)
@@ -156,16 +162,16 @@ class ConversationJobs:
         assert summary is not None
         return written_by(llm, talk, summary)
 
-    # --- What is read -------------------------------------------------------------------------------------------------
+    # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def _session(self, run: Run, scope: Scope) -> Doc | None:
-        """None where it is gone, or is not `of` whom a task named it for."""
+        """Returns the session, or None if it is gone or does not belong to the owners in `of`, which a task named."""
         session = await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
         named = {name: owner for name, owner in (run.payload.get("of") or {}).items() if owner is not None}
         return session if session and all(session[name] == owner for name, owner in named.items()) else None
 
     async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.TranscriptLine]:
-        """What was said after that message."""
+        """Returns the messages after that number."""
         sessions = SessionRepository(self._tools.store, scope)
         lines: list[transcript.TranscriptLine] = []
         async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
@@ -184,7 +190,7 @@ class ConversationJobs:
         return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
 
     async def _around(self, scope: Scope, session: Doc, last: int) -> list[transcript.TranscriptLine]:
-        """The beginning of the session, and its last messages: a gap may lie between them."""
+        """Returns the first and the last messages of a session; there may be a gap between them."""
         sessions = SessionRepository(self._tools.store, scope)
         where = sessions.within(session)
         docs = [
@@ -196,7 +202,7 @@ class ConversationJobs:
         size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
         return await off_loop(size, transcript.read, ordered, trust)
 
-    # --- What is written ----------------------------------------------------------------------------------------------
+    # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
         session, seq = talk.session, talk.lines[-1].seq
@@ -223,8 +229,8 @@ class ConversationJobs:
         await learning.derive(name, derivation_id, talk, lambda: extracted(self._tools, talk))
 
     async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
-        """Once for a session, whenever its messages were learned. Needs no model: without a summary that was written,
-        the user's first words stand for the conversation."""
+        """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
+        written summary, the user's first words describe the conversation."""
         session = await self._session(run, scope)
         lines = [] if session is None else await self._around(scope, session, BEGINNING)
         if session is None or session["memorize"] == "none" or not lines:
@@ -247,7 +253,7 @@ class ConversationJobs:
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
-    """A session that remembers nothing has its summary, and no more."""
+    """Returns the extractors that the session allows. With `memorize` set to none, only the summary is written."""
     if talk.session is None or talk.session["memorize"] != "none":
         return EXTRACTORS
     for extractor in EXTRACTORS:

@@ -1,4 +1,4 @@
-"""From what the model said to what may be stored: pure rules, and the same for every model."""
+"""Validates a model's answers: decides what may be stored. Pure functions, the same for every model."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from app.memories.schemas import MemoryCreate
 from app.storage.schema import Doc
 
 DroppedCounts = Counter[str]
-"""How much was left out, by reason."""
+"""Counts of dropped items by reason."""
 
 
 def memories(
@@ -26,12 +26,12 @@ def memories(
     owner: Mapping[str, str | None],
     dropped: DroppedCounts,
 ) -> list[tuple[MemoryCreate, Doc]]:
-    """Each memory to be stored for `owner`, with the fields of its source beside origin, model and prompt.
+    """Returns each memory to store for `owner`, with further fields of its source.
 
-    It has at most the trust of the messages that it cites (`said`: the memories that messages left, by seq). A memory
-    that cites no message is dropped. `known` are the memories that the model was shown: another id is dropped, and so
-    is that of another pair, and of a pinned memory. Where one of them has more trust than the new memory, the latter is
-    stored as disputed (`memories/remember.py`).
+    Its trust is at most that of the messages that it cites (`said` maps message numbers to memories). A memory that
+    cites no message is dropped. `known` are the memories that the model was shown: superseding another id, a record of
+    another partition or a pinned memory is dropped. If one of them has more trust than the new memory, the new one is
+    stored as disputed (`memories/create.py`).
     """
     seqs = {line.seq: line for line in lines}
     taken: set[str] = set()
@@ -66,7 +66,7 @@ def memories(
 
 
 def _trust(cited: Sequence[int], lines: Mapping[int, TranscriptLine], said: Mapping[int, Doc]) -> float:
-    """The least of the messages cited: of the memory that a message left, else by its role."""
+    """Returns the lowest trust of the cited messages: of the memory made of a message, or else by its role."""
     return min(float(said[seq]["trust"]) if seq in said else lines[seq].trust for seq in cited)
 
 
@@ -96,8 +96,8 @@ def facts(
     owner: Mapping[str, str | None],
     dropped: DroppedCounts,
 ) -> list[tuple[FactCreate, list[str]]]:
-    """Each fact to be asserted, and the memories of the messages that state it. What no message states is dropped. One
-    whose time is not said is true from the message that states it on."""
+    """Returns each fact to assert, with the memories of the messages that state it. Facts that cite no message are
+    dropped. A fact without a time is valid from its first message on."""
     seqs = {line.seq: line for line in lines}
     result: list[tuple[FactCreate, list[str]]] = []
     for one in learned:
@@ -124,7 +124,7 @@ def facts(
 
 
 def profile_patch(learned: LearnedProfile, profile: Doc) -> Doc:
-    """What to add and overwrite. A model never clears: null says that nothing is new."""
+    """Returns the fields to add and replace. A model never clears a field: null means that there is nothing new."""
     scalars = {name: getattr(learned, name) for name in ("name", "age", "home", "occupation")}
     patch: dict[str, Any] = {name: value for name, value in scalars.items() if value not in (None, profile[name])}
     for name in ("interests", "conversation_preferences"):
@@ -136,4 +136,5 @@ def profile_patch(learned: LearnedProfile, profile: Doc) -> Doc:
 
 
 def lessons(learned: LearnedExperience) -> Doc:
+    """Returns the lessons by list, without empty lists."""
     return {name: texts for name, texts in learned.model_dump().items() if texts}

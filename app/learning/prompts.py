@@ -1,4 +1,4 @@
-"""Prompts of the language model, one file each with its version, and the replies they ask for."""
+"""Prompts of the language model, one versioned file each, and the schemas of the replies."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,23 +12,25 @@ _FOLDER = Path(__file__).parent / "prompts"
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
+    """A prompt with its version."""
+
     name: str
     version: str
     text: str
 
     @property
     def id(self) -> str:
-        """As it stands in a source."""
+        """The prompt's id, as stored in the source of derived records."""
         return f"{self.name}.{self.version}"
 
     def with_wishes(self, wishes: str | None) -> str:
-        """The instructions, and what the agent's owner asks for beside."""
+        """Returns the instructions, with those of the agent's owner added."""
         return self.text if wishes is None else f"{self.text}\n\nThe owner of this agent asks in addition:\n{wishes}"
 
 
 @cache
 def load(name: str) -> PromptTemplate:
-    """`prompts/NAME.md`, which begins with its version."""
+    """Reads `prompts/NAME.md`, which begins with its version."""
     head, _, text = (_FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n\n")
     return PromptTemplate(name, head.removeprefix("version: ").strip(), text.strip())
 

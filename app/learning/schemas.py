@@ -1,4 +1,4 @@
-"""Learning on the wire."""
+"""Request and response models of learning."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What callers may ask of learning."""
+"""Learning that callers ask for: summaries and extraction."""
 
 from dataclasses import replace
 
@@ -18,11 +18,14 @@ from app.writes.executor import IfMatch, WriteHandler, WriteResult
 
 
 class Learning:
+    """Summarizes sessions and extracts memories within a caller's scope."""
+
     def __init__(self, tools: Tools, llm: LLM | None, scope: Scope, tombstones: Tombstones) -> None:
         self._tools, self._llm, self._scope, self._tombstones = tools, llm, scope, tombstones
 
     async def summarize(self, session_id: str, precondition: IfMatch) -> WriteResult:
-        """202 with the operation that writes the session's summary."""
+        """Returns 202 with the operation that writes the session's summary. Raises NotFound, Forbidden, or an error if
+        there is no model."""
         now = self._tools.clock.now()
         session = await SessionRepository(self._tools.store, self._scope).get_unexpired(session_id, rfc3339(now))
         precondition.check(session)
@@ -34,8 +37,8 @@ class Learning:
         return WriteResult(answer, changes, 202)
 
     async def extract(self, body: ExtractRequest) -> WriteHandler:
-        """Asks the model: a plan that is made anew on conflict, and never asks again. Raises what its client raises:
-        nothing was stored then."""
+        """Asks the model and returns a write handler, which may run again after a conflict without asking again.
+        Raises what the model's client raises; nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
         begun = rfc3339(self._tools.clock.now())
@@ -48,7 +51,7 @@ class Learning:
         plan = part.plan(self._tools, talk, llm, extraction)
 
         async def unless_erased() -> WriteResult:
-            """What was heard of a user who was erased while the model read is not written."""
+            """Raises Conflict if the user was erased while the model was reading."""
             result, changes = await plan()
             if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")

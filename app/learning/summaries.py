@@ -1,4 +1,4 @@
-"""Summaries of a session and of a day: by the language model, or quoted where there is none."""
+"""Summaries of a session and of a day: written by the language model, or extracts if there is none."""
 
 import logging
 import math
@@ -33,17 +33,19 @@ from app.storage.scope import Scope
 from app.storage.text import UNSPACED, terms
 
 VERSION = "extract.1"
-"""Stands as the prompt's version in the source of what came of it."""
+"""The version of extracts. It takes the place of a prompt's version in the source of a summary."""
 MAX_WORDS = 150
 FIRST_WORDS = 50
-"""Of the user's first message at most."""
+"""The limit for the user's first message."""
 SENTENCE_WORDS = 40
-"""A longer sentence is cut: one log line or table must not take all of the room."""
+"""A longer sentence is cut, so that one log line or table does not fill the whole extract."""
 SAID_AGAIN = 1 / 3
+"""The factor for the weight of a term that the extract already contains."""
 SHORT_TERMS = 4
-"""A sentence of fewer terms counts as one of so many: "Yes, Berlin." alone tells little."""
+"""The worth of a sentence is its weight divided by its number of terms, but at least by this: "Yes, Berlin." alone says
+little."""
 CONSIDERED = 2_000
-"""Sentences, the last ones: choosing goes over all of them for each sentence chosen."""
+"""The number of last sentences that are considered, since each choice compares all of them."""
 
 _END = re.compile(r"(?<=[.!?\u2026\u06d4\u061f\u0964])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*[\r\n]+\s*")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -52,16 +54,19 @@ _WORD = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
+    """A sentence of a message, with its distinct terms and its number of words."""
+
     line: int
-    """Index of its message."""
+    """The index of its message."""
     text: str
     terms: tuple[str, ...]
     words: int
 
 
 def extract(lines: Sequence[TranscriptLine], words: int = MAX_WORDS) -> str:
-    """At most `words` words, each run of sentences behind the name or role of its speaker. Two characters of a script
-    written without spaces count as a word. Empty where the lines say nothing."""
+    """Returns at most `words` words of the conversation, with the name or role of the speaker before each run of
+    sentences. In scripts without spaces two characters count as a word. Returns an empty string if the lines have no
+    text."""
     first = next((at for at, line in enumerate(lines) if line.role == "user"), 0)
     sentences = list(_sentences(lines, first))
     opening = list(_opening(sentences, first, min(FIRST_WORDS, words)))
@@ -70,7 +75,7 @@ def extract(lines: Sequence[TranscriptLine], words: int = MAX_WORDS) -> str:
 
 
 def _sentences(lines: Sequence[TranscriptLine], first: int) -> Iterator[_Sentence]:
-    """Those of the message `first`, and the last `CONSIDERED` of all."""
+    """Yields the sentences of the message `first`, and the last `CONSIDERED` of all sentences."""
     found = [
         (at, text)
         for at, line in enumerate(lines)
@@ -83,7 +88,7 @@ def _sentences(lines: Sequence[TranscriptLine], first: int) -> Iterator[_Sentenc
 
 
 def _opening(sentences: Sequence[_Sentence], first: int, words: int) -> Iterator[_Sentence]:
-    """The first sentences of the message `first`, as many as have room."""
+    """Yields the first sentences of the message `first` that fit into `words`."""
     left = words
     for one in (one for one in sentences if one.line == first):
         if one.words > left:
@@ -95,8 +100,8 @@ def _opening(sentences: Sequence[_Sentence], first: int, words: int) -> Iterator
 def _choice(
     sentences: Sequence[_Sentence], opening: Sequence[_Sentence], lines: Sequence[TranscriptLine], words: int
 ) -> Iterator[_Sentence]:
-    """The best ones that fit, best first. An assistant's sentence counts as much less as its message is trusted less.
-    Equal sentences are said once."""
+    """Yields the best sentences that fit, best first. A sentence is weighted by the trust of its message. Equal
+    sentences are chosen once."""
     weights = _weights(sentences)
     said = {one.text for one in opening}
     for one in opening:
@@ -133,7 +138,7 @@ def _say(one: _Sentence, weights: dict[str, float]) -> None:
 
 
 def _joined(lines: Sequence[TranscriptLine], chosen: Sequence[_Sentence]) -> str:
-    """One paragraph: no line of it can pass for a turn of the conversation."""
+    """Joins sentences to one paragraph, so that no line can pose as a turn of the conversation."""
     parts: list[str] = []
     before: str | None = None
     for one in chosen:
@@ -148,7 +153,7 @@ def _count(text: str) -> int:
 
 
 def _cut(text: str, words: int) -> str:
-    """Its first words; `…` says that something was cut."""
+    """Returns the first words, with `…` if the text was cut."""
     for number, found in enumerate(_WORD.finditer(text)):
         if number == words:
             return text[: found.start()].rstrip() + " …"
@@ -157,18 +162,18 @@ def _cut(text: str, words: int) -> str:
 
 PROMPT = "day"
 MOST_CHUNKS = 3
-"""Of a day that are read; its counts tell of all."""
+"""The limit of chunks of a day that the model reads. The counts cover the whole day."""
 
 log = logging.getLogger(__name__)
 
 
 def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]:
-    """For one run, which has one budget."""
+    """Returns a function that describes days in one run, with one budget for all of them."""
     budget, prompt = llm.budget(), prompts.load(PROMPT)
 
     async def tell(actions: Sequence[Doc], earlier: str | None) -> Doc | None:
-        """A text that goes on from `earlier`, with `model` and `prompt_version`. None where the model fails: the day
-        is told by its counts then, for it is not kept for a model's sake."""
+        """Returns a text that continues `earlier`, with `model` and `prompt_version`. Returns None if the model fails;
+        the day is then described by its counts and not kept waiting."""
         first = actions[0]
         batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
         text = earlier
@@ -190,11 +195,12 @@ EXTRACT_SOURCE = {"origin": "consolidation", "prompt_version": VERSION}
 
 
 class SummaryExtractor:
-    """A part of what is learned: the summary so far goes on with a stretch of the conversation."""
+    """Updates the session's summary with a part of the conversation."""
 
     name = prompt = "summary"
 
     async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan. Raises Skipped if there is no session."""
         if talk.session is None:
             raise Skipped("there is no session")
         earlier = talk.session["summary"]
@@ -203,21 +209,21 @@ class SummaryExtractor:
 
 
 async def ask(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
-    """A summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
+    """Returns a summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
     prompt = prompts.load(SummaryExtractor.prompt)
     reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.Summary, budget)
     return reply.summary.strip()
 
 
 def written_by(llm: LLM, talk: Conversation, text: str) -> SummaryText:
-    """What the model wrote of the lines of `talk`."""
+    """Returns the model's text as a summary of the lines of `talk`."""
     origin, last = source(talk, prompts.load(SummaryExtractor.prompt), llm), talk.lines[-1]
     return SummaryText(text, least_trust(talk), origin, last.seq, last.at)
 
 
 async def extracted(tools: Tools, talk: Conversation) -> DerivationPlan:
-    """The plan of an extract of all lines of `talk`. Raises Skipped where a summary stands that is no extract: one that
-    a model or a caller wrote says more."""
+    """Returns the plan that stores an extract of all lines of `talk`. Raises Skipped if the session has a summary that
+    a model or a caller wrote, since that says more."""
     session, lines = talk.session, talk.lines
     assert session is not None
     if session["summary"] and not is_extract(session):
@@ -230,13 +236,13 @@ async def extracted(tools: Tools, talk: Conversation) -> DerivationPlan:
 
 
 def least_trust(talk: Conversation) -> float:
-    """Of the messages: of the memory that a message left, else by its role."""
+    """Returns the lowest trust of the messages: of the memory made of a message, or else by its role."""
     return min(float(talk.said[line.seq]["trust"]) if line.seq in talk.said else line.trust for line in talk.lines)
 
 
 def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> DerivationPlan:
-    """The plan that stores the summary of `talk`. It reads the session again each time, and raises Skipped where the
-    summary has nothing to stand for any more."""
+    """Returns the plan that stores the summary of `talk`. It reads the session each time, and raises Skipped if the
+    session or its messages are gone, or if a later summary exists."""
     sessions = SessionRepository(tools.store, talk.scope)
     begun = talk.session
     assert begun is not None
@@ -252,7 +258,7 @@ def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> Derivation
             raise Skipped("the messages are gone")
         now = rfc3339(tools.clock.now())
         fields, changes = await summaries.write(session, summary, now)
-        expect = {**expected(session), "version": session["version"]}  # clearing the messages moves the version
+        expect = {**expected(session), "version": session["version"]}  # clearing the messages bumps the version
         fields["updated_at"] = now
         update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
         return {"summary": summary.text}, [*changes, update]
@@ -261,7 +267,7 @@ def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> Derivation
 
 
 async def _covered(sessions: SessionRepository, session: Doc, seq: int | None) -> bool:
-    """Whether the last message that the summary covers is still there."""
+    """Returns True if the last message that the summary covers still exists."""
     if seq is None:
         return True
     return bool(await sessions.messages.find(sessions.within(session, seq - 1, seq + 1), limit=1))

@@ -1,4 +1,4 @@
-"""A conversation as the model is given it: JSON, so that nothing said in it can pass for anything else. Pure."""
+"""Renders a conversation for the model as JSON, so that no message can pose as anything else. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,16 @@ from app.settings import TrustSettings
 from app.storage.schema import Doc
 
 READ_ROLES = ("user", "assistant")
-"""What tools and system prompts say is not the user's word, and is not learned from."""
+"""Roles that are read. Output of tools and system prompts is not the user's word, and nothing is learned from it."""
 CHUNK_TOKENS = 6_000
+"""The limit of tokens in one request to the model."""
 MESSAGE_CHARS = 8_000
+"""The limit of characters of one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """One message of a conversation, without what the service served itself. `trust`: 0 to 1."""
+    """A message of a conversation, without text that the service itself served. `trust` is 0 to 1."""
 
     seq: int
     role: str
@@ -31,12 +33,13 @@ class TranscriptLine:
     trust: float = 1.0
 
     def shown(self) -> Doc:
+        """Returns the message as the model sees it."""
         named = {"name": self.name} if self.name else {}
         return {"seq": self.seq, "role": self.role, **named, "at": self.at, "text": self.text}
 
 
 def read(messages: Sequence[Doc], trust: TrustSettings) -> list[TranscriptLine]:
-    """The messages of users and assistants that have a text, in order."""
+    """Returns the messages of users and assistants that have a text, in order."""
     lines = [_line(doc, trust.of(doc["role"])) for doc in messages if doc["role"] in READ_ROLES]
     return [line for line in lines if line.text]
 
@@ -47,12 +50,12 @@ def _line(doc: Doc, trust: float) -> TranscriptLine:
 
 
 async def chunked(lines: Sequence[TranscriptLine]) -> list[list[TranscriptLine]]:
-    """`chunks`, off the event loop where they are long."""
+    """Runs `chunks`, in a thread if the text is long."""
     return await off_loop(sum(len(line.text) for line in lines), lambda: list(chunks(lines)))
 
 
 def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterator[list[TranscriptLine]]:
-    """Runs of at most `limit` tokens, a longer message being one by itself."""
+    """Splits lines into chunks of at most `limit` tokens. A longer message is a chunk of its own."""
     chunk: list[TranscriptLine] = []
     size = 0
     for line in lines:
@@ -67,10 +70,11 @@ def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterat
 
 
 def digest(lines: Sequence[TranscriptLine], *more: str) -> str:
-    """The same for the same conversation, asked the same way."""
+    """Returns a hash of the conversation and of the further texts."""
     said = orjson.dumps([[line.shown() for line in lines], *more])
     return blake2b(said, digest_size=16).hexdigest()
 
 
 def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
+    """Returns the conversation and further data as JSON for the model."""
     return orjson.dumps({**known, "conversation": [line.shown() for line in lines]}).decode()

@@ -1,4 +1,4 @@
-"""`POST /mcp`: the tools over streamable HTTP, stateless, under the keys of the REST API."""
+"""`POST /mcp`: the MCP tools over streamable HTTP, stateless, with the API keys of the REST API."""
 
 import asyncio
 import importlib
@@ -16,7 +16,7 @@ _NAMES = frozenset({"agent_id", "user_id"})
 
 
 class Endpoint:
-    """An ASGI app in the place of an endpoint."""
+    """An ASGI app that serves as the endpoint of the route."""
 
     def __init__(self) -> None:
         self.route: Route
@@ -25,15 +25,16 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self.route  # for the metrics
         request = Request(scope)
-        check_origin(request)  # with a key, too: the protocol asks for it
+        check_origin(request)  # checked even with a key, since the protocol requires it
         principal = await authenticate(request)
         strict.check(scope["query_string"], _NAMES)
-        if self._sdk is None:  # a second of work that whoever calls no tools need not wait for
+        if self._sdk is None:  # importing the SDK takes a second, so it waits for the first call
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
         await self._sdk.serve_http(principal, dict(request.query_params), scope, receive, send)
 
 
 def route() -> Route:
+    """Returns the route of the endpoint."""
     endpoint = Endpoint()
     endpoint.route = Route(PATH, endpoint, methods=["POST"], name="mcp", include_in_schema=False)
     return endpoint.route

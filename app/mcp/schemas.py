@@ -1,5 +1,5 @@
-"""What tools take, and the schemas that say so to a model: each word of them is read at every turn of every
-conversation, so they say what a model needs in order to choose, and the API's own validation does the rest."""
+"""Arguments of the MCP tools and their JSON schemas. A model reads the schemas at every turn of every conversation, so
+they contain only what it needs to choose; the API validates the rest."""
 
 from typing import Annotated, Any, Literal
 
@@ -99,11 +99,12 @@ class Forget(Schema):
 
 
 _WORTHLESS = frozenset({"title", "pattern", "format", "minLength", "maxLength", "examples", "default"})
-"""To a model; what breaks such a rule is refused with the rule's words."""
+"""Keywords that are left out of schemas. A value that violates such a rule is refused with the rule's message."""
 
 
 def schema(arguments: type[Schema], fixed: frozenset[str]) -> Json:
-    """The JSON schema of a tool's arguments, without those that the connection fixes, as short as can be."""
+    """Returns the JSON schema of a tool's arguments as short as possible, without arguments that the
+    connection fixes."""
     result = arguments.model_json_schema()
     defaults = {name: given.get("default") for name, given in result["properties"].items()}
     properties = {name: _short(given) for name, given in result["properties"].items() if name not in fixed}

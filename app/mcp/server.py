@@ -1,4 +1,4 @@
-"""The tools as an MCP server, by the official SDK. Imported when the first client calls: that takes a second."""
+"""The MCP server, built with the official SDK. Imported at the first call, since the import takes a second."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from app.resources import Resources
 
 PROFILE = "recalld://users/{user_id}/profile"
 KEY_META = "recalld/idempotency-key"
-"""In a call's `_meta`: what the header Idempotency-Key is to REST."""
+"""The field of a call's `_meta` that corresponds to the header Idempotency-Key of the REST API."""
 MIME = "application/json"
 
 _PROFILE = re.compile(r"recalld://users/([A-Za-z0-9._:@-]{1,128})/profile")
@@ -29,15 +29,17 @@ _MAX_KEY = 255
 
 
 class _Handlers:
-    """What a connection's client may ask."""
+    """Handlers of the client's requests on one connection."""
 
     def __init__(self, tools: Toolbox) -> None:
         self._tools, self._user = tools, tools.whom.user_id
 
     async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
+        """Lists the tools."""
         return types.ListToolsResult(tools=list(listed(self._tools.whom.fixed)))
 
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Calls a tool. Errors of the tool are part of the result, so that the model can read them."""
         if params.name not in TOOLS:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
         try:
@@ -50,6 +52,7 @@ class _Handlers:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=found)
 
     async def list_resources(self, _: Any, __: Any) -> types.ListResourcesResult:
+        """Lists the profile of the connection's user, if there is one."""
         if self._user is None:
             return types.ListResourcesResult(resources=[])
         uri = PROFILE.format(user_id=self._user)
@@ -58,11 +61,13 @@ class _Handlers:
         return types.ListResourcesResult(resources=[profile])
 
     async def list_templates(self, _: Any, __: Any) -> types.ListResourceTemplatesResult:
+        """Lists the template of profiles, unless the connection is for one user."""
         about = "What is known of a user for good."
         template = types.ResourceTemplate(uri_template=PROFILE, name="profile", description=about, mime_type=MIME)
         return types.ListResourceTemplatesResult(resource_templates=[template] if self._user is None else [])
 
     async def read_resource(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """Returns a user's profile."""
         named = _PROFILE.fullmatch(params.uri)
         if named is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
@@ -75,27 +80,27 @@ class _Handlers:
 
 
 def server(tools: Toolbox) -> Server[Any]:
-    """For one connection, or one request: making one takes 15 µs."""
+    """Returns a server for one connection or request. Making one takes 15 µs."""
     answers = _Handlers(tools)
     result: Server[Any] = Server(
         "recalld",
         version=VERSION,
         title="Recalld",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda _: None,  # no argument of ours travels in a header
+        get_tool_input_schema=lambda _: None,  # none of our arguments is sent in a header
         on_list_tools=answers.list_tools,
         on_call_tool=answers.call_tool,
         on_list_resources=answers.list_resources,
         on_list_resource_templates=answers.list_templates,
         on_read_resource=answers.read_resource,
     )
-    result.middleware.clear()  # its spans would carry ids of tools and requests to whatever exporter is installed
+    result.middleware.clear()  # its spans would send ids of tools and requests to any exporter that is installed
     return result
 
 
 @lru_cache(maxsize=4)
 def listed(fixed: frozenset[str]) -> tuple[types.Tool, ...]:
-    """The tools as a client shows them to its model, without the arguments that the connection fixes."""
+    """Returns the tools without the arguments that the connection fixes."""
     return tuple(
         types.Tool(
             name=tool.name,
@@ -123,8 +128,9 @@ def _key(params: types.CallToolRequestParams) -> str | None:
 
 
 async def serve_http(principal: Principal, given: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
-    """Answers one request, of any revision of the protocol, and keeps nothing: no session, no stream. `given`: whom the
-    address names. Raises Invalid or Forbidden."""
+    """Answers one request of any protocol revision, without a session or stream. `given` are the owners named in the
+    URL.
+    Raises Invalid or Forbidden."""
     principal, whom = connected(principal, Whom(**given), "/query/{}")
     resources: Resources = scope["state"]["resources"]
     tools = Toolbox(InProcess(scope["app"], resources, principal, scope["state"]["request_id"]), whom)
@@ -132,13 +138,13 @@ async def serve_http(principal: Principal, given: dict[str, str], scope: Any, re
     manager = StreamableHTTPSessionManager(
         server(tools), json_response=True, stateless=True, max_request_body_size=limit
     )
-    body = await _whole(receive)  # before the task group, which would wrap what reading it raises
+    body = await _whole(receive)  # read before the task group, which would wrap errors of reading it
     async with manager.run():
         await manager.handle_request(scope, body, send)
 
 
 async def _whole(receive: Any) -> Any:
-    """What the server sends until the body is whole, to be received again."""
+    """Reads messages until the body is complete. Returns a `receive` that replays them."""
     messages = deque([await receive()])
     while messages[-1]["type"] == "http.request" and messages[-1].get("more_body", False):
         messages.append(await receive())

@@ -1,4 +1,4 @@
-"""The eight tools: each is one or a few calls of the REST API."""
+"""The eight MCP tools. Each makes one or a few calls of the REST API."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from app.mcp import schemas as args
 from app.mcp.transport import Api, ApiAnswer, ToolError, checked
 
 Result = Json | str
-"""An object, or text for a prompt."""
+"""The result of a tool: an object, or text for a prompt."""
 A = TypeVar("A", bound=Schema)
 
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -17,22 +17,24 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """`key`: of idempotency, where the caller sent one."""
+    """The API as a tool calls it. `key` is the idempotency key of the caller, if there is one."""
 
     api: Api
     key: str | None = None
 
     async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> ApiAnswer:
-        """Raises Refused."""
+        """Calls the API. Raises ToolError."""
         return checked(await self.api(method, path, body, headers))
 
     async def write(self, path: str, body: Json, step: str = "") -> ApiAnswer:
-        """A POST; `step` tells the POSTs of one call apart."""
+        """Sends a POST with the idempotency key. `step` distinguishes several POSTs of one tool call."""
         return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
 
 
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
+    """The declaration of a tool. `reads`, `destroys` and `idempotent` are hints for clients."""
+
     name: str
     title: str
     description: str
@@ -48,6 +50,7 @@ def _given(body: Schema, *left_out: str) -> Json:
 
 
 async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
+    """Stores a memory."""
     fields = _given(body, "shared") | ({"agent_id": None} if body.shared else {})
     result = await call.write("/v1/memories", fields)
     similar = [{name: one[name] for name in ("memory_id", "content")} for one in result.body["similar"]]
@@ -58,18 +61,19 @@ async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
 
 
 async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
+    """Searches memories."""
     found = await call("POST", "/v1/memories/search", _given(body))
     return {"items": [_shown(item["memory"], item["score"]) for item in found.body["items"]], **_warned(found.body)}
 
 
 def _warned(body: Json) -> Json:
-    """Says so when only words were searched; a field that says nothing costs tokens."""
+    """Returns warnings, such as that only words were searched. Empty fields are omitted to save tokens."""
     warnings = [warning["detail"] for warning in body["warnings"]]
     return {"warnings": warnings} if warnings else {}
 
 
 def _shown(memory: Json, score: float) -> Json:
-    """What a model can use of a memory; each field that says nothing costs tokens."""
+    """Returns the fields of a memory that help a model. Empty fields are omitted to save tokens."""
     shown = {
         "memory_id": memory["memory_id"],
         "content": memory["content"],
@@ -82,6 +86,7 @@ def _shown(memory: Json, score: float) -> Json:
 
 
 async def get_context(call: ToolRequest, body: args.GetContext) -> str:
+    """Returns the context for a message as text, with warnings at its end."""
     result = await call("POST", "/v1/context", {**_given(body), "citations": "numbers"})
     lines = [result.body["text"] or "Nothing that is remembered bears on this."]
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in result.body["errors"]]
@@ -90,6 +95,7 @@ async def get_context(call: ToolRequest, body: args.GetContext) -> str:
 
 
 async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
+    """Logs an action and, if it followed a procedure, records the procedure's outcome."""
     if body.procedure_id is not None and body.outcome is None:
         raise ToolError("/outcome: is needed where a procedure was followed.")
     called = ("tool", "input", "output", "duration_ms")
@@ -106,6 +112,7 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
 
 
 async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
+    """Searches procedures."""
     found = await call("POST", "/v1/procedures/search", _given(body))
     names = ("procedure_id", "name", "trigger", "preconditions", "steps", "notes")
     items = []
@@ -116,7 +123,7 @@ async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
 
 
 async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
-    """Not one write but several; the answer to a failure says which were done."""
+    """Creates or changes a task with several API calls. If one fails, the error says which were done."""
     task_id, done = body.task_id, []
     if task_id is None:
         task_id = (await call.write("/v1/tasks", _new_task(body))).body["task_id"]
@@ -150,7 +157,8 @@ def _plan(body: args.UpdateTask) -> list[Json]:
 
 
 def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
-    """(what, method, path below the task, body); the task's own status comes last, for it may end the task."""
+    """Yields (name, method, path below the task, body) of each change. The task's status comes last, since it may end
+    the task."""
     if body.task_id is not None:
         if body.goal is not None:
             yield "goal", "PATCH", "", {"goal": body.goal}
@@ -168,6 +176,7 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
 
 
 async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
+    """Records feedback on memories."""
     said = dict.fromkeys(body.helpful, True)
     for number, memory_id in enumerate(body.misleading):
         if said.get(memory_id):
@@ -186,6 +195,7 @@ async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
 
 
 async def forget(call: ToolRequest, body: args.Forget) -> Json:
+    """Deletes memories with their predecessors."""
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
         try:
@@ -201,7 +211,8 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
 
 
 def _segment(name: str) -> str:
-    """An identifier needs no quoting, but for those that mean a step up or none."""
+    """Returns the name as a path segment. Identifiers need no quoting; names of dots only would change the path and
+    raise ToolError."""
     if set(name) <= {"."}:
         raise ToolError("There is no such record.", code="not_found")
     return name

@@ -1,4 +1,4 @@
-"""How the MCP tools reach the API: in this process, or a service elsewhere."""
+"""Transports of the MCP tools: the app in this process, or a remote service."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -13,11 +13,12 @@ from app.auth.principal import Principal
 from app.resources import Resources
 
 BAD = 400
+"""The lowest status of an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """`headers` by their names in lower case."""
+    """The API's answer. Names of `headers` are in lower case."""
 
     status: int
     body: Any = None
@@ -25,15 +26,17 @@ class ApiAnswer:
 
 
 class Api(Protocol):
+    """Calls the REST API."""
+
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> ApiAnswer:
-        """`path`: below the root, perhaps with a query, and with nothing in it to be quoted. Raises Refused."""
+        """Sends a request. `path` is below the root, may have a query, and needs no quoting. Raises ToolError."""
         ...
 
 
 class ToolError(Exception):
-    """A call that the API did not do; its text is for the one who called the tool."""
+    """An API call failed. The text is for the caller of the tool."""
 
     def __init__(self, detail: str, *, code: str = "invalid", errors: tuple[str, ...] = (), retry: str = "") -> None:
         self.code, self.detail = code, detail
@@ -42,7 +45,7 @@ class ToolError(Exception):
 
 
 def checked(answer: ApiAnswer) -> ApiAnswer:
-    """Raises Refused with what the problem says."""
+    """Returns a successful answer. Raises ToolError with the problem's detail for any other."""
     if answer.status < BAD:
         return answer
     problem = answer.body if isinstance(answer.body, dict) else {}
@@ -56,12 +59,13 @@ def checked(answer: ApiAnswer) -> ApiAnswer:
 
 
 def encoded(body: Any) -> bytes:
-    """As the standard library writes it: what JSON cannot hold (NaN, lone surrogates) goes on to be refused by name."""
+    """Returns the body as JSON. The standard library also writes what JSON cannot contain (NaN, lone surrogates), so
+    that the service refuses it with a clear message."""
     return b"" if body is None else json.dumps(body).encode()
 
 
 class InProcess:
-    """Calls the app itself, as a principal that has been authenticated."""
+    """Calls the app in this process as an authenticated principal."""
 
     def __init__(self, app: Any, resources: Resources, principal: Principal, request_id: str | None = None) -> None:
         self._app, self._held, self._caller = app, resources, principal
@@ -93,7 +97,7 @@ class InProcess:
 
 
 class _Once:
-    """The body, as a server would hand it on."""
+    """A `receive` that returns the whole body at once."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -103,6 +107,8 @@ class _Once:
 
 
 class _Collected:
+    """A `send` that collects the response."""
+
     def __init__(self) -> None:
         self._status, self._headers, self._pieces = 0, dict[str, str](), list[bytes]()
 
@@ -114,14 +120,18 @@ class _Collected:
             self._pieces.append(message.get("body", b""))
 
     def whole(self) -> ApiAnswer:
+        """Returns the collected response."""
         content = b"".join(self._pieces)
         return ApiAnswer(self._status, orjson.loads(content) if content else None, self._headers)
 
 
 SECONDS = 60.0
+"""The timeout of a request."""
 
 
 class Remote:
+    """Calls a remote service."""
+
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
 
@@ -144,7 +154,7 @@ class Remote:
 
 @asynccontextmanager
 async def get_caller(url: str, key: str | None) -> AsyncIterator[Remote]:
-    """`url`: of the service's root."""
+    """Connects to the service whose root is `url`."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=SECONDS) as client:
         yield Remote(client)

@@ -1,4 +1,4 @@
-"""Background work over HTTP: scheduled jobs, and operations that a caller asked for."""
+"""HTTP endpoints for scheduled jobs and operations."""
 
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from app.writes.dependencies import Writer
 
 
 async def operation_service(request: Request) -> OperationService:
+    """Returns the operation service of the caller."""
     resources, principal = get_caller(request)
     return OperationService(
         Repository(resources.store, principal.scope, OPERATIONS),

@@ -1,4 +1,4 @@
-"""Jobs and operations on the wire."""
+"""Request and response models of jobs and operations."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""What callers may see of background work, and ask of it."""
+"""Scheduled jobs and operations as callers see them."""
 
 from dataclasses import replace
 
@@ -20,14 +20,17 @@ NARROWED = (CONSOLIDATION,)
 
 
 class OperationService:
+    """Lists and runs scheduled jobs, and lists and undoes operations, within the caller's scope."""
+
     def __init__(self, found: Repository, schedules: Schedules, clock: Clock, tombstones: Tombstones) -> None:
         self._operations, self._schedules, self._clock, self._tombstones = found, schedules, clock, tombstones
 
     async def jobs(self) -> Doc:
+        """Returns all scheduled jobs with their last runs."""
         return {"items": [await self._with_asked(job) for job in await self._schedules.all()], "next_cursor": None}
 
     async def _with_asked(self, job: Doc) -> Doc:
-        """A run that the caller's tenant asked for counts where it was later."""
+        """Adds the last run that the caller's tenant asked for, if it was later."""
         ended = both(Eq("kind", job["name"]), In("status", operations.ENDED))
         for request in await self._operations.find(ended, limit=1):
             if request["updated_at"] > (job["last_run"] or ""):
@@ -35,33 +38,37 @@ class OperationService:
         return job
 
     async def run(self, name: str, body: JobRun) -> WriteResult:
-        """Queues a scheduled job for the caller's tenant. Raises NotFound for a name that is none."""
+        """Queues a scheduled job for the caller's tenant. Raises NotFound for an unknown name, and Invalid if the job
+        cannot be limited to an agent or user."""
         if name not in self._schedules.kinds:
             raise NotFound(f"There is no job {name}.")
         owner = {"agent_id": body.agent_id, "user_id": body.user_id}
         if name not in NARROWED and (named := next((field for field, one in owner.items() if one), None)):
             raise invalid(f"/{named}", f"{name} works on all of the tenant")
         scope = self._operations.scope
-        scope.require_write(body.agent_id, body.user_id)  # none named: it works on all of the tenant
+        scope.require_write(body.agent_id, body.user_id)  # without an owner it works on the whole tenant
         return self._begin(name, {"dry_run": body.dry_run, **owner, **scope.bindings()}, **owner)
 
     def _begin(self, kind: str, payload: Doc, **owner: str | None) -> WriteResult:
-        """202 with an operation, which a job will carry out."""
+        """Returns 202 with an operation, and the changes that queue its job."""
         body, changes = operations.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
     async def page(self, listing: Listing) -> Doc:
+        """Returns a page of operations."""
         docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
         return {"items": [operations.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
 
     async def get(self, operation_id: str) -> Doc:
+        """Returns an operation. Raises NotFound."""
         doc = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
         if doc is None:
             raise NotFound()
         return operations.render(doc, self._clock.now())
 
     async def _own_erasure(self, operation_id: str) -> Doc | None:
-        """The erasure of a user whom the key is bound to: its operation is under the hash of the id."""
+        """Returns the erasure of a user that the key is bound to. Its operation is stored under the hash of the user's
+        id."""
         doc, scope = await self._operations.get_any_owner(operation_id), self._operations.scope
         if doc is None or doc["kind"] != ERASE_USER or scope.users is None:
             return None
@@ -69,7 +76,8 @@ class OperationService:
         return doc if replace(scope, users=frozenset(one for one in hashes if one)).sees(doc) else None
 
     async def undo(self, operation_id: str) -> WriteResult:
-        """202 with the operation that undoes it. Raises Conflict where there is nothing to undo, or it was undone."""
+        """Returns 202 with the operation that undoes this one. Raises Conflict if there is nothing to undo, or if it is
+        being undone or was."""
         doc = await self._operations.get(operation_id)
         self._operations.scope.require_write(doc["agent_id"], doc["user_id"])
         if not operations.can_undo(doc, self._clock.now()):
@@ -88,6 +96,6 @@ class OperationService:
         return replace(begun, changes=[claim, *begun.changes])
 
     async def _under_way(self, undo_id: str | None) -> bool:
-        """An undo that failed for good may be asked for again."""
+        """Returns True unless the undo failed for good; it may then be requested again."""
         doc = None if undo_id is None else await self._operations.find_one(undo_id)
         return doc is not None and doc["status"] != "failed"

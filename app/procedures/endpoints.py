@@ -1,4 +1,4 @@
-"""Procedural memory over HTTP: how things are done, and how often that worked."""
+"""HTTP endpoints for procedural memory: how things are done, and how often that worked."""
 
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from app.writes.executor import etag
 
 
 async def procedure_service(request: Request) -> ProcedureService:
+    """Returns the procedure service of the caller."""
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, PROCEDURES, resources.second_stage)
@@ -44,6 +45,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the list)
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
 ) -> dict[str, Any]:
+    """Collects the filters of a list of procedures."""
     return dict(locals())
 
 

@@ -1,4 +1,4 @@
-"""Procedures as they are stored: how an agent does things, and how often that worked."""
+"""The collections of procedures: how an agent does things, and how often that worked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
 
 
 def situation(procedure: Mapping[str, Any]) -> str:
-    """What a procedure is found by: when to use it, not how it is done."""
+    """Returns the text by which a procedure is found: when to use it, not how it is done."""
     return "\n".join([procedure["name"], procedure["trigger"], *procedure["preconditions"]])
 
 
@@ -38,8 +38,9 @@ PROCEDURES = Collection(
     ),
     internal=INTERNAL,
 )
-"""`name_key` is the name without differences of case, width and white space. `success_rate` is reckoned from the counts
-at each outcome, so that a search can filter by it; `content_hash` is the id's: no procedure hides another."""
+"""`name_key` is the name without differences of case, width and white space. `success_rate` is computed from the counts
+at each outcome, so that a search can filter by it. `content_hash` is that of the id, so that no procedure hides another
+in a search."""
 
 PROCEDURE_HISTORY = Collection(
     name="procedure_history",
@@ -51,4 +52,4 @@ PROCEDURE_HISTORY = Collection(
     audited=False,
     internal=INTERNAL,
 )
-"""Each version of a procedure as it left, stored by the change that replaced it."""
+"""One document for each replaced version of a procedure, stored by the change that replaced it."""

@@ -1,4 +1,4 @@
-"""Procedures as they are stored, indexed and found by name."""
+"""Storage and changes of procedures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from app.storage.text import content_hash, normalise_content
 
 
 def new_procedure(fields: Mapping[str, Any], source: Mapping[str, Any], now: str) -> Doc:
-    """A procedure of `fields` (those of `ProcedureCreate`), yet to be tried."""
+    """Returns a new procedure with `fields` (those of `ProcedureCreate`) and no outcomes."""
     procedure_id = new_id("proc")
     return {
         "procedure_id": procedure_id,
@@ -45,7 +45,8 @@ def new_procedure(fields: Mapping[str, Any], source: Mapping[str, Any], now: str
 
 
 def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
-    """What a caller's change sets; empty where it changes nothing. Outcomes stay: they tell of its steps as refined."""
+    """Returns the fields that a caller's change sets; empty if nothing changes. Outcomes stay: they count for the
+    refined steps, too."""
     fields = dict(fields)
     if "tags" in fields:
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
@@ -58,7 +59,7 @@ def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
 
 
 def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[str]]:
-    """What an outcome (`OutcomeIn`) sets, counts included, and the notes that it pushes out."""
+    """Returns the fields that an outcome (`OutcomeIn`) sets, including counts, and the notes that it displaces."""
     counts = {name: doc[name] for name in ("success_count", "failure_count")}
     counts["success_count" if fields["success"] else "failure_count"] += 1
     entry = {**fields, "at": now, "version": doc["version"]}
@@ -73,7 +74,8 @@ def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[st
 
 
 def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """Notes, each once however it is written (said again, it counts as said last), and the oldest ones, which leave."""
+    """Returns each note once, whatever its spelling (a repeated note counts as the newest), and the oldest notes, which
+    are dropped."""
     found: dict[str, str] = {}
     for note in reversed([*notes, *new]):
         found.setdefault(normalise_content(note), note)
@@ -82,10 +84,12 @@ def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], l
 
 
 def passage(doc: Doc) -> IndexText:
+    """Returns the text by which a procedure is found."""
     return IndexText(situation(doc))
 
 
 def needs_new_entry(changed: Doc) -> bool:
+    """Returns True if a changed field is part of the indexed text."""
     return not changed.keys().isdisjoint(("name", "trigger", "preconditions"))
 
 
@@ -93,32 +97,34 @@ PROCEDURE = Embeddable(PROCEDURES, passage, lambda embedding: {"embedding": embe
 
 
 COUNTED = ("version", "success_count", "failure_count")
-"""Each change moves one of these: who expects them all overwrites nothing that he has not seen."""
+"""Every change increments one of these fields, so a change that expects all of them overwrites nothing unseen."""
 
 
 class ProcedureRepository(VersionedRepository):
+    """The procedures and their history that a caller may see."""
+
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, PROCEDURES, PROCEDURE_HISTORY)
 
     async def named(self, agent: str | None, user: str | None, name_key: str) -> Doc | None:
-        """The active procedure of that name in the scope."""
+        """Returns the active procedure with that name and exactly these owners, or None."""
         found = await self.find(both(of_pair(agent, user), Eq("name_key", name_key), Eq("status", "active")), limit=1)
         return found[0] if found else None
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
-        """Replaces fields; the version that goes is kept as history."""
+        """Returns the changes that replace fields and store the old version as history."""
         seen = {name: doc[name] for name in COUNTED}
         return [self.update(doc, changed, now=now, expect=seen, entry=entry), self._past(doc, now)]
 
     def counted(self, doc: Doc, changed: Doc) -> list[Change]:
-        """An outcome: nothing that moves the version."""
+        """Returns the changes that record an outcome. They do not bump the version."""
         return [self.append(doc, changed, expect={name: doc[name] for name in COUNTED})]
 
 
 def listed(filters: Mapping[str, Any]) -> Filter:
-    """The filter of a list: each named field as it is, nothing widened."""
+    """Returns the filter of a list. Owners must match exactly."""
     status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
     return both(
         *(Eq(field, filters[field]) for field in ("agent_id", "user_id") if filters.get(field) is not None),

@@ -1,4 +1,4 @@
-"""Procedures on the wire."""
+"""Request and response models of procedures."""
 
 from typing import Annotated, Any, Literal
 
@@ -179,4 +179,5 @@ class ProcedureSearchResult(HowSearched):
 
 
 def render(doc: Doc) -> Doc:
+    """Renders a procedure without internal fields."""
     return {name: value for name, value in doc.items() if name not in INTERNAL}

@@ -1,4 +1,4 @@
-"""Procedures for a situation: found by meaning and words, then ordered by how well they work."""
+"""Searches procedures for a situation: by meaning and words, then ordered by how well they work."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -10,27 +10,28 @@ from app.storage.filters import Eq, Filter, Has, Or, Range, both
 from app.storage.schema import Doc
 
 PRIOR = 1.0
-"""Successes and failures that are taken for granted: Beta(1, 1), Laplace's rule of succession (1774)."""
+"""The number of successes and of failures assumed in advance: Beta(1, 1), Laplace's rule of succession (1774)."""
 RECENT_HALF_LIFE = 3.0
-"""Outcomes after which one counts half as much (forgetting factor of Jøsang & Ismail, The Beta Reputation System,
-2002)."""
+"""The number of later outcomes after which an outcome counts half (forgetting factor of Jøsang & Ismail, The Beta
+Reputation System, 2002)."""
 RECENT_SHARE = 0.5
-"""Of `works` that the last outcomes decide; the rest is decided by all of them alike."""
+"""The share of `works` that the recent outcomes decide; all outcomes alike decide the rest."""
 FRESH_HALF_LIFE_DAYS = 90.0
 LEAST_FRESH = 0.8
-"""What is left of the score of a procedure that nobody has used for ever."""
+"""The smallest factor of freshness, for a procedure that was never used."""
 STALE_DAYS = 180.0
-"""Unused for so long, it is said."""
+"""A procedure unused for this many days gets a warning."""
 FAILING_IN_A_ROW = 2
 FAILING_OF_LAST = (3, 5)
-"""At least 3 of the last 5 failed."""
+"""A procedure is failing if at least 3 of its last 5 outcomes failed."""
 KEPT_OUTCOMES = 20
-"""Of the last outcomes; the oldest of them counts 1/80 of the newest."""
+"""The number of recent outcomes that are stored; the oldest of them counts 1/80 of the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`success_rate`, `recent`, `works` and `freshness` are 0 to 1; `idle_days` since the last use or change."""
+    """How well a procedure works. `success_rate`, `recent`, `works` and `freshness` are 0 to 1; `idle_days` counts days
+    since the last use or change."""
 
     success_rate: float
     recent: float
@@ -38,26 +39,28 @@ class Standing:
     freshness: float
     failed_in_a_row: int
     failed_of_last: tuple[int, int]
-    """Failures, and of how many: the last five at most."""
+    """Failures and total of the recent outcomes, five at most."""
     idle_days: float
 
     @property
     def failing(self) -> bool:
+        """True if the recent outcomes mostly failed."""
         least, _ = FAILING_OF_LAST
         return self.failed_in_a_row >= FAILING_IN_A_ROW or self.failed_of_last[0] >= least
 
     @property
     def stale(self) -> bool:
+        """True if the procedure was not used or changed for `STALE_DAYS`."""
         return self.idle_days >= STALE_DAYS
 
 
 def smoothed(successes: float, failures: float) -> float:
-    """Mean of the Beta posterior: 0.5 where nothing is known, and never 0 or 1."""
+    """Returns the mean of the Beta posterior: 0.5 without outcomes, and never 0 or 1."""
     return (successes + PRIOR) / (successes + failures + 2 * PRIOR)
 
 
 def standing(successes: int, failures: int, recent: Sequence[bool], idle_days: float) -> Standing:
-    """`recent`: the last outcomes, the oldest first. `idle_days` under 0 are 0."""
+    """Computes the standing. `recent` are the last outcomes, the oldest first; negative `idle_days` count as 0."""
     last = recent[-KEPT_OUTCOMES:]
     weights = [0.5 ** (age / RECENT_HALF_LIFE) for age in range(len(last))]
     succeeded = sum(weight for weight, success in zip(weights, reversed(last), strict=True) if success)
@@ -76,12 +79,13 @@ def standing(successes: int, failures: int, recent: Sequence[bool], idle_days: f
 
 
 def score(relevance: float, of: Standing) -> float:
-    """0 to 1 where `relevance` is; never more than it."""
+    """Returns the score of a procedure: 0 to 1, like `relevance`, and never more than it."""
     return relevance * of.works * of.freshness
 
 
 def order(found: Sequence[tuple[Doc, float]]) -> list[int]:
-    """Indices of (procedure, score), best first. Of equal scores the one made later, whatever order they came in."""
+    """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created
+    later comes first."""
 
     def place(at: int) -> tuple[float, str, str]:
         doc, value = found[at]
@@ -91,7 +95,7 @@ def order(found: Sequence[tuple[Doc, float]]) -> list[int]:
 
 
 def track_record(successes: int, failures: int, of: Standing) -> str:
-    """`worked 7 of 9 times, failed the last 2`."""
+    """Returns a sentence such as `worked 7 of 9 times, failed the last 2`."""
     tried = successes + failures
     if not tried:
         return "not tried yet"
@@ -100,7 +104,7 @@ def track_record(successes: int, failures: int, of: Standing) -> str:
 
 
 def warnings(of: Standing) -> list[Doc]:
-    """What a caller should know before trusting it."""
+    """Returns the warnings for a caller who wants to use the procedure."""
     said = []
     if of.failing:
         said.append({"code": "failing_lately", "detail": f"It {_lately(of)}."})
@@ -124,11 +128,13 @@ LEAST_CANDIDATES = 64
 DAY_SECONDS = 86_400.0
 
 Find = Callable[[int], Awaitable[list[Hit]]]
-"""The best k by relevance, best first."""
+"""Returns the best k hits by relevance, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcedureHit:
+    """A hit with its score and standing."""
+
     hit: Hit
     score: float
     standing: Standing
@@ -142,6 +148,7 @@ def searched(
     min_trust: float | None = None,
     until: str | None = None,
 ) -> Filter:
+    """Returns the filter of a search."""
     return both(
         Eq("status", status),
         None if tags is None else Or(tuple(Has("tags", tag) for tag in tags)),
@@ -152,8 +159,8 @@ def searched(
 
 
 async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
-    """The best k of all that `find` would bring: none scores more than its relevance, so that once the k-th does not
-    score less than the relevance reached, nothing beyond can be better."""
+    """Returns the best k procedures of all that `find` can return. No score exceeds its relevance, so the search ends
+    once the k-th score is at least the lowest relevance read."""
     candidates = max(LEAST_CANDIDATES, 4 * k)
     while True:
         hits = await find(candidates)
@@ -164,12 +171,13 @@ async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
 
 
 def ranked(hits: list[Hit], now: datetime) -> list[ProcedureHit]:
+    """Returns the hits with their scores, best first."""
     found = [ProcedureHit(hit, score(hit.score, of), of) for hit in hits for of in (standing_of(hit.doc, now),)]
     return [found[at] for at in order([(one.hit.doc, one.score) for one in found])]
 
 
 def standing_of(doc: Doc, now: datetime) -> Standing:
-    """A procedure that was just changed is as fresh as one that was just used."""
+    """Returns the standing of a procedure. A change makes it as fresh as a use."""
     idle = now - parse_rfc3339(max(doc["last_used"] or "", doc["updated_at"]))
     recent = [one["success"] for one in doc["recent_outcomes"]]
     return standing(doc["success_count"], doc["failure_count"], recent, idle.total_seconds() / DAY_SECONDS)

@@ -1,4 +1,4 @@
-"""The rules of procedural memory. Methods that write return an `WriteResult` and commit nothing."""
+"""Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,13 +25,15 @@ from app.writes.executor import IfMatch, WriteResult, etag
 
 
 class ProcedureService:
+    """The operations on procedures within a caller's scope."""
+
     def __init__(
         self, procedures: ProcedureRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
 
     async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult:
-        """Raises AlreadyExists where the name is taken: what is counted there was counted for other steps."""
+        """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
         doc = new_procedure(body.model_dump(), {"api_key_id": self._procedures.scope.key_id}, self._now())
@@ -41,13 +43,16 @@ class ProcedureService:
         return WriteResult(render(doc), self._procedures.add(doc, entry), 201, {"ETag": etag(doc)})
 
     async def get(self, procedure_id: str) -> Doc:
+        """Returns a procedure. Raises NotFound."""
         return render(await self._procedures.get(procedure_id))
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        """Returns a page of procedures that match the filters."""
         docs, cursor = await self._procedures.page(listed(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
+        """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
         doc = await self._procedures.get(procedure_id)
         self._procedures.require_write(doc)
         precondition.check(doc)
@@ -66,7 +71,8 @@ class ProcedureService:
         return WriteResult(render(new), changes, headers={"ETag": etag(new)})
 
     async def _require_free_name(self, doc: Doc) -> None:
-        """Of one scope one active procedure has a name. The other is named: whoever writes here may see it."""
+        """Raises AlreadyExists if another active procedure of the same owners has the name. The message gives its id,
+        since whoever may write here may see it."""
         if doc["status"] != "active":
             return
         other = await self._procedures.named(doc["agent_id"], doc["user_id"], doc["name_key"])
@@ -74,11 +80,13 @@ class ProcedureService:
             raise AlreadyExists(f"{other['procedure_id']} has that name in this scope.")
 
     async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult:
+        """Deletes a procedure and its history."""
         doc = await self._procedures.get(procedure_id)
         precondition.check(doc)
         return WriteResult(None, self._procedures.remove([doc]), 204)
 
     async def history(self, procedure_id: str, listing: Listing) -> Doc:
+        """Returns a page of earlier versions."""
         await self._procedures.get(procedure_id)
         docs, cursor = await self._procedures.history_page(procedure_id, listing)
         shown = ("version", "changed_at", "changed_by")
@@ -86,7 +94,8 @@ class ProcedureService:
         return {"items": items, "next_cursor": cursor}
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
-        """Counted against what was read, so that the answer shows just this outcome; who is too late counts again."""
+        """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;
+        after a conflict the handler counts again."""
         doc = await self._procedures.get(procedure_id)
         precondition.check(doc)
         changed, dropped = outcome(doc, body.model_dump(), self._now())
@@ -94,7 +103,8 @@ class ProcedureService:
         return WriteResult(answer, self._procedures.counted(doc, changed), 201)
 
     async def search(self, body: ProcedureSearch) -> Doc:
-        """By meaning and words, blended with how well each has worked, lately above all."""
+        """Searches by meaning and words, combined with how well each procedure has worked, recent
+        outcomes above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._procedures.scope.pairs(body.agent_id, body.user_id, body.include_shared)
         where = searched(body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust)

@@ -1,4 +1,4 @@
-"""The rules of agents: settings, experience, and the prompt made of it."""
+"""Creates and changes agents: their settings, their experience, and the prompt made from it."""
 
 from functools import partial
 
@@ -18,14 +18,18 @@ from app.storage.schema import Doc
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
+"""The limit of memories in a prompt."""
 READ_AT_ONCE = 500
 
 
 class AgentService:
+    """The operations on agents within a caller's scope."""
+
     def __init__(self, agents: Repository, users: Repository, memories: MemoryRepository, clock: Clock) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
     async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult:
+        """Creates an agent. Raises AlreadyExists if the id or the name is taken."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
         doc = {
@@ -37,7 +41,8 @@ class AgentService:
             "created_at": now,
             "updated_at": now,
         }
-        self._agents.scope.require_write(doc["agent_id"], None)  # else the id would tell that it is taken
+        # checked first, since AlreadyExists would reveal that the id is taken
+        self._agents.scope.require_write(doc["agent_id"], None)
         if await self._agents.get_any_owner(doc["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
         await self._check_name(doc)
@@ -49,13 +54,16 @@ class AgentService:
             raise AlreadyExists("That name is taken.")
 
     async def get(self, agent_id: str) -> Doc:
+        """Returns an agent. Raises NotFound."""
         return render_agent(await self._agents.get(agent_id))
 
     async def page(self, listing: Listing) -> Doc:
+        """Returns a page of agents."""
         docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
         return {"items": [render_agent(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
+        """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
         named = body.model_dump(include=body.model_fields_set)
@@ -67,12 +75,13 @@ class AgentService:
         return self._changed(doc, fields)
 
     async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult:
-        """The agent's settings and experience go; memories made under its id stay."""
+        """Deletes the agent's settings and experience. Memories with its id stay."""
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
         return WriteResult(None, [self._agents.delete(doc)], 204)
 
     async def learn(self, agent_id: str, body: ExperiencePatch, precondition: IfMatch) -> WriteResult:
+        """Adds lessons to the agent's experience, and returns the experience."""
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
         source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
@@ -81,11 +90,12 @@ class AgentService:
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
     async def experience(self, agent_id: str) -> tuple[Doc, Doc]:
-        """The experience, and the agent that it is of."""
+        """Returns the experience and the agent that has it."""
         doc = await self._agents.get(agent_id)
         return doc["experience"], doc
 
     async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None) -> Doc:
+        """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user."""
         agent = await self._agents.get(agent_id)
         user = None if user_id is None else await self._users.find_one(user_id)
         memories = [] if user_id is None else await self._known_of(agent, user_id)
@@ -93,14 +103,14 @@ class AgentService:
         return {"text": text, "tokens": size}
 
     async def _known_of(self, agent: Doc, user_id: str) -> list[Doc]:
-        """What the agent may know of the user beside single messages, most important first."""
+        """Returns what the agent may know of the user, single messages excluded, most important first."""
         now, least = self._clock.now(), agent["settings"]["min_importance"]
         where = both(
             Eq("user_id", user_id),
             Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),
             And((Eq("status", "active"), Not(Eq("memory_type", "message")))),
             unexpired(rfc3339(now)),
-            Range("importance", ge=least),  # as last written down: today's is no higher
+            Range("importance", ge=least),  # the stored importance; the current one is not higher
         )
         decays = Decays(StoredAgentSettings(self._agents.store), self._agents.scope.tenant)
         best: list[tuple[float, Doc]] = []
@@ -115,7 +125,7 @@ class AgentService:
 
 
 def _settings(old: Doc, patch: AgentSettings | None) -> Doc:
-    """What is absent stays, inside of `decay` too; null is all defaults."""
+    """Merges settings: absent fields stay, also inside `decay`; null restores all defaults."""
     if patch is None:
         return AgentSettings().model_dump()
     named = patch.model_dump(exclude_unset=True)

@@ -1,4 +1,4 @@
-"""Users and agents over HTTP."""
+"""HTTP endpoints for users and agents."""
 
 from typing import Annotated
 
@@ -21,6 +21,7 @@ from app.writes.executor import etag
 
 
 async def user_service(request: Request, memories: MemoryServiceDep) -> UserService:
+    """Returns the user service of the caller."""
     resources, principal = get_caller(request)
     return UserService(
         Repository(resources.store, principal.scope, USERS), memories, resources.settings.limits, resources.clock
@@ -28,6 +29,7 @@ async def user_service(request: Request, memories: MemoryServiceDep) -> UserServ
 
 
 async def agent_service(request: Request) -> AgentService:
+    """Returns the agent service of the caller."""
     resources, principal = get_caller(request)
     return AgentService(
         Repository(resources.store, principal.scope, AGENTS),

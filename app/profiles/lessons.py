@@ -1,4 +1,5 @@
-"""Which lessons of an agent answer a query: by words alone, so that a request embeds nothing for them. Pure."""
+"""Ranks an agent's lessons for a query, by words alone, so that a request embeds nothing for them. Pure functions,
+apart from a memo of terms."""
 
 import math
 import re
@@ -12,20 +13,21 @@ from app.storage.text import term_ids, terms
 
 KNOWLEDGE = "procedural_knowledge"
 LEAST, MOST = 0.02, 0.4
-"""Score of a lesson that shares no word with the query, and of one that holds all of its words. They stand beside the
-calibrated scores of other sections: a lesson is about no user, so it seldom is the answer itself."""
+"""The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
+compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
 
 MEMO_SIZE = 10_000
-"""Lessons whose terms are kept: reading the 350 of a full experience anew takes tens of milliseconds."""
+"""The number of lessons whose terms are remembered: analysing the 350 lessons of a full experience takes tens of
+milliseconds."""
 
 _memo: dict[bytes, frozenset[int]] = {}
-"""Ids of terms by a digest of the text: no text of a lesson stays in the process after it was erased."""
+"""Term ids by a digest of the text, so that no text of a lesson stays in the process after it was erased."""
 _PARAGRAPHS = re.compile(r"\s*\n\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class RankedLesson:
-    """One entry of the experience. `name` is its list's; `score` 0 to 1."""
+    """One entry of the experience. `name` is the name of its list; `score` is 0 to 1."""
 
     name: str
     index: int
@@ -34,10 +36,11 @@ class RankedLesson:
 
 
 def ranked(query: str, experience: Doc) -> list[RankedLesson]:
-    """Every lesson, best first; of equal ones the most seen first, and knowledge that was written before lessons.
+    """Returns every lesson, best first. Of equal scores the most seen comes first, and hand-written knowledge before
+    lessons.
 
-    The score grows with the share of the query's terms that the lesson holds. A term weighs log(1 + n / lessons with
-    it): what most lessons say tells them apart little.
+    The score grows with the share of the query's terms that the lesson contains. A term weighs log(1 + n / lessons with
+    it), so common terms weigh little.
     """
     entries = [*_knowledge(experience), *_lessons(experience)]
     entry_words = [_terms(text) for _, _, text, _ in entries]
@@ -63,7 +66,7 @@ def _terms(text: str) -> frozenset[int]:
 
 
 def _knowledge(experience: Doc) -> list[tuple[str, int, str, float]]:
-    """Its paragraphs: a page of it competes piece by piece."""
+    """Returns the paragraphs of the knowledge, which are ranked one by one."""
     texts = [text for text in _PARAGRAPHS.split(experience[KNOWLEDGE].strip()) if text]
     return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(texts)]
 

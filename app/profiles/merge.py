@@ -1,4 +1,4 @@
-"""How profiles and experience grow, pure: what is not named stays."""
+"""Merges profiles and experience, as pure functions. Fields that a patch does not name stay."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,8 @@ MAX_LISTED = 200
 
 
 def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
-    """Lists are added to, objects merged at every depth (null takes a key away), scalars overwritten. Null clears."""
+    """Applies a patch: lists are added to, objects merged at every depth (null removes a key), scalars replaced. Null
+    clears a field."""
     merged = dict(profile)
     for name, value in patch.items():
         if value is None:
@@ -33,15 +34,15 @@ def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
 
 
 def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
-    """Both, each text once, however it is written."""
+    """Returns old and new texts, each once, whatever its spelling."""
     found = {normalise_content(text): text for text in reversed([*old, *new])}
     return list(reversed(found.values()))
 
 
 def merge_experience(experience: Doc, patch: Mapping[str, Any], source: Doc, names: Sequence[str] = ()) -> Doc:
-    """Adds lessons: one that is there already is seen once more; past `MAX_LESSONS` the least seen leave, then the
-    oldest; null clears a list. Lessons that name one of `names` (a session's user) are not learned: experience is about
-    no user."""
+    """Adds lessons. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen are dropped, then the
+    oldest. Null clears a list. Lessons that contain one of `names` (a session's user) are not learned: experience is
+    about no user."""
     merged = dict(experience)
     if "procedural_knowledge" in patch:
         merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""

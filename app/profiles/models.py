@@ -1,4 +1,4 @@
-"""Profiles as they are stored, and what an agent's settings say."""
+"""The collections of users and agents, and access to an agent's settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,6 +31,7 @@ class StoredAgentSettings:
         self._store = store
 
     async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
+        """Returns the settings of an agent, or None if there is no such agent."""
         agent = await self._store.get(AGENTS, tenant, agent_id)
         found: Mapping[str, Any] | None = None if agent is None else agent["settings"]
         return found

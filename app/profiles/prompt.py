@@ -1,6 +1,6 @@
-"""The experience prompt: seed blocks of what an agent has learned and of what it knows of a user.
+"""Renders the experience prompt: blocks of what an agent has learned and of what it knows of a user.
 
-Remembered text is data: no text can close its block, pass for another lesson, or hold a special token.
+Stored text is data: it cannot close its block, pose as another lesson, or contain a special token.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from app.storage.schema import Doc
 def compose(
     experience: Doc | None, profile: Doc | None, memories: Sequence[Doc], max_tokens: int | None
 ) -> tuple[str, int]:
-    """Text and tokens. Memories come most important first, and are what is left out where the budget is short, then
-    lessons, the least seen first; `max_tokens` is a wall."""
+    """Returns the text and its tokens, never more than `max_tokens`. Memories are given most important first. If the
+    budget is short, the last of them are left out first, then the least seen lessons."""
     lessons = _lessons(experience)
     parts = [_profile(profile), *lessons, *(_memory(memory) for memory in memories)]
 

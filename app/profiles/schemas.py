@@ -1,4 +1,4 @@
-"""People and agents on the wire."""
+"""Request and response models of users and agents."""
 
 from typing import Annotated, Literal, get_args
 
@@ -212,17 +212,19 @@ class Prompt(Schema):
 
 
 def render_profile(doc: Doc) -> Doc:
+    """Renders a user's profile."""
     plain = {name: doc[name] for name in ("user_id", "version", "created_at", "updated_at")}
     return {**doc["profile"], **plain}
 
 
 def render_agent(doc: Doc) -> Doc:
+    """Renders an agent."""
     return {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
 
 
 def status_of(memory: Doc) -> str | None:
-    """The status of an issue, as prompts show it; None for every other memory. A caller's metadata may hold anything:
-    what is no status counts as `open`."""
+    """Returns the status of an issue as prompts show it, or None for any other memory. A caller's metadata may contain
+    anything: an invalid status counts as `open`."""
     if memory["memory_type"] != "issue":
         return None
     status = memory["metadata"].get("status")
@@ -230,6 +232,7 @@ def status_of(memory: Doc) -> str | None:
 
 
 def render_issue(memory: Doc) -> Doc:
+    """Renders a memory as an issue."""
     return {
         "issue_id": memory["memory_id"],
         "description": memory["content"],
@@ -239,6 +242,7 @@ def render_issue(memory: Doc) -> Doc:
 
 
 def render_solution(memory: Doc) -> Doc:
+    """Renders a memory as a solution."""
     metadata = memory["metadata"]
     return {
         "solution_id": memory["memory_id"],

@@ -1,4 +1,4 @@
-"""The rules of people: profile, interactions, issues and solutions. The last two are memories of those types."""
+"""Manages users: profile, interactions, issues and solutions. Issues and solutions are memories of these types."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,14 +32,18 @@ ISSUE_IMPORTANCE = 0.6
 
 
 class UserService:
+    """The operations on users within a caller's scope."""
+
     def __init__(self, users: Repository, memories: MemoryService, limits: LimitSettings, clock: Clock) -> None:
         self._users, self._memories, self._limits, self._clock = users, memories, limits, clock
 
     async def page(self, listing: Listing) -> Doc:
+        """Returns a page of profiles."""
         docs, cursor = await self._users.page(EVERYTHING, listing, mark=USERS.name)
         return {"items": [render_profile(doc) for doc in docs], "next_cursor": cursor}
 
     async def profile(self, user_id: str) -> Doc:
+        """Returns the profile of a user. Raises NotFound."""
         return render_profile(await self._users.get(user_id))
 
     async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult:
@@ -47,19 +51,20 @@ class UserService:
         return await self._change(user_id, precondition, lambda _: {"profile": self._bounded(body.model_dump())})
 
     async def patch_profile(self, user_id: str, body: ProfilePatch, precondition: IfMatch) -> WriteResult:
+        """Merges a patch into the profile; see `merge.merge_profile`."""
         patch = body.model_dump(exclude_unset=True)
         return await self._change(
             user_id, precondition, lambda doc: {"profile": self._bounded(merge.merge_profile(doc["profile"], patch))}
         )
 
     def _bounded(self, profile: Doc) -> Doc:
-        """The profile. Raises Invalid, naming its largest part."""
+        """Returns the profile. Raises Invalid, naming its largest part, if it is too large."""
         largest = max(profile, key=lambda name: len(orjson.dumps(profile[name])))
         require_size(profile, self._limits.object_bytes, "the profile", f"/{largest}")
         return profile
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult:
-        """Only the last ones are kept. They are appended to the user: the profile's version stays."""
+        """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
         now = rfc3339(self._clock.now())
         entry = body.model_dump() | {"timestamp": body.timestamp or now}
         old = await self._users.find_one(user_id)
@@ -72,6 +77,7 @@ class UserService:
         return WriteResult(entry, [self._users.append(old, counted, expect={"interacted": before})], 201)
 
     async def interactions(self, user_id: str) -> Doc:
+        """Returns the recorded interactions, the newest first."""
         doc = await self._users.get(user_id)
         return {"items": doc["interactions"][::-1], "next_cursor": None}
 
@@ -89,6 +95,7 @@ class UserService:
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
     async def add_issue(self, user_id: str, body: IssueIn, precondition: IfMatch) -> WriteResult:
+        """Stores an issue as a memory."""
         memory = MemoryCreate(
             agent_id=body.agent_id,
             user_id=user_id,
@@ -96,11 +103,12 @@ class UserService:
             content=body.description,
             importance=ISSUE_IMPORTANCE,
             metadata={"status": body.status},
-            deduplicate=False,  # a problem that comes back is not the one that was closed
+            deduplicate=False,  # an issue that recurs is not the one that was closed
         )
         return _as(await self._memories.create(memory, precondition), render_issue)
 
     async def add_solution(self, user_id: str, body: SolutionIn, precondition: IfMatch) -> WriteResult:
+        """Stores a solution as a memory."""
         memory = MemoryCreate(
             agent_id=body.agent_id,
             user_id=user_id,
@@ -112,6 +120,8 @@ class UserService:
         return _as(await self._memories.create(memory, precondition), render_solution)
 
     async def set_issue(self, user_id: str, issue_id: str, status: str, precondition: IfMatch) -> WriteResult:
+        """Changes the status of an issue. Raises NotFound if the memory is not an issue of this user."""
+
         def moved(memory: Doc) -> MemoryPatch:
             if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
                 raise NotFound()
@@ -120,9 +130,11 @@ class UserService:
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
     async def issues(self, user_id: str, listing: Listing) -> Doc:
+        """Returns a page of the user's active issues."""
         return await self._page(user_id, "issue", render_issue, listing)
 
     async def solutions(self, user_id: str, listing: Listing) -> Doc:
+        """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
     async def _page(self, user_id: str, kind: str, render: Callable[[Doc], Doc], listing: Listing) -> Doc:
@@ -132,7 +144,7 @@ class UserService:
 
 
 def _new(user_id: str, now: str) -> Doc:
-    """A user is there from the first thing that is said of them."""
+    """Returns a new user. A user is created with the first record about them."""
     return {
         "user_id": user_id,
         "agent_id": None,

@@ -1,4 +1,4 @@
-"""Scheduled upkeep: decay of importance, expiry, and the roll-up of old actions."""
+"""Scheduled maintenance: decay of importance, and counts for the roll-up of old actions."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -19,33 +19,35 @@ from app.storage.scope import SYSTEM
 
 BATCH = 500
 BARS = 10
+"""The number of bars of a histogram."""
 WORTH_WRITING = 0.01
-"""Reads compute importance anyway: what is written down may lag by less than this, and is written after some 20 days
-instead of each hour."""
+"""The least change that is stored. Reads compute importance anyway, so stored values may lag by less than this; they
+are written about every 20 days instead of each hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecayGroup:
-    """A part of the memories that fades alike: an agent's with settings of its own, or all the others."""
+    """Memories with the same decay: those of agents with the same settings of their own, or all others."""
 
     decay: DecayCurve
     where: Filter
 
 
 class DecayJob:
-    """`least`: what has moved by less is not written down."""
+    """Stores decayed importance. Changes of less than `least` are not stored."""
 
     def __init__(self, store: Store, clock: Clock, least: float = 0.0) -> None:
         self._store, self._clock, self._least = store, clock, least
 
     async def handle(self, run: Run) -> Done:
+        """Runs the job for one tenant or, under `SYSTEM`, for all."""
         tenant = None if run.tenant == SYSTEM else run.tenant
         if run.payload.get("dry_run"):
             return Done(await self.dry_run(tenant))
         return Done({"changed": await self.apply(tenant)})
 
     async def has_work(self) -> bool:
-        """Whether anything has faded so far that it is to be written down. Reads only."""
+        """Returns True if any importance has decayed far enough to be stored. Only reads."""
         now = rfc3339(self._clock.now())
         for share in await self._shares(None):
             if await self._store.would_change(MEMORIES, None, self._rule(share, now), share.where):
@@ -53,7 +55,7 @@ class DecayJob:
         return False
 
     async def apply(self, tenant: str | None) -> int:
-        """How many memories were given another importance. Tenant None is every tenant."""
+        """Stores decayed importance. Returns the number of changed memories. Tenant None means every tenant."""
         now, shares = rfc3339(self._clock.now()), await self._shares(tenant)
         return sum([await self._store.apply(MEMORIES, tenant, self._rule(one, now), one.where) for one in shares])
 
@@ -62,7 +64,8 @@ class DecayJob:
         return DecayRule(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
 
     async def dry_run(self, tenant: str | None, step: Any = lambda seen: None) -> Doc:
-        """Histograms of importance as it was written down and as it is now; `step` is told how many were seen."""
+        """Returns histograms of the stored and of the current importance. Calls `step` with the number of memories read
+        so far."""
         now_ms = to_ms(self._clock.now())
         before, after, seen = [0] * BARS, [0] * BARS, 0
         for share in await self._shares(tenant):
@@ -78,7 +81,7 @@ class DecayJob:
         return {"memories": seen, "before": before, "after": after}
 
     async def _shares(self, tenant: str | None) -> list[DecayGroup]:
-        """Every memory is in one of them, and in one only."""
+        """Returns groups of memories with their decay. Every memory is in exactly one group."""
         own: dict[DecayCurve, dict[str, list[str]]] = {}
         async for docs in pages(partial(self._store.find, AGENTS, tenant), AGENTS, BATCH):
             for doc in docs:
@@ -94,7 +97,7 @@ def _agents_of(tenant: str, agents: list[str]) -> Filter:
 
 
 def _any_of(parts: list[Filter]) -> Filter:
-    """A balanced tree: engines bound the depth of an expression."""
+    """Combines filters as a balanced tree, since engines limit the depth of an expression."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -102,32 +105,35 @@ def _any_of(parts: list[Filter]) -> Filter:
 
 
 def decay_of(agent: Doc) -> DecayCurve:
+    """Returns the decay of an agent's settings."""
     return DecayCurve(**agent["settings"]["decay"])
 
 
 def histogram(counts: Iterable[int]) -> list[str]:
-    """Names of the bars: `0.0–0.1` and so on."""
+    """Returns the names of the bars: `0.0–0.1` and so on."""
     return [f"{at / BARS:.1f}–{(at + 1) / BARS:.1f}" for at, _ in enumerate(counts)]
 
 
 def bar_of(value: float) -> int:
+    """Returns the index of the bar that contains the value."""
     return min(int(value * BARS), BARS - 1)
 
 
 Day = tuple[str, str, str | None, str]
-"""Tenant, agent, user, date (UTC)."""
+"""The tenant, agent, user and date (UTC) of a group of actions."""
 MAX_IDS = 10_000
 MOST = 1_000
-"""Actions rolled up in one commit."""
+"""The limit of actions that one commit rolls up."""
 IMPORTANCE = 0.4
 TEXT = "text"
 
 DescribeDay: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
-"""A text of a day's actions that goes on from an earlier one, with its `model` and `prompt_version`; None: there is
-none. It raises nothing: counts go on without it."""
+"""Returns a text about a day's actions that continues an earlier one, with its `model` and `prompt_version`, or None if
+there is none. Must not raise: the counts are stored without it."""
 
 
 def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
+    """Groups actions by owner and day."""
     days: dict[Day, list[Doc]] = {}
     for action in actions:
         key = (action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
@@ -136,7 +142,7 @@ def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
 
 
 def counts_of(memory: Doc) -> Doc | None:
-    """The counts that a summary carries; None where a caller made the memory, or took the counts away."""
+    """Returns the counts in a day's summary, or None if a caller made the memory or removed the counts."""
     counts = memory["metadata"]
     parts = [counts.get(name) for name in ("outcomes", "types")]
     ours = memory["source"]["origin"] == "consolidation" and all(isinstance(part, dict) for part in parts)
@@ -145,7 +151,7 @@ def counts_of(memory: Doc) -> Doc | None:
 
 
 def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
-    """Counts by outcome and by type, added to those of an earlier roll-up of the same day."""
+    """Returns counts by outcome and by type, added to those of an earlier roll-up of the same day."""
     old = earlier or {"outcomes": {}, "types": {}}
     outcomes: Counter[str] = Counter(old["outcomes"])
     types: Counter[str] = Counter(old["types"])
@@ -156,13 +162,13 @@ def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
 
 
 def text_of(counts: Doc) -> str | None:
-    """What a language model told of the day, where one did."""
+    """Returns the language model's text about the day, or None."""
     text = counts.get(TEXT)
     return text if isinstance(text, str) else None
 
 
 def sentence(day: str, counts: Doc) -> str:
-    """The roll-up as a text that can be found: its counts, and what was told of it."""
+    """Returns the content of a day's summary: its counts, and the model's text if there is one."""
     total = sum(counts["outcomes"].values())
     counted = f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."
     text = text_of(counts)

@@ -1,4 +1,5 @@
-"""What came of a user's records without being theirs: lessons, shared records, logs of what can be undone, jobs."""
+"""Erases what was derived from a user's records without belonging to the user: lessons, shared records, undo data,
+jobs."""
 
 from collections.abc import Set
 from functools import partial
@@ -22,11 +23,11 @@ SHARED: tuple[tuple[Collection, Collection | None], ...] = (
     (FACTS, None),
     (PROCEDURES, PROCEDURE_HISTORY),
 )
-"""Collections whose records may be derived, and where their history lies."""
+"""Collections whose records may be derived, with their history."""
 
 
 def mentions(tree: Any, wanted: Set[str]) -> bool:
-    """Whether a text anywhere in it is one of these."""
+    """Returns True if a text anywhere in the tree is one of these."""
     if isinstance(tree, str):
         return tree in wanted
     if isinstance(tree, dict):
@@ -35,7 +36,7 @@ def mentions(tree: Any, wanted: Set[str]) -> bool:
 
 
 def comes_of(source: Doc | None, gone: Set[str]) -> bool:
-    """Whether a record's source is among what went, and nothing else."""
+    """Returns True if all sources of a record are among the erased records."""
     if not source:
         return False
     if source.get("session_id") is not None:
@@ -45,18 +46,19 @@ def comes_of(source: Doc | None, gone: Set[str]) -> bool:
 
 
 class CommitNumbered(Protocol):
-    """Commits changes with which `number` of `name` go. Raises CommitConflict."""
+    """Commits changes that erase `number` records of kind `name`. Raises CommitConflict."""
 
     async def __call__(self, changes: list[Change], number: int, *, name: str) -> None: ...
 
 
 class DerivedRecords:
-    """`gone`: ids of the records that were the user's."""
+    """Erases derived records of a user. `gone` are the ids of the user's erased records."""
 
     def __init__(self, store: Store, commit: CommitNumbered, tenant: str, user: str, gone: Set[str]) -> None:
         self._store, self._commit, self._tenant, self._user, self._gone = store, commit, tenant, user, gone
 
     async def clear(self) -> None:
+        """Erases lessons, undo data and shared records that come from the user's records."""
         await self._each(AGENTS, EVERYTHING, self._unlearned, "lessons")
         await self._each(OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
         for collection, history in SHARED:
@@ -64,8 +66,8 @@ class DerivedRecords:
             await self._each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
 
     def concerns(self, job: Doc) -> bool:
-        """Whether a job is about the user; a key that is bound to this one among others does not make it so. The
-        erasure itself goes on."""
+        """Returns True if a job is about the user. A job of a key that is bound to several users is not, and neither is
+        the erasure itself."""
         if job["kind"] == ERASE_USER:
             return False
         about = {self._user, *self._gone}
@@ -110,7 +112,8 @@ class DerivedRecords:
         ]
 
     def _emptied(self, operation: Doc) -> tuple[int, list[Change]]:
-        """What was done for several users at once can then not be undone any more."""
+        """Removes result and undo data of an operation that mentions the user. An operation for several users can then
+        no longer be undone."""
         if not mentions([operation["result"], operation["undo"]], {self._user, *self._gone}):
             return 0, []
         same = {"status": operation["status"], "undo": operation["undo"], "result": operation["result"]}

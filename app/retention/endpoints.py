@@ -1,4 +1,4 @@
-"""Retention over HTTP: policies, erasure, export."""
+"""HTTP endpoints for retention policies, erasure and export."""
 
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from app.writes.dependencies import Writer
 
 
 async def forgetting(request: Request) -> Forgetting:
+    """Returns the forgetting service of the caller."""
     resources, principal = get_caller(request)
     decays = Decays(resources.agents, principal.scope.tenant)
     return Forgetting(MemoryRepository(resources.store, principal.scope), decays, resources.clock)
@@ -33,6 +34,7 @@ InForgetting = Annotated[Forgetting, Depends(forgetting)]
 
 
 async def erasure(request: Request) -> Erasure:
+    """Returns the erasure service of the caller."""
     resources, principal = get_caller(request)
     return Erasure(
         resources.store,
@@ -44,6 +46,7 @@ async def erasure(request: Request) -> Erasure:
 
 
 async def user_export(request: Request) -> UserExport:
+    """Returns the export of the caller."""
     resources, principal = get_caller(request)
     return UserExport(
         resources.store,
@@ -80,7 +83,7 @@ async def forget_memories(
 
 ErasedUserId = Annotated[Identifier, Path(examples=["ada"])]
 NDJSON = "text/x-ndjson"
-"""Generators of clients know what text is; of `application/x-ndjson` they make nothing."""
+"""A text type, since client generators do not understand `application/x-ndjson`."""
 LINES = {
     "description": "A line each: `export`, then a `record` each, then `end`.",
     "content": {NDJSON: {"schema": {"type": "string"}}},

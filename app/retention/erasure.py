@@ -1,4 +1,5 @@
-"""A request for a user's erasure: one commit of tombstone, audit entry, operation and job. The job does the rest."""
+"""Requests for the erasure of a user. One commit stores tombstone, audit entry, operation and job; the job does the
+rest."""
 
 from dataclasses import dataclass
 
@@ -24,31 +25,35 @@ ERASURE_NOTES = Collection(
     opaque=("counts",),
     audited=False,
 )
-"""Each commit of an erasure adds a note: ids that went (`of` names their collection), and how many of each kind. A run
-that goes on after a crash reads them; they are deleted when the erasure is verified."""
+"""Each commit of an erasure adds a note: erased ids (`of` names their collection) and counts by kind. A run that
+continues after a crash reads the notes. They are deleted when the erasure is verified."""
 
 
 WAIT_SECONDS = 10.0
-"""How long a request waits for the receipt."""
+"""The time in seconds that a request waits for the receipt."""
 ATTEMPTS = 64
+"""The number of attempts to commit a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The answer: the receipt where the erasure is verified, else the operation."""
+    """The answer: the receipt if the erasure is verified, otherwise the operation."""
 
     verified: bool
     body: Doc
 
 
 class Erasure:
+    """Starts erasures within a caller's scope."""
+
     def __init__(self, store: Store, scope: Scope, clock: Clock, tombstones: Tombstones, runner: JobRunner) -> None:
         self._store, self._scope, self._clock = store, scope, clock
         self._tombstones, self._runner = tombstones, runner
 
     async def erase(self, user_id: str, actor: Actor, seconds: float = WAIT_SECONDS) -> Erased:
-        """Waits up to `seconds` for the job. Raises Forbidden, ErasureKeyUnavailable before anything was done, Conflict
-        where the job failed for good, and StoreUnavailable."""
+        """Erases a user and waits up to `seconds` for the job.
+        Raises Forbidden; ErasureKeyUnavailable, before anything was changed; Conflict if the job failed for good; and
+        StoreUnavailable."""
         self._require(user_id)
         work = await self._begun(user_id, actor)
         await self._runner.carry_out(work["job_id"], seconds)
@@ -66,7 +71,7 @@ class Erasure:
         self._scope.require_write(None, user_id)
 
     async def _begun(self, user_id: str, actor: Actor) -> Doc:
-        """`operation_id` and `job_id` of the erasure under way: a new one, or one that was asked for before."""
+        """Returns `operation_id` and `job_id` of the erasure under way, which this or an earlier request started."""
         erased_id = await self._tombstones.hashed(user_id)
         for _ in range(ATTEMPTS):
             found = await self._tombstones.find(user_id)
@@ -79,18 +84,18 @@ class Erasure:
             try:
                 await self._store.commit([*changes, asked])
             except CommitConflict:
-                continue  # another request for the same user, or the job's end, was first
+                continue  # another request for the same user, or the end of the job, was first
             return work
         raise Conflict("Others ask for this user's erasure all the time; please try again.", retry_after=1)
 
     async def _goes_on(self, tombstone: Doc) -> bool:
-        """Whether a job still works on an erasure. One that failed for good is begun anew."""
+        """Returns True if a job still works on the erasure. An erasure that failed for good is started again."""
         job = await self._store.get(JOBS, SYSTEM, tombstone["job_id"])
         return job is not None and job["status"] != "failed"
 
     async def _new(self, user_id: str, erased_id: str, found: Doc | None, actor: Actor) -> tuple[Doc, list[Change]]:
-        """The operation is under the hash: it says nothing of the user to other keys, and stays when the job is over.
-        The job names the user until the erasure is verified."""
+        """Returns the ids and changes of a new erasure. Its operation is stored under the hash: it reveals nothing of
+        the user to other keys, and outlives the job. The job names the user until the erasure is verified."""
         now = self._clock.now()
         operation, noted = operations.begin(self._scope, ERASE_USER, now, user_id=erased_id)
         payload = {"user_id": user_id, "tombstone": erased_id, "key_id": actor.key_id, "action": actor.action}
@@ -100,7 +105,7 @@ class Erasure:
         return work, [mark, noted, queued, *await self._failed_before(found)]
 
     async def _failed_before(self, found: Doc | None) -> list[Change]:
-        """The job that failed goes: it names the user."""
+        """Returns the change that deletes a failed job of an earlier erasure, since it names the user."""
         job = None if found is None or not found.get("job_id") else await self._store.get(JOBS, SYSTEM, found["job_id"])
         if job is None or job["status"] != "failed":
             return []

@@ -1,12 +1,15 @@
-"""The job that erases a user: everything of theirs goes, everywhere, and a receipt says that nothing was found then.
+"""The job that erases a user and writes a receipt once nothing more is found.
 
-In this order: the records; then every job that may have read them is taken from its worker, and what it had written
-meanwhile goes, too; the audit trail loses the id; the engine forgets what it keeps by itself. All of this is looked
-through again, and only when nothing is found, one commit writes the receipt and ends the tombstone. The last step
-overwrites the deleted bytes.
+1. It deletes the user's records.
+2. It takes every job that may have read them from its worker, and deletes what the job wrote meanwhile.
+3. It replaces the user's id in the audit trail.
+4. It purges what the engine keeps by itself.
 
-Every commit goes through the job's lease, and adds a note of what went (`models.py`). So a run that was cut short
-anywhere goes on where it was, a worker that was overtaken deletes nothing more, and no count is lost.
+It then searches again. Only when nothing is found, one commit writes the receipt and marks the erasure as verified. The
+last step overwrites the deleted bytes.
+
+Every commit checks the job's lease and adds a note of what was erased (`ERASURE_NOTES`). So an interrupted run
+continues where it stopped, a superseded worker deletes nothing more, and no count is lost.
 """
 
 import re
@@ -41,17 +44,18 @@ from app.writes.executor import IDEMPOTENCY
 
 BATCH = 200
 ROUNDS = 5
+"""How often a step is repeated before the job gives up."""
 OURS = re.compile(r"[a-z]+_[0-9a-f]{32}")
-"""An id that we made says nothing of its user; one that a caller chose may."""
+"""The form of our own ids, which reveal nothing of a user. An id that a caller chose may."""
 
 
 def owned(collections: Sequence[Collection]) -> list[Collection]:
-    """Those whose records belong to users. The audit trail is about them, and stays."""
+    """Returns the collections whose records belong to users. The audit trail is about users, but stays."""
     return [one for one in collections if "user_id" in one.fields and one is not AUDIT]
 
 
 class ErasureJobs:
-    """`model` is the embedding model's name, for the search that must find nothing."""
+    """Runs erasures. `model` is the name of the embedding model, for the search that must find nothing."""
 
     def __init__(
         self, store: Store, collections: Sequence[Collection], clock: Clock, key: ErasureKey, *, model: str
@@ -60,7 +64,7 @@ class ErasureJobs:
         self._owned = owned(collections)
 
     async def handle(self, run: Run) -> Done:
-        """Raises Conflict where others keep writing about the user: the queue tries again later."""
+        """Runs the job. Raises Conflict if others keep writing about the user: the queue retries later."""
         if "user_id" in run.payload:
             tombstones = Tombstones(self._store, run.tenant, self._key)
             await _Erasing(run, tombstones, self._owned, self._model).until_verified()
@@ -81,6 +85,7 @@ class _Erasing:
         self._counts: Counter[str] = Counter()
 
     async def until_verified(self) -> None:
+        """Erases until nothing is found. Raises Conflict after `ROUNDS` rounds."""
         find = partial(self._store.find, ERASURE_NOTES, self._tenant, Eq("tombstone", self._hash))
         async for notes in pages(find, ERASURE_NOTES, BATCH):
             for note in notes:
@@ -88,16 +93,18 @@ class _Erasing:
         for _ in range(ROUNDS):
             await self._clear()
             await self._anonymise()
-            await self._run.commit([])  # raises where the lease is lost, for the next step is no commit
+            # raises if the lease is lost; the next step is not a commit and does not check it
+            await self._run.commit([])
             await self._store.purge(self._tenant, self._user, sorted(self._counters))
             if await self._verified():
                 return
         raise Conflict("Somebody keeps writing about this user: stop that first.", retry_after=1)
 
-    # --- What goes ----------------------------------------------------------------------------------------------------
+    # --- Deleting -----------------------------------------------------------------------------------------------------
 
     async def _clear(self) -> None:
-        """Again as long as the last round found something: a job may have written between a look and its end."""
+        """Deletes records and jobs, and repeats as long as a round finds something: a job may write between the search
+        and its own end."""
         for _ in range(ROUNDS):
             before = self._counts.total()
             for collection in self._owned:
@@ -117,7 +124,7 @@ class _Erasing:
             await self._run.progress(self._counts.total(), None)
 
     async def _anonymise(self) -> None:
-        """The trail keeps that something was done, and by whom."""
+        """Replaces the user's id in the audit trail by its hash, and ids that callers chose by theirs."""
         async for docs in self._batches(AUDIT, Eq("user_id", self._user)):
             chosen = [one for doc in docs for one in doc["records"] if not OURS.fullmatch(one)]
             hidden = {one: await self._tombstones.hashed(one) for one in dict.fromkeys(chosen)}
@@ -129,11 +136,11 @@ class _Erasing:
             await self._commit(changes, len(changes), name="audit_anonymised", of=AUDIT, ids=list(hidden))
 
     async def _batches(self, collection: Collection, where: Filter) -> AsyncIterator[list[Doc]]:
-        """As long as there are any: each batch is gone, or matches no more, when the next is asked for."""
+        """Yields batches until there are none. Each batch is deleted or no longer matches before the next query."""
         while docs := await self._store.find(collection, self._tenant, where, order="asc", limit=BATCH):
             yield docs
 
-    # --- What is remembered -------------------------------------------------------------------------------------------
+    # --- Notes of what was erased -------------------------------------------------------------------------------------
 
     async def _commit(
         self,
@@ -144,7 +151,7 @@ class _Erasing:
         of: Collection | None = None,
         ids: Sequence[str] = (),
     ) -> None:
-        """Changes, and the note that `number` of `name` went with them."""
+        """Commits changes with a note that `number` records of kind `name` were erased."""
         if not number and not ids:
             await self._run.commit(changes)
             return
@@ -173,11 +180,12 @@ class _Erasing:
         if note["of"] in (tasks.TASKS.name, AUDIT.name):
             self._counters.update(map(tasks.counter, note["ids"]))
 
-    # --- The end ------------------------------------------------------------------------------------------------------
+    # --- Verification -------------------------------------------------------------------------------------------------
 
     async def _verified(self) -> bool:
-        """Looks for what is left. Where nothing is, one commit ends the erasure: tombstone, receipt, audit entry, and
-        the user's id is in no job and no note any more. False where something was found, or one more request came."""
+        """Searches for remaining records. If there are none, one commit ends the erasure: it writes tombstone, receipt
+        and audit entry, and removes the user's id from job and notes. Returns False if something was found or another
+        request arrived."""
         tombstone = await self._store.get(ERASED, self._tenant, self._hash)
         operation_id = str(self._run.lease.job.operation_id)
         if tombstone is None or tombstone["operation_id"] != operation_id:
@@ -207,7 +215,8 @@ class _Erasing:
         return True
 
     async def _found(self) -> dict[str, int]:
-        """What is left: documents by their owner, and what a search of the user's scope gives."""
+        """Returns the number of remaining documents of the user, and of documents that a search of the user's scope
+        reads."""
         found = {"records": 0, "search": 0}
         for collection in self._owned:
             found["records"] += await self._store.count(collection, self._tenant, Eq("user_id", self._user))

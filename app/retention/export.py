@@ -1,4 +1,4 @@
-"""Everything about a user, line by line. The last line counts: an export without it is not whole."""
+"""Exports all records of a user as lines of JSON. The last line has the counts: an export without it is incomplete."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from app.tasks.models import TASKS
 
 BATCH = 100
 FORMAT = 2
-"""Since 2 a record's line has `kept`, with the fields of `KEPT`."""
+"""The version of the format. Since version 2, a record's line has `kept` with the fields of `KEPT`."""
 KEPT: Mapping[str, frozenset[str]] = {
     MEMORIES.name: frozenset(
         {"anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"}
@@ -34,10 +34,12 @@ KEPT: Mapping[str, frozenset[str]] = {
     ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"interacted"}),
 }
-"""Internal fields that an import cannot make anew of the record: when its decay began, how far it was learned from."""
+"""Internal fields that an import cannot derive from the record, such as the start of its decay."""
 
 
 class UserExport:
+    """Exports users within a caller's scope."""
+
     def __init__(
         self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock, tombstones: Tombstones
     ) -> None:
@@ -45,14 +47,14 @@ class UserExport:
         self._collections = owned(collections)
 
     async def note(self, user_id: str, actor: Actor) -> None:
-        """In the audit trail; of one who was erased, by the hash."""
+        """Records the export in the audit trail, under the hash if the user was erased."""
         now, tombstone = rfc3339(self._clock.now()), await self._tombstones.find(user_id)
         named, hashed = (user_id, None) if tombstone is None else (None, tombstone["erased_id"])
         await self._store.commit([trail.entry(actor, now, named, [], {"users": {"export": 1}}, hashed)])
 
     async def lines(self, user_id: str) -> AsyncIterator[bytes]:
-        """Records that have this user as their owner, as far as the key sees them; never what is shared. What is
-        written meanwhile may be in it or not."""
+        """Yields the records of this user that the key may see, without shared ones. Records written meanwhile may be
+        missing."""
         now = rfc3339(self._clock.now())
         yield _line({"type": "export", "format": FORMAT, "user_id": user_id, "exported_at": now})
         counts: Counter[str] = Counter()
@@ -72,7 +74,7 @@ def _record(collection: Collection, doc: Doc) -> Doc:
 
 
 def _shown(collection: Collection, doc: Doc) -> Doc:
-    """Without what never leaves the service; in the versions that a history holds, too."""
+    """Returns a document without internal fields, also in the versions of a history."""
     shown = {name: value for name, value in doc.items() if name != "tenant_id" and name not in collection.internal}
     if isinstance(past := shown.get("record"), dict):
         shown["record"] = _shown(collection, past)

@@ -1,4 +1,4 @@
-"""The jobs of forgetting: what was asked for, its undo, time limits, retention."""
+"""Jobs of retention: archiving by policy, its undo, expiry, and the roll-up of old records."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -37,10 +37,13 @@ from app.writes.executor import IDEMPOTENCY
 
 BATCH = 200
 AT_ONCE = 50
+"""The number of commits that run concurrently."""
 RETENTION = "retention"
 
 
 class ForgettingJobs:
+    """Runs retention jobs."""
+
     def __init__(
         self,
         store: Store,
@@ -49,15 +52,16 @@ class ForgettingJobs:
         retention: RetentionSettings,
         teller: Callable[[], decay_job.DescribeDay] | None = None,
     ) -> None:
-        """`teller`: for each run one who tells of days, where there is a language model."""
+        """`teller` returns, for each run, a function that describes days; None without a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
         self._teller = teller
         self._agents = StoredAgentSettings(store)
 
-    # --- Asked for ----------------------------------------------------------------------------------------------------
+    # --- Requested by callers -----------------------------------------------------------------------------------------
 
     async def forget(self, run: Run) -> Done:
-        """Archives by policy. A run that was cut short goes on: what is archived is no candidate any more."""
+        """Archives memories by policy. An interrupted run can be repeated, since archived memories are no longer
+        candidates."""
         request = run.payload
         forgetting = self._forgetting(Scope.of_bindings(run.tenant, request))
         policy, owner = policy_of(request["policy"]), owned_by(request["agent_id"], request["user_id"])
@@ -67,12 +71,13 @@ class ForgettingJobs:
             done += await self._each(run, [forgetting.archive([doc], by) for doc in docs])
             await run.progress(done, None)
         archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
-        asked_at = parse_rfc3339(run.lease.doc["created_at"])  # what went first is purged first
+        # counted from the request, so that nothing is purged while an undo is possible
+        asked_at = parse_rfc3339(run.lease.doc["created_at"])
         until = rfc3339(asked_at + timedelta(days=self._retention.archive_days))
         return Done({"archived": archived}, undo={"by": by, "until": until} if archived else None)
 
     async def undo(self, run: Run) -> Done:
-        """Brings back what can be."""
+        """Restores what an operation archived, where that is still possible."""
         forgetting = self._forgetting(Scope(run.tenant))
 
         async def back(doc: Doc) -> list[Change]:
@@ -81,7 +86,8 @@ class ForgettingJobs:
         return await undo_each(run, forgetting.archived(run.payload["undo"]["by"]), back)
 
     async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
-        """Each of its own, for one that has just changed is no reason to leave the others; how many were made."""
+        """Commits each list of changes by itself, so that a conflict in one does not affect the others. Returns the
+        number committed."""
         made = 0
         for at in range(0, len(wanted), AT_ONCE):
             made += sum(await asyncio.gather(*(self._one(run, changes) for changes in wanted[at : at + AT_ONCE])))
@@ -94,14 +100,15 @@ class ForgettingJobs:
             return False
         return True
 
-    # --- By the clock -------------------------------------------------------------------------------------------------
+    # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
     async def expire(self, run: Run) -> Done:
-        """Deletes what has passed its time, which reads have hidden since; and archives past their grace time."""
+        """Deletes expired records, which reads have hidden since they expired, and archived memories after their grace
+        time."""
         return Done({name: await self._sweep(run, *expired) for name, expired in self._expired().items()})
 
     async def has_expired(self) -> bool:
-        """Whether `expire` would find anything. Reads only."""
+        """Returns True if `expire` would find work. Only reads."""
         return await anything(self._store, self._expired().values())
 
     def _expired(self) -> dict[str, tuple[Collection, Filter]]:
@@ -138,13 +145,13 @@ class ForgettingJobs:
         return [Delete(collection, doc["tenant_id"], doc[collection.id_field], expect)]
 
     async def retain(self, run: Run) -> Done:
-        """Rolls up old action logs, a memory for each day; archives messages that nobody has asked for in a year;
-        deletes operations that ended, jobs that failed, and entries of the audit trail, long ago."""
+        """Rolls up old actions to one memory for each day, archives messages that nobody has read for `message_days`,
+        and deletes old operations, failed jobs and audit entries."""
         result = {"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)}
         return Done(result | {name: await self._sweep(run, *old) for name, old in self._outlived().items()})
 
     async def has_outlived(self) -> bool:
-        """Whether `retain` would find anything. Reads only."""
+        """Returns True if `retain` would find work. Only reads."""
         unused, old = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
         return await anything(self._store, [old, unused, *self._outlived().values()])
 
@@ -160,7 +167,7 @@ class ForgettingJobs:
         }
 
     def _old_actions(self) -> Range:
-        """Whole days only, so that a day is summed up once and not anew each hour."""
+        """Filters actions of whole days, so that each day is summarized once and not every hour."""
         last = self._clock.now() - timedelta(days=self._retention.action_days)
         return Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
 
@@ -170,7 +177,8 @@ class ForgettingJobs:
             Eq("status", "active"),
             Not(Eq("pinned", True)),
             self._older("anchored_at", self._retention.message_days),
-            self._older("created_at", self._retention.message_days),  # implied; lists go by it, so this ends the walk
+            # implied by the line above; lists are ordered by this field, so it ends the scan
+            self._older("created_at", self._retention.message_days),
         )
 
     def _older(self, field: str, days: float) -> Range:
@@ -190,7 +198,8 @@ class ForgettingJobs:
     async def _roll_up_day(
         self, run: Run, day: decay_job.Day, actions: list[Doc], tell: decay_job.DescribeDay | None
     ) -> None:
-        """The summary and the deletion of what it sums up are one commit. Late actions are added to the day's one."""
+        """Summarizes the actions of a day and deletes them in the same commit. Late actions are added to the day's
+        summary."""
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))
         found = await memories.find(
@@ -207,7 +216,7 @@ class ForgettingJobs:
         if earlier is not None:
             summary = await self._added(memories, found[0], decay_job.sentence(date, counts), counts, ids, source)
         else:
-            key = None if found else f"actions:{date}"  # a caller's own memory may have the name: it stays theirs
+            key = None if found else f"actions:{date}"  # a caller's own memory may have the key; it is not changed
             summary = await self._summed_up(memories, day, key, counts, ids, source)
         await run.commit([*summary, *deletes])
 
@@ -258,5 +267,5 @@ class ForgettingJobs:
 
 
 def _tenant(run: Run) -> str | None:
-    """Whose data: the clock's jobs work on every tenant's."""
+    """Returns the tenant of the run, or None for scheduled jobs, which work on every tenant."""
     return None if run.tenant == SYSTEM else run.tenant

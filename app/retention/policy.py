@@ -1,4 +1,4 @@
-"""Retention policies, and requests of erasure and export on the wire."""
+"""Retention policies, and the API models of forgetting, erasure and export."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -22,7 +22,8 @@ ACCESS_POINTS = 30
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Forgets what is older than so many days and, where they are given, no more important and no higher in score."""
+    """Selects memories that are older than `older_than_days` and, if the limits are given, have at most this importance
+    and score."""
 
     older_than_days: float = 365
     max_importance: float | None = None
@@ -31,7 +32,8 @@ class RetentionPolicy:
     tags: tuple[str, ...] | None = None
 
     def candidates(self, now: str, before: str) -> Filter:
-        """What a store can tell: active, not pinned, not expired, created before `before`, of the types and tags."""
+        """Filters what the store can decide: active, not pinned, not expired, created before `before`, of the types and
+        tags."""
         return both(
             Eq("status", "active"),
             Not(Eq("pinned", True)),
@@ -42,14 +44,14 @@ class RetentionPolicy:
         )
 
     def forgets(self, importance: float, score: float) -> bool:
-        """Of a candidate."""
+        """Returns True if a candidate with this importance and score is to be forgotten."""
         return (self.max_importance is None or importance <= self.max_importance) and (
             self.max_score is None or score <= self.max_score
         )
 
 
 def score(memory: Doc, now_ms: int) -> tuple[float, list[dict[str, Any]]]:
-    """The importance score and what it is made of."""
+    """Returns a memory's retention score and the reasons that it is the sum of."""
     age = (now_ms - to_ms(memory["created_at"])) / DAY_MS
     reasons: list[dict[str, Any]] = [
         {"reason": "recency", "points": max(0.0, RECENCY_POINTS - age), "detail": f"{age:.1f} days old"}

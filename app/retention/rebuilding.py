@@ -1,5 +1,5 @@
-"""Makes stored documents of the records of a user's export. What an export leaves out follows from the record, and is
-made by the code that makes it when the record is new; pure."""
+"""Rebuilds stored documents from the records of a user's export. Fields that the export omits are derived from the
+record with the code that makes new records. Pure functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,14 +20,14 @@ from app.storage.text import content_hash, normalise_content
 
 SAID = ("role", "content", "tool_calls", "tool_call_id")
 IMPORTED = (MEMORIES, FACTS, PROCEDURES)
-"""Their `source` says that they were imported."""
+"""Collections whose records say in `source` that they were imported."""
 
 
 def rebuild(collection: Collection, record: Doc, kept: Mapping[str, Any], tenant: str) -> Doc:
-    """The document of `tenant` that a record was exported from, but for its `source.origin`, which is `import`.
+    """Returns the document that a record was exported from, for `tenant`, with `source.origin` set to `import`.
 
-    `kept`: the fields of `KEPT`; format 1 has none, and decay then begins with the last access. Raises KeyError,
-    TypeError or ValueError where the record lacks what every one of its collection has.
+    `kept` has the fields of `KEPT`. Format 1 has none; decay then begins with the last access. Raises KeyError,
+    TypeError or ValueError if the record lacks a required field.
     """
     given = {name: value for name, value in kept.items() if name in KEPT.get(collection.name, ())}
     doc = record | {"tenant_id": tenant} | given
@@ -66,7 +66,7 @@ def _procedure(doc: Doc) -> Doc:
 
 
 def _session(doc: Doc) -> Doc:
-    """A session without a summary keeps none."""
+    """Returns the summary fields, which an export omits for a session without a summary."""
     return {name: doc.get(name) for name in ("summary_id", "summary_seq")}
 
 
@@ -76,7 +76,7 @@ def _message(doc: Doc) -> Doc:
 
 
 def _operation(_: Doc) -> Doc:
-    """What an undo needs is not in an export."""
+    """Clears the undo data, which an export omits."""
     return {"undo": None, "undoing": None}
 
 

@@ -1,4 +1,5 @@
-"""Forgetting by policy: say what would go, archive it, bring it back, and purge it after the grace time."""
+"""Forgets memories by policy: lists candidates, archives them, and restores them until they are purged after the grace
+time."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -20,21 +21,23 @@ from app.writes.executor import WriteResult
 
 BATCH = 200
 SHOWN = 100
+"""The number of candidates that a dry run lists."""
 ARCHIVED_BY = "archived_by"
 
 
 class Forgetting:
-    """On one caller's memories, or a job's."""
+    """Forgets memories within the scope of a caller or a job."""
 
     def __init__(self, memories: MemoryRepository, decays: Decays, clock: Clock) -> None:
         self._memories, self._decays, self._clock = memories, decays, clock
 
     @property
     def scope(self) -> Scope:
+        """The scope of the caller or job."""
         return self._memories.scope
 
     async def request(self, body: ForgetRequest) -> WriteResult:
-        """202 with the operation that archives. The job works with the bindings of the key that asked."""
+        """Returns 202 with the operation that archives. The job has the bindings of the caller's key."""
         scope = self.scope
         owner = {"agent_id": _only(body.agent_id, scope.agents), "user_id": _only(body.user_id, scope.users)}
         scope.require_write(owner["agent_id"], owner["user_id"])
@@ -47,7 +50,8 @@ class Forgetting:
         return WriteResult(answer, changes, 202)
 
     async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
-        """What would go, the lowest score first; `step` is told of each, those not shown included."""
+        """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
+        not listed."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
         found: list[Doc] = []
         async for doc in chosen:
@@ -69,7 +73,7 @@ class Forgetting:
         }
 
     async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[Doc]:
-        """In keyset batches: no job holds a whole collection."""
+        """Yields candidates in keyset batches, so that no job loads a whole collection."""
         now = self._clock.now()
         before = rfc3339(now - timedelta(days=policy.older_than_days))
         where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
@@ -80,6 +84,7 @@ class Forgetting:
                     yield doc
 
     async def batches(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[list[Doc]]:
+        """Yields the memories that the policy selects, in batches."""
         batch: list[Doc] = []
         async for doc in self._chosen(policy, owner):
             batch.append(doc)
@@ -90,37 +95,38 @@ class Forgetting:
             yield batch
 
     def archive(self, docs: list[Doc], by: str) -> list[Change]:
-        """`by` names the operation, so that an undo finds them."""
+        """Returns the changes that archive memories. `by` is the operation's id, by which an undo finds them."""
         now = rfc3339(self._clock.now())
         fields = {"status": "archived", ARCHIVED_BY: by, "archived_at": now}
         return [change for doc in docs for change in self._memories.revise(doc, fields, now)]
 
     async def archived(self, by: str) -> AsyncIterator[Doc]:
-        """What an operation archived and nobody has brought back by hand."""
+        """Yields the memories that an operation archived and nobody has restored."""
         where = both(Eq(ARCHIVED_BY, by), Eq("status", "archived"))
         async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
             for doc in docs:
                 yield doc
 
     def bring_back(self, doc: Doc) -> list[Change]:
-        """Undoes its archiving. The commit fails by a unique key where another memory took its place."""
+        """Returns the changes that restore an archived memory. The commit fails on a unique key if another memory took
+        its place."""
         now = rfc3339(self._clock.now())
         return self._memories.revise(doc, {"status": "active", ARCHIVED_BY: None, "archived_at": None}, now)
 
 
 def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
-    """The owner that was named, else the only one that the key is bound to."""
+    """Returns the named owner, or else the only one that the key is bound to."""
     return next(iter(bound)) if named is None and bound is not None and len(bound) == 1 else named
 
 
 def policy_of(given: Doc) -> RetentionPolicy:
-    """A policy as it was sent, or as a job keeps it."""
+    """Returns the policy of a request or of a job's payload."""
     lists = {name: None if given[name] is None else tuple(given[name]) for name in ("types", "tags")}
     return RetentionPolicy(**{**given, **lists})
 
 
 def owned_by(agent_id: str | None, user_id: str | None) -> Filter:
-    """Each owner that is named, as it is."""
+    """Filters by the owners that are named."""
     return both(
         None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
     )

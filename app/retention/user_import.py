@@ -1,7 +1,7 @@
-"""Takes in a user's export, line by line: into the same tenant or another one, on any engine.
+"""Imports a user's export line by line, into the same tenant or another one, on any engine.
 
-What is there already stays. A line that cannot be taken in is reported by its number and stops no other. Texts are
-embedded anew; where the model fails, the service embeds them later.
+Existing records stay unchanged. A line that cannot be imported is reported by its number and does not stop the others.
+Texts are embedded again; if the model fails, the service embeds them later.
 """
 
 from collections import Counter
@@ -49,21 +49,21 @@ PARENTS: Mapping[str, tuple[Collection, str]] = {
     FEEDBACK.name: (MEMORIES, "memory_id"),
     PROCEDURE_HISTORY.name: (PROCEDURES, "record_id"),
 }
-"""Records that belong to another one, and the field that names it."""
+"""Records that belong to another record, and the field that names it."""
 
 
 class NoUserExport(RecalldError):
-    """The file does not begin as a user's export does."""
+    """The file does not begin like a user's export."""
 
 
 class BadLine(Exception):
-    """Why a line cannot be taken in."""
+    """The reason why a line cannot be imported."""
 
 
 @dataclass(slots=True)
 class UserReport:
-    """`taken`: records whose ids were there already. `left`: operations under way. `erased`: records of a user whom a
-    tombstone names, none of which came in."""
+    """The result of an import. `taken` counts records whose ids existed already, `left` operations under way, `erased`
+    the records of an erased user, which are not imported."""
 
     tenant: str
     user_id: str = ""
@@ -77,10 +77,12 @@ class UserReport:
 
     @property
     def ok(self) -> bool:
+        """True if no line was invalid and no record was refused."""
         return not self.bad and not self.erased
 
 
 def begins_user_export(line: bytes) -> bool:
+    """Returns True if the line is the header of a user's export."""
     try:
         return bool(orjson.loads(line)["type"] == "export")
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -88,7 +90,8 @@ def begins_user_export(line: bytes) -> bool:
 
 
 def check_fields(collection: Collection, doc: Doc) -> None:
-    """What an engine relies on: the id, the order, and the kinds of declared fields. Raises BadLine."""
+    """Checks the fields that an engine relies on: the id, the order, and the types of declared fields.
+    Raises BadLine."""
     if not isinstance(doc.get(collection.id_field), str) or not doc[collection.id_field]:
         raise BadLine(f"holds no {collection.id_field}")
     if doc.get(collection.order) is None:
@@ -100,7 +103,8 @@ def check_fields(collection: Collection, doc: Doc) -> None:
 
 
 class UserImport:
-    """`take` each line in order, then `end`. With `restore_erased`, a user whom a tombstone names comes back."""
+    """Imports an export: call `take` for each line in order, then `end`. `restore_erased` also imports a user with a
+    tombstone."""
 
     def __init__(  # noqa: PLR0913 (parts)
         self,
@@ -124,11 +128,12 @@ class UserImport:
         self._waiting: list[tuple[int, Doc]] = []
         self._collection: Collection | None = None
         self._others: set[tuple[str, str]] = set()
-        """Ids that another owner's records have."""
+        """Ids that records of other owners have."""
         self._counters: Counter[str] = Counter()
 
     async def take(self, line: bytes) -> None:
-        """Raises NoUserExport for the first line of another file, ErasureKeyUnavailable, and StoreUnavailable."""
+        """Imports a line. Raises NoUserExport if the first line is not that of an export, ErasureKeyUnavailable, and
+        StoreUnavailable."""
         self._report.lines += 1
         if self._report.lines == 1:
             await self._begin(line)
@@ -182,7 +187,7 @@ class UserImport:
         check_fields(collection, doc)
         return doc
 
-    # --- Into the store -----------------------------------------------------------------------------------------------
+    # --- Inserting ----------------------------------------------------------------------------------------------------
 
     async def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -210,7 +215,7 @@ class UserImport:
             self._report.new += 1
 
     async def _new(self, collection: Collection, waiting: Sequence[tuple[int, Doc]]) -> list[tuple[int, Doc]]:
-        """Those that come in. A child of another owner's record stays out with it."""
+        """Returns the documents to insert. A child of another owner's record is skipped like its parent."""
         name = collection.id_field
         ids = tuple(dict.fromkeys(str(doc[name]) for _, doc in waiting))
         there = await self._store.find(collection, self._tenant, In(name, ids), limit=len(ids))
@@ -233,7 +238,7 @@ class UserImport:
         return parent is not None and (parent[0].name, str(doc.get(parent[1]))) in self._others
 
     async def _changes(self, collection: Collection, docs: Sequence[Doc]) -> list[list[Change]]:
-        """For each document its insertion, with a note where its vector is pending."""
+        """Returns for each document the changes that insert it, with a note if its vector is pending."""
         kind = self._kinds.get(collection.name)
         if kind is None:
             return [[Insert(collection, doc)] for doc in docs]
@@ -252,7 +257,7 @@ class UserImport:
         return result
 
     def _count(self, collection: Collection, doc: Doc) -> None:
-        """The last number that each session and task has given: the next append goes on after it."""
+        """Records the highest number of each session and task, so that the next append continues after it."""
         numbers: list[tuple[str, Any]] = []
         if collection is sessions.MESSAGES:
             numbers.append((sessions.counter(doc["session_id"]), doc["seq"]))
@@ -270,7 +275,8 @@ class UserImport:
         self._report.bad.append((number, detail))
 
     async def end(self, actor: Actor) -> UserReport:
-        """Ends what `take` began. `actor` is named in the audit trail. Raises NoUserExport for an empty file."""
+        """Imports the remaining lines and the counters. `actor` is named in the audit trail. Raises NoUserExport for an
+        empty file."""
         if not self._report.lines:
             raise NoUserExport("The file is empty.")
         await self._flush()

@@ -1,4 +1,4 @@
-"""Working memory over HTTP: tasks, their plan, context, scratchpad, evidence and checkpoints."""
+"""HTTP endpoints for working memory: tasks with plan, context, scratchpad, evidence and checkpoints."""
 
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from app.writes.executor import etag
 
 
 async def task_service(request: Request) -> TaskService:
+    """Returns the task service of the caller."""
     resources, principal = get_caller(request)
     tasks = TaskRepository(resources.store, principal.scope)
     return TaskService(tasks, resources.settings.limits, resources.clock, learns=resources.llm is not None)

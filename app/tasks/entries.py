@@ -1,4 +1,4 @@
-"""The parts of a task: how they are changed, and which states follow which."""
+"""The parts of a task: allowed changes of status, limits of size, and the entries of a task in a prompt."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,23 +18,25 @@ MOVES: Mapping[str, frozenset[str]] = {
 }
 ENDED = frozenset({"completed", "failed", "cancelled"})
 MAX_EVIDENCE = 500
-"""Pieces of one task."""
+"""The limit of evidence pieces of one task."""
 
 
 def may_move(old: str, new: str) -> bool:
+    """Returns True if a task may change from one status to the other."""
     return old == new or new in MOVES[old]
 
 
 def most_keys(value: Any) -> int:
-    """Keys of its largest object."""
+    """Returns the number of keys of the largest object in a value."""
     if isinstance(value, dict):
         return max(len(value), *(most_keys(inner) for inner in value.values()), 0)
     return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
 
 
 def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
-    """The notes that stay within `max_tokens`, and those that go: what could never fit, then lowest priority first,
-    then oldest. Entries without a priority are all alike: the oldest go first."""
+    """Splits notes into those that fit into `max_tokens` and those that are dropped. Notes that could never fit are
+    dropped first, then those of the lowest priority, then the oldest. Without priorities the oldest are dropped first.
+    """
     least_first = sorted(
         range(len(scratchpad)),
         key=lambda at: (scratchpad[at]["tokens"] <= max_tokens, scratchpad[at].get("priority", 0.0), at),
@@ -49,19 +51,20 @@ def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[D
 
 
 def bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
-    """The pieces that stay within `max_tokens` and `MAX_EVIDENCE`, and those that go: what could never fit, then the
-    oldest first."""
+    """Splits evidence into the pieces that fit into `max_tokens` and `MAX_EVIDENCE`, and those that are dropped: pieces
+    that could never fit first, then the oldest."""
     kept, gone = bound([_counted(piece) for piece in evidence], max_tokens)
     over = max(0, len(kept) - MAX_EVIDENCE)
     return kept[over:], [*gone, *kept[:over]]
 
 
 def _counted(piece: Doc) -> Doc:
-    """A new piece has no tokens yet, nor have those that earlier versions stored."""
+    """Adds the token count, which new pieces and pieces of earlier versions lack."""
     return piece if "tokens" in piece else piece | {"tokens": tokens.count(f"{piece['source']}: {piece['content']}")}
 
 
 def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of completed steps of a plan."""
     return sum(step["status"] == "completed" for step in plan)
 
 
@@ -73,40 +76,41 @@ READING_ORDER: tuple[EntryGroup, ...] = get_args(EntryGroup)
 
 CUT_MARK = " … (cut)"
 LEAST_CUT = 12
-"""Tokens. A shorter piece of a long entry says nothing: it is left out."""
+"""In tokens. A shorter part of a long entry is not useful and is left out."""
 LONG_VALUE = 1000
-"""Tokens of one value of the context, one question or one result in a prompt. Stored values stay whole."""
+"""The limit in tokens for one context value, question or result in a prompt. Stored values are not cut."""
 ALL_RESULTS = 2000
-"""Tokens of the results of all completed steps together, and of all failed ones."""
+"""The limit in tokens for the results of all completed steps together, and for those of all failed steps."""
 NEXT_STEPS, FAILED_STEPS, LAST_RESULTS = 5, 3, 5
-"""So many come before the context and the notes; the others come after them."""
+"""The numbers of steps that come before the context and the notes in order of use; further steps come after them."""
 RANGES = 8
+"""The number of ranges that a list of step numbers shows."""
 LONG_WORD = 16
-"""Characters. Hardly any text has more for each token: of a long one, so much of the start is read."""
+"""In characters. Hardly any text has more characters for each token, so this limits how much of a long text is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that the prompt can say of a task. `index`: its place in its list, from 0."""
+    """One line of a task's prompt text. `index` is the position in its list, from 0."""
 
     kind: EntryKind
     index: int | None
     text: str
-    """As it was stored: not escaped. It begins with a word of ours."""
+    """The text as stored, not escaped, after a label of ours."""
     group: EntryGroup
     stored_tokens: int = 0
-    """As they were counted when it was stored. 0: nobody counted."""
+    """The token count from the time of storing; 0 if it was not counted."""
 
 
 def characters(task: Doc) -> int:
-    """About how much text `describe` reads."""
+    """Returns roughly how many characters `describe` reads."""
     listed = (*task["scratchpad"], *task["evidence"])
     others = orjson.dumps([task["plan"], task["context"], task.get("open_questions", ())])
     return len(others) + sum(len(one["content"]) for one in listed)
 
 
 def entries(task: Doc) -> list[Entry]:
-    """In the order of use: the step in hand first."""
+    """Returns the entries of a task in order of use, the current step first."""
     plan = list(enumerate(task["plan"]))
     in_hand = _in_hand(plan)
     coming = _coming(plan, in_hand)
@@ -136,13 +140,13 @@ Numbered = tuple[int, Mapping[str, Any]]
 
 
 def _in_hand(plan: Sequence[Numbered]) -> list[Numbered]:
-    """The steps in progress, else the first that is pending."""
+    """Returns the steps in progress, or else the first pending one."""
     running = [one for one in plan if one[1]["status"] == "in_progress"]
     return running or [one for one in plan if one[1]["status"] == "pending"][:1]
 
 
 def _coming(plan: Sequence[Numbered], in_hand: Sequence[Numbered]) -> list[Entry]:
-    """Pending steps: those after the step in hand, then those that were passed over before it."""
+    """Returns the pending steps: those after the current step, then those skipped over before it."""
     at = in_hand[0][0] if in_hand else 0
     pending = [one for one in plan if one[1]["status"] == "pending" and (not in_hand or one[0] != at)]
     pending.sort(key=lambda one: one[0] < at)
@@ -150,7 +154,7 @@ def _coming(plan: Sequence[Numbered], in_hand: Sequence[Numbered]) -> list[Entry
 
 
 def _steps(steps: Iterable[Numbered], group: EntryGroup) -> Iterator[Entry]:
-    """With their results, which take `ALL_RESULTS` tokens together at most."""
+    """Yields steps with their results, which share a limit of `ALL_RESULTS` tokens."""
     left = ALL_RESULTS
     for index, step in steps:
         bare = _step(index, {**step, "result": None}, group)
@@ -171,7 +175,7 @@ def _step(index: int, step: Mapping[str, Any], group: EntryGroup) -> Entry:
 
 
 def _completed_line(plan: Sequence[Numbered]) -> Iterator[Entry]:
-    """`completed: 12 of 40 steps: 0–11; skipped: 14`."""
+    """Yields a summary such as `completed: 12 of 40 steps: 0–11; skipped: 14`."""
     done, skipped = ([at for at, step in plan if step["status"] == status] for status in ("completed", "skipped"))
     parts = []
     if done:
@@ -183,7 +187,7 @@ def _completed_line(plan: Sequence[Numbered]) -> Iterator[Entry]:
 
 
 def _ranges(places: Sequence[int]) -> str:
-    """`0–11, 13`: the last `RANGES` ranges of ascending numbers."""
+    """Returns ranges such as `0–11, 13`: the last `RANGES` ranges of ascending numbers."""
     found: list[tuple[int, int]] = []
     for at in places:
         if found and found[-1][1] == at - 1:
@@ -211,7 +215,8 @@ def _notes(scratchpad: Sequence[Doc]) -> Iterator[Entry]:
 
 
 def _evidence(task: Doc) -> Iterator[Entry]:
-    """The newest first. Earlier versions stored evidence without a bound: what is over it is not shown."""
+    """Yields evidence, the newest first. Pieces over the limit, which earlier versions did not enforce,
+    are not shown."""
     kept, _ = bound_evidence(task["evidence"], task["max_tokens"])
     for at, piece in reversed(list(enumerate(kept))):
         yield Entry("evidence", at, f"evidence ({piece['source']}): {piece['content']}", "evidence", piece["tokens"])
@@ -222,7 +227,7 @@ def _plain(value: Any) -> str:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """The start of the text in about `limit` tokens, with a mark where it is cut."""
+    """Returns the start of the text in about `limit` tokens, with a mark where it is cut."""
     head = text[: limit * LONG_WORD]
     if head == text and tokens.truncate(text, limit) == text:
         return text
@@ -230,4 +235,5 @@ def cut_text(text: str, limit: int) -> str:
 
 
 def mark_tokens() -> int:
+    """Returns the number of tokens of the cut mark and a line break."""
     return tokens.count(CUT_MARK + "\n")

@@ -1,9 +1,9 @@
-"""Working memory as it is stored: the state of a task, and its checkpoints as documents of their own."""
+"""The collections of working memory: the state of a task, and its checkpoints as separate documents."""
 
 from app.storage.schema import Collection, Unique
 
 INTERNAL = frozenset({"kept_after_end"})
-"""`kept_after_end`: `expires_at` is the service's own, of a task that has ended."""
+"""`kept_after_end` is true if the service, not the caller, set `expires_at` because the task ended."""
 TASKS = Collection(
     name="task_states",
     id_field="task_id",
@@ -32,9 +32,9 @@ CHECKPOINTS = Collection(
 )
 
 STATE = ("plan", "context", "scratchpad", "evidence", "status")
-"""What a checkpoint keeps and a restore brings back."""
+"""The parts of a task that a checkpoint stores and a restore sets back."""
 
 
 def counter(task_id: str) -> str:
-    """Name of the counter of a task's checkpoints."""
+    """Returns the name of the counter that numbers a task's checkpoints."""
     return f"checkpoints:{task_id}"

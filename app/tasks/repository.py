@@ -1,4 +1,4 @@
-"""Queries over tasks and their checkpoints."""
+"""Queries for tasks and their checkpoints."""
 
 from app.core.ids import new_id
 from app.errors import NotFound
@@ -12,15 +12,18 @@ from app.tasks.models import CHECKPOINTS, STATE, TASKS, counter
 
 
 class TaskRepository(Repository):
+    """The tasks and checkpoints that a caller may see."""
+
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, TASKS)
         self.checkpoints = Repository(store, scope, CHECKPOINTS)
 
     def within(self, task: Doc) -> Filter:
+        """Filters the checkpoints of a task."""
         return Eq("task_id", task["task_id"])
 
     async def checkpoint(self, task: Doc, seq: int) -> Doc:
-        """-1 is the latest. Raises NotFound."""
+        """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         where = self.within(task) if seq == -1 else both(self.within(task), Eq("seq", seq))
         found = await self.checkpoints.find(where, order="desc", limit=1)
         if not found:
@@ -30,7 +33,8 @@ class TaskRepository(Repository):
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def keep(self, task: Doc, now: str, *snapshots: Doc) -> list[Change]:
-        """Checkpoints, numbered in order; each of `snapshots` says why, and may bring a state of its own."""
+        """Returns the changes that store checkpoints, numbered in order. Each of `snapshots` gives a reason and may
+        replace the state."""
         name = counter(task["task_id"])
         changes: list[Change] = [Allocate(name, self.scope.tenant, len(snapshots))]
         for index, snapshot in enumerate(snapshots):
@@ -51,10 +55,12 @@ class TaskRepository(Repository):
         return changes
 
     def unchanged(self, task: Doc) -> Update:
-        """Expects the version that was read, and lets it be: what is kept was the task's state at the commit."""
+        """Returns an update without changes that expects the version that was read, so that a checkpoint stores the
+        state at the time of the commit."""
         self.scope.require_write(task["agent_id"], task["user_id"])
         expect = {"version": task["version"]}
         return Update(TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
 
     def remove(self, task: Doc) -> list[Change]:
+        """Returns the changes that delete a task and its checkpoints."""
         return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]

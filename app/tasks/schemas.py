@@ -1,4 +1,4 @@
-"""Tasks on the wire."""
+"""Request and response models of tasks."""
 
 from typing import Annotated, Literal
 
@@ -199,7 +199,7 @@ class Restore(Schema):
 
 
 def render(doc: Doc) -> Doc:
-    """Tasks of earlier versions have no open questions."""
+    """Renders a task. Tasks of earlier versions have no open questions."""
     shown = {name: value for name, value in doc.items() if name not in ("tenant_id", *INTERNAL)}
     return {"open_questions": [], **shown}
 
@@ -208,4 +208,5 @@ _CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "cr
 
 
 def render_checkpoint(doc: Doc) -> Doc:
+    """Renders a checkpoint."""
     return {name: doc[name] for name in _CHECKPOINT}

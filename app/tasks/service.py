@@ -1,4 +1,4 @@
-"""The rules of tasks. Methods that write return an `WriteResult` and commit nothing."""
+"""Creates, changes and restores tasks. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,15 +26,19 @@ from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate,
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 KEPT_AFTER_END = timedelta(days=30)
+"""How long a task stays stored after it ended."""
 
 
 class TaskService:
+    """The operations on tasks within a caller's scope."""
+
     def __init__(self, tasks: TaskRepository, limits: LimitSettings, clock: Clock, *, learns: bool = False) -> None:
-        """`learns`: there is a language model that reads conversations."""
+        """`learns` is true if a language model is configured that reads conversations."""
         self._tasks, self._limits, self._clock = tasks, limits, clock
         self._learns = learns
 
     async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult:
+        """Creates a task. Raises AlreadyExists, Invalid or Forbidden."""
         precondition.check(None)
         require_size(body.context, self._limits.object_bytes, "context", "/context")
         now = self._now()
@@ -49,12 +53,14 @@ class TaskService:
             "created_at": now,
             "updated_at": now,
         }
-        self._tasks.scope.require_write(doc["agent_id"], doc["user_id"])  # else the id would tell that it is taken
+        # checked first, since AlreadyExists would reveal that the id is taken
+        self._tasks.scope.require_write(doc["agent_id"], doc["user_id"])
         room = await self._make_room(doc["task_id"], now)
         return WriteResult(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
 
     async def _make_room(self, task_id: str, now: str) -> list[Change]:
-        """An expired task gives its id free. Raises AlreadyExists, which names nobody."""
+        """Returns the changes that remove an expired task with this id. Raises AlreadyExists, without naming an owner,
+        if the id is taken."""
         old = await self._tasks.find_one(task_id)
         if old is not None and expired(old, now):
             return self._tasks.remove(old)
@@ -63,14 +69,17 @@ class TaskService:
         return []
 
     async def get(self, task_id: str) -> Doc:
+        """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+        """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
+        """Changes fields of a task. Raises Conflict if the status may not change like this."""
         task = await self._read(task_id, precondition)
         fields = {
             name: value
@@ -87,7 +96,7 @@ class TaskService:
         return replace(outcome, changes=[*outcome.changes, *self._learn_from(task | fields, fields.get("status"))])
 
     def _learn_from(self, task: Doc, status: str | None) -> list[Change]:
-        """A task that completed or failed: what its session heard since the last time is learned from."""
+        """Returns the changes that queue learning from the task's session if the task completed or failed."""
         if not self._learns or status not in ("completed", "failed") or task["session_id"] is None:
             return []
         scope = self._tasks.scope
@@ -97,13 +106,13 @@ class TaskService:
         return queued
 
     def _moved(self, task: Doc, status: str) -> Doc:
-        """What a change of status brings. Raises Conflict where the table has no such move."""
+        """Returns the fields that change with the status. Raises Conflict if the status may not change like this."""
         if not entries.may_move(task["status"], status):
             raise Conflict(f"A task cannot go from {task['status']} to {status}.")
         return self._term(task, status)
 
     def _term(self, task: Doc, status: str) -> Doc:
-        """How long the task is kept, once it has `status`. What the caller set is the caller's."""
+        """Returns the expiry that a task gets with this status. An expiry that the caller set is not changed."""
         if status in entries.ENDED:
             own = task["expires_at"] is not None and not task.get("kept_after_end")
             until = task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)
@@ -111,11 +120,13 @@ class TaskService:
         return {"expires_at": None, "kept_after_end": False} if task.get("kept_after_end") else {}
 
     async def delete(self, task_id: str, precondition: IfMatch) -> WriteResult:
+        """Deletes a task and its checkpoints."""
         return WriteResult(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
 
-    # --- What the agent works with ------------------------------------------------------------------------------------
+    # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 
     async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: IfMatch) -> WriteResult:
+        """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
         if entries.most_keys(merged) > self._limits.object_keys:
@@ -124,20 +135,22 @@ class TaskService:
         return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult:
+        """Replaces the plan."""
         task = await self._read(task_id, precondition)
         return self._planned(task, _plan(plan))
 
     async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: IfMatch) -> WriteResult:
+        """Changes one step of the plan. Raises NotFound if there is no such step."""
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
             raise NotFound("The plan has no such step.")
         plan = [dict(step) for step in task["plan"]]
         plan[index] |= body.model_dump(exclude_unset=True)
-        require_size(plan, self._limits.body_bytes, "plan", "/result")  # results add up
+        require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
         return self._planned(task, plan)
 
     def _planned(self, task: Doc, plan: list[Doc]) -> WriteResult:
-        """With a checkpoint where it completes another `checkpoint_every` steps."""
+        """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
         outcome = self._changed(task, {} if same(plan, task["plan"]) else {"plan": plan})
         before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
         every = task["checkpoint_every"]
@@ -147,6 +160,7 @@ class TaskService:
         return replace(outcome, changes=[*outcome.changes, *kept])
 
     async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult:
+        """Adds a note to the scratchpad. The answer lists the notes that it displaced."""
         task = await self._read(task_id, precondition)
         entry = {"id": new_id("note"), **body.model_dump(), "tokens": tokens.count(body.content)}
         kept, evicted = entries.bound([*task["scratchpad"], entry], task["max_tokens"])
@@ -155,12 +169,14 @@ class TaskService:
         return WriteResult(answer, outcome.changes, 201, outcome.headers)
 
     async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: IfMatch) -> WriteResult:
+        """Adds a piece of evidence. The answer lists the pieces that it displaced."""
         task = await self._read(task_id, precondition)
         kept, evicted = await _bound_evidence([*task["evidence"], body.model_dump()], task["max_tokens"])
         outcome = self._changed(task, {"evidence": kept})
         return WriteResult({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
     async def working_memory(self, task_id: str, max_tokens: int | None) -> Doc:
+        """Returns the task as prompt text within `max_tokens`."""
         task = await self._live(task_id)
         text, size = await off_loop(characters(task), working_memory.describe, task, max_tokens)
         return {"text": text, "tokens": size}
@@ -168,25 +184,29 @@ class TaskService:
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
     async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult:
+        """Stores a checkpoint of the task."""
         task = await self._read(task_id, precondition)
         changes = self._tasks.keep(task, self._now(), {"reason": "asked", "label": label})
         result = next(change.doc for change in changes if hasattr(change, "doc"))
         return WriteResult(render_checkpoint(result), [*changes, self._tasks.unchanged(task)], 201)
 
     async def checkpoints(self, task_id: str, listing: Listing) -> Doc:
+        """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         docs, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
         return {"items": [render_checkpoint(doc) for doc in docs], "next_cursor": cursor}
 
     async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
+        """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
     async def restore(self, task_id: str, seq: int, precondition: IfMatch) -> WriteResult:
-        """The state comes back in one write. What was there before, and the restore itself, are kept as checkpoints."""
+        """Restores the state of a checkpoint in one write. The state before it and the restore itself become
+        checkpoints."""
         task = await self._read(task_id, precondition)
         found = await self._tasks.checkpoint(task, seq)
         back = {part: found["state"][part] for part in STATE}
-        back |= await _bounded(back, task["max_tokens"])  # which may have been lowered since
+        back |= await _bounded(back, task["max_tokens"])  # the limit may have been lowered since
         before = {"reason": "before_restore"}
         after = {"reason": "restore", "restored_seq": found["seq"], "state": back}
         outcome = self._changed(task, self._term(task, back["status"]) | back)
@@ -215,7 +235,7 @@ def _plan(steps: Sequence[StepIn]) -> list[Doc]:
 
 
 async def _bounded(task: Doc, max_tokens: int) -> Doc:
-    """Scratchpad and evidence of `task`, each within `max_tokens`."""
+    """Returns scratchpad and evidence, each within `max_tokens`."""
     notes, _ = entries.bound(task["scratchpad"], max_tokens)
     evidence, _ = await _bound_evidence(task["evidence"], max_tokens)
     return {"scratchpad": notes, "evidence": evidence}

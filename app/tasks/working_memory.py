@@ -1,10 +1,10 @@
-"""A task as prompt text: those of its entries that a token budget has room for. Pure.
+"""Renders a task as prompt text within a token budget. Pure functions.
 
-`/working-memory` and the context's section are both made from `entries` and `select`.
+Both `/working-memory` and the section of the context use `entries` and `select`.
 
-The step in hand comes before everything else. In a budget that is too small for all, no entry and no group takes more
-than a quarter in a first round, so that long results or a long plan do not keep the context and the notes out; a second
-round fills what is left in the order of use. The text stands in reading order, one line for each entry.
+The current step comes first. If the budget is too small for all entries, a first round limits each entry and each group
+to a quarter, so that long results or a long plan leave room for context and notes. A second round fills the rest in
+order of use. The text is in reading order, one line for each entry.
 """
 
 from collections import Counter
@@ -17,12 +17,13 @@ from app.storage.schema import Doc
 from app.tasks.entries import CUT_MARK, LEAST_CUT, READING_ORDER, Entry, EntryGroup, cut_text, entries, mark_tokens
 
 LEAST_PART = 40
-"""Tokens that an entry and a group may take in the first round, however small the budget is."""
+"""The number of tokens that an entry or a group may always take in the first round, even with a small budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """An entry as it stands in the prompt. `text` is escaped and ends with a line break; `tokens` are its tokens."""
+    """An entry as it appears in the prompt. `text` is escaped and ends with a line break; `tokens` is
+    its token count."""
 
     entry: Entry
     text: str
@@ -30,7 +31,7 @@ class PromptLine:
 
 
 def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
-    """The task as prompt text and its tokens, never more than `max_tokens`."""
+    """Returns the task as prompt text and its tokens, at most `max_tokens`."""
     found = entries(task)
     chosen = [_line(one) for one in found] if max_tokens is None else select(found, max_tokens)
     rank = {group: at for at, group in enumerate(READING_ORDER)}
@@ -39,9 +40,9 @@ def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
 
 
 def select(found: Sequence[Entry], budget: int) -> list[PromptLine]:
-    """The lines that fit into `budget` tokens, in the order of use. `found` is in that order.
+    """Returns the lines that fit into `budget` tokens, in order of use, which is the order of `found`.
 
-    More budget never shows less of the step in hand. Where all fit, all are whole.
+    A larger budget never shows less of the current step. If all entries fit, none is cut.
     """
     if not _far_over(found, budget):
         lines = [_line(one) for one in found]
@@ -51,17 +52,17 @@ def select(found: Sequence[Entry], budget: int) -> list[PromptLine]:
 
 
 def _far_over(found: Sequence[Entry], budget: int) -> bool:
-    """They cannot all fit: told without counting them."""
+    """Returns True if the entries clearly exceed the budget, without counting their tokens."""
     stored = sum(one.stored_tokens for one in found)
     return stored > 2 * budget or sum(len(one.text) for one in found) > budget * tokens.LONGEST_TOKEN
 
 
 def shorten(entry: Entry, budget: int) -> Entry:
-    """The entry with about the part of `budget` tokens that the first round gives to one.
+    """Cuts an entry to about the share of `budget` tokens that the first round gives to one entry.
 
-    Notes and evidence are counted when they are stored: they are cut by proportion and not counted again.
+    Notes and evidence have stored token counts, so they are cut in proportion and not counted again.
     """
-    part, stored = _part(budget) * 7 // 8, entry.stored_tokens  # the rest: label, mark, indents
+    part, stored = _part(budget) * 7 // 8, entry.stored_tokens  # the rest is for label, mark and indents
     if not stored:
         return replace(entry, text=cut_text(entry.text, part))
     if stored <= part:
@@ -74,12 +75,15 @@ def _part(budget: int) -> int:
 
 
 class _Selection:
+    """One selection of lines within a budget."""
+
     def __init__(self, found: Sequence[Entry], budget: int) -> None:
         self._found, self._budget, self._left = found, budget, budget
         self._taken: dict[int, PromptLine] = {}
         self._lines: dict[int, PromptLine] = {}
 
     def run(self) -> list[PromptLine]:
+        """Returns the chosen lines in order of use."""
         self._take_first()
         self._fill(_part(self._budget))
         self._fill(self._budget)
@@ -87,11 +91,11 @@ class _Selection:
 
     @property
     def _first(self) -> range:
-        """The step in hand, where there is one, and the goal."""
+        """The indices of the current step, if there is one, and of the goal."""
         return range(next(at for at, one in enumerate(self._found) if one.kind == "goal") + 1)
 
     def _take_first(self) -> None:
-        """They are cut rather than left out. The goal may keep a quarter of the budget from the step in hand."""
+        """Takes the current step and the goal, cut if necessary. A quarter of the budget is reserved for the goal."""
         *in_hand, goal = self._first
         kept = min(_line(self._found[goal]).tokens, self._budget // 4)
         for at in in_hand:
@@ -99,7 +103,7 @@ class _Selection:
         self._take(goal, _cut(self._found[goal], self._left))
 
     def _fill(self, most: int) -> None:
-        """Takes the entries that fit, of each group `most` tokens at most."""
+        """Takes the entries that fit, with at most `most` tokens for each group."""
         spent: Counter[EntryGroup] = Counter()
         for at, one in enumerate(self._found):
             room = min(self._left, most - spent[one.group])
@@ -127,9 +131,9 @@ def _line(entry: Entry) -> PromptLine:
 
 
 def _cut(entry: Entry, limit: int) -> PromptLine | None:
-    """The entry in `limit` tokens, with a mark where it is cut. None where too little of it would be left.
+    """Cuts an entry to `limit` tokens, with a mark where it is cut. Returns None if too little of it would remain.
 
-    The escaped text is cut, not the stored one: so the limit is used up, and a higher one never shows less.
+    Cuts the escaped text rather than the stored one, so that the limit is used up and a higher limit never shows less.
     """
     whole = _line(entry)
     if whole.tokens <= limit:
@@ -138,6 +142,6 @@ def _cut(entry: Entry, limit: int) -> PromptLine | None:
     for room in range(limit - mark, LEAST_CUT - mark - 1, -1):
         text = tokens.truncate(whole.text, room).rstrip() + CUT_MARK + "\n"
         size = tokens.count(text)
-        if size <= limit:  # nearly always at once: the mark begins with a space, where texts split
+        if size <= limit:  # almost always true at once: the mark begins with a space, where tokens split
             return PromptLine(replace(entry, text=cut_text(entry.text, limit)), text, size)
     return None

@@ -1,4 +1,4 @@
-"""`WriteExecutor`: what an endpoint hands its plan to."""
+"""FastAPI dependencies of endpoints that write: the write executor and the `If-Match` precondition."""
 
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -27,11 +27,13 @@ IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description=_HEAD
 
 
 class WriteExecutor:
+    """Runs the write handler of an endpoint and renders its result as a response."""
+
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
         self._request, self._caller, self._held, self._key = request, principal, resources, key
 
     async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True) -> Response:
-        """`keyed=False`: an idempotency key is nothing to it."""
+        """Commits what `plan` returns. `keyed=False` ignores the idempotency key, as does any method but POST."""
         keyed = keyed and self._key is not None and self._request.method == "POST"
         named = await self._named() if keyed else None
         actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
@@ -52,6 +54,7 @@ class WriteExecutor:
 
 
 async def write(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
+    """Returns the executor of this request. Raises Invalid if the idempotency key is not 1 to 255 characters long."""
     return _write(request, key)
 
 
@@ -66,6 +69,7 @@ Writer = Annotated[WriteExecutor, Depends(write)]
 
 
 async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
+    """Returns the `If-Match` header as a precondition."""
     return IfMatch(if_match)
 
 
@@ -73,8 +77,8 @@ InPrecondition = Annotated[IfMatch, Depends(precondition)]
 
 
 def writing(request: Request) -> tuple[WriteExecutor, IfMatch]:
-    """Both, for an endpoint that asks for its body and the request alone: resolving dependencies takes as long as a
-    small write. Its route declares `WRITE_HEADERS`."""
+    """Returns the executor and the precondition, for an endpoint that takes only its body and the request: resolving
+    dependencies takes as long as a small write. Its route declares `WRITE_HEADERS`."""
     key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
     return _write(request, key), IfMatch(if_match)
 
@@ -91,4 +95,4 @@ WRITE_HEADERS: dict[str, Any] = {
         for name, text in _HEADERS.items()
     ]
 }
-"""`openapi_extra` of a route whose endpoint calls `writing`."""
+"""The `openapi_extra` of a route whose endpoint calls `writing`."""

@@ -1,4 +1,4 @@
-"""The one write path: it claims the idempotency key, plans, commits, and plans again on a conflict."""
+"""The write path: claims the idempotency key, runs the write handler and commits. A conflict runs the handler again."""
 
 import asyncio
 import random
@@ -36,7 +36,8 @@ IDEMPOTENCY = Collection(
     opaque=("body",),
     audited=False,
 )
-"""A claim on an idempotency key, and the answer once there is one; `users` are those whom the answer is about."""
+"""Claims on idempotency keys, each with the answer once there is one. `users` lists the users that the
+answer is about."""
 
 
 _TAG = re.compile(r'(W/)?"([^"]*)"')
@@ -44,54 +45,62 @@ _TAG = re.compile(r'(W/)?"([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class IfMatch:
+    """The `If-Match` header of a request; None if it was not sent."""
+
     header: str | None
 
     def check(self, doc: Mapping[str, Any] | None) -> None:
-        """Raises PreconditionFailed when the document is not at a version named, or is not there."""
+        """Raises PreconditionFailed unless the header is absent or names the document's current version (`*`: any)."""
         if self.header is None or (self.header.strip() == "*" and doc is not None):
             return
         tags = _TAG.findall(self.header) or [("", self.header.strip())]
-        named = [version for weak, version in tags if not weak]  # a weak one matches nothing here
+        named = [version for weak, version in tags if not weak]  # weak tags never match here
         if doc is None or str(doc["version"]) not in named:
             raise PreconditionFailed()
 
 
 def etag(doc: Mapping[str, Any]) -> str:
+    """Returns the ETag of a document: its version, in quotes."""
     return f'"{doc["version"]}"'
 
 
 ATTEMPTS = 64
+"""The number of times that a handler runs before repeated conflicts raise Conflict."""
 LEASE = timedelta(seconds=30)
-"""A crash blocks its key for so long. One that works longer renews it; one that could not, and lost it to another
-request, commits nothing."""
+"""How long a key stays claimed after a crash. A request that works longer renews its lease. If it cannot, and another
+request takes the key over, it commits nothing."""
 KEPT = timedelta(hours=24)
+"""How long an answer stays stored under its key."""
 _NOTHING = Committed({}, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """An answer and the changes that make it true. The body may hold `Ref`s. No changes: nothing is to be written."""
+    """An answer and the changes that make it true. The body may contain `Ref`s. If there are no changes, nothing is
+    written."""
 
     body: Any
     changes: Sequence[Change] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     shown_once: str | None = None
-    """A field of the body that is not stored with it: null when the answer comes again."""
+    """The name of a body field that is not stored with the answer: it is null when the answer is replayed."""
     users: frozenset[str] = frozenset()
-    """Users whom the answer is about, where neither its body nor its changes name them."""
+    """Users that the answer is about and that neither its body nor its changes name."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
+    """The answer as the caller gets it: `Ref`s are resolved."""
+
     status: int
     headers: dict[str, str]
     body: Any
 
 
 def changed(repository: Repository, doc: Doc, fields: Doc, render: Callable[[Doc], Doc], now: str) -> WriteResult:
-    """The record as `fields` leave it, its version moved. Without any, nothing is written; a key that may not write it
-    is refused all the same."""
+    """Updates the document with `fields`, raises its version and returns the rendered record. Without fields nothing is
+    written. Raises Forbidden if the key may not write the record, even without fields."""
     repository.require_write(doc)
     if not fields:
         return WriteResult(render(doc), headers={"ETag": etag(doc)})
@@ -100,27 +109,30 @@ def changed(repository: Repository, doc: Doc, fields: Doc, render: Callable[[Doc
 
 
 WriteHandler = Callable[[], Awaitable[WriteResult]]
+"""Reads, decides and returns a `WriteResult`. It commits nothing, and it may run more than once."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """What an idempotency key is bound to: the first three name it, `fingerprint` is what it was sent with."""
+    """A request with an idempotency key. `tenant`, `lineage` and `key` identify it; `fingerprint` hashes method, path
+    and body."""
 
     tenant: str
     lineage: str
-    """Of the API key (`Principal.lineage`)."""
+    """The lineage of the API key (`Principal.lineage`)."""
     key: str
     fingerprint: str
     users: Sequence[str] = ()
-    """Whom the request names."""
+    """Users that the request names."""
 
     @property
     def claim_id(self) -> str:
+        """The id of the claim: a hash of lineage and key."""
         return blake2b(f"{self.lineage}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
 def users_of(outcome: WriteResult) -> set[str]:
-    """Whose records an answer is about: it goes with them."""
+    """Returns the users whose records the answer is about. The stored answer is erased with any of them."""
     found = {change.doc.get("user_id") for change in outcome.changes if isinstance(change, Insert)}
     found |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
     shown = [outcome.body, *_items(outcome.body)]
@@ -144,7 +156,9 @@ async def write(
     actor: Actor | None = None,
     lease: timedelta = LEASE,
 ) -> StoredAnswer:
-    """`actor` is named in the audit trail. Raises what the plan raises, and Conflict where others win every race."""
+    """Runs the handler and commits its result; `actor` is named in the audit trail.
+    Raises what the handler raises, Conflict if other writers win every attempt, and IdempotencyMismatch or
+    IdempotencyInProgress if the key is in use."""
 
     def audit_entries(outcome: WriteResult) -> Sequence[Change]:
         return entries(actor, outcome.changes, rfc3339(clock.now())) if actor is not None else ()
@@ -158,7 +172,8 @@ async def write(
     renewing = asyncio.create_task(claim.renew(), context=Context())
     try:
         return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.mark_migrated(outcome)])
-    except StoreUnavailable:  # freeing waits for the same store: the caller is told first, whose patience is over
+    # Freeing the key needs the same unavailable store, so the caller is answered first and the key is freed later.
+    except StoreUnavailable:
         freeing = asyncio.create_task(claim.free(), context=Context())
         _FREEING.add(freeing)
         freeing.add_done_callback(_FREEING.discard)
@@ -191,12 +206,15 @@ async def _attempt(store: Store, plan: WriteHandler, more: Callable[[WriteResult
 
 
 class _Claim:
+    """The claim of one request on its idempotency key."""
+
     def __init__(self, store: Store, clock: Clock, request: KeyedRequest, lease: timedelta) -> None:
         self._store, self._clock, self._request, self._lease = store, clock, request, lease
         self._token = secrets.token_hex(8)
 
     async def take(self) -> StoredAnswer | None:
-        """The stored answer, or None: the key is ours now. Raises IdempotencyMismatch or IdempotencyInProgress."""
+        """Returns the stored answer, or None if the key is now claimed by this request.
+        Raises IdempotencyMismatch or IdempotencyInProgress."""
         while True:
             doc = await self._store.get(IDEMPOTENCY, self._request.tenant, self._request.claim_id)
             if doc is None:
@@ -231,6 +249,7 @@ class _Claim:
         }
 
     def _over(self, doc: Doc) -> bool:
+        """Returns True if the stored answer has expired, or if the lease of an unanswered claim has."""
         until = doc["expires_at"] if doc["answered"] else doc["leased_until"]
         return parse_rfc3339(until) <= self._clock.now()
 
@@ -242,26 +261,28 @@ class _Claim:
         return StoredAnswer(doc["status"], {**doc["headers"], "Idempotency-Replayed": "true"}, doc["body"])
 
     async def renew(self) -> None:
-        """Until cancelled, so that work that takes long (a language model's) keeps its key."""
+        """Renews the lease until cancelled, so that slow work (a language model's) does not lose its key."""
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
             until = {"leased_until": rfc3339(self._clock.now() + self._lease)}
-            with suppress(RecalldError):  # one that was lost is found out by the commit
+            with suppress(RecalldError):  # the commit detects a lost claim
                 await self._store.commit([self._ours(until)])
 
     def mark_migrated(self, outcome: WriteResult) -> Sequence[Change]:
+        """Returns the change that stores the answer in the claim."""
         body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
         answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}
         answer["users"] = sorted({*self._request.users, *users_of(outcome)})
         return [self._ours(answer)]
 
     def _ours(self, fields: Doc) -> Update:
-        """A change of the claim, made only while it is ours."""
+        """Returns a change of the claim that applies only while this request owns the claim."""
         ours = {"token": self._token, "answered": False}
         return Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=fields, expect=ours)
 
     async def free(self) -> None:
-        """A request that failed leaves its key unused. One that cannot be freed is, by its lease."""
+        """Deletes the claim of a failed request, so that the key can be used again. If this fails, the
+        lease expires."""
         ours = {"token": self._token, "answered": False}
         try:
             await self._store.commit([Delete(IDEMPOTENCY, self._request.tenant, self._request.claim_id, ours)])
