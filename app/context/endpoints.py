@@ -19,7 +19,7 @@ def context_of(request: Request) -> ContextService:
 router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRoute)
 
 
-@router.post("", response_model=schemas.Context, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+@router.post("", response_model=schemas.Context, responses=problems(404, *BODY), openapi_extra={"x-verb": "read"})
 async def assemble_context(body: schemas.ContextRequest, request: Request) -> Response:
     """The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why.
     What is packed counts as accessed."""

@@ -1,11 +1,14 @@
 """kill -9 in the middle of an erasure: the next process ends it, and nobody has to ask again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from pydantic import SecretStr
 
 from app.audit.trail import AUDIT, ERASED
 from app.jobs.models import JOBS, OPERATIONS
@@ -20,11 +23,28 @@ from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from app.storage.text import index_text
 from tests.jobs.conftest import until
+from tests.support.mongodb import SecantusDB, start_mongodb
 from tests.support.server import Server, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 MEMORIES_EACH, AT_ONCE = 2_400, 400
 NOW = "2026-06-01T12:00:00.000Z"
+
+
+@pytest.fixture
+def database(engine: str, tmp_path: Path) -> Iterator[SecantusDB | None]:
+    """A SecantusDB of the test's own: it keeps the transaction of a killed process, and its locks, until it is started
+    anew."""
+    if engine == "embedded" or os.environ.get("RECALLD_TEST_MONGODB_URI"):
+        yield None
+        return
+    with start_mongodb(tmp_path / "mongodb") as started:
+        yield started
+
+
+@pytest.fixture
+def settings(settings: Settings, database: SecantusDB | None) -> Settings:
+    return settings if database is None else settings.model_copy(update={"store": SecretStr(database.uri)})
 
 
 @pytest.fixture
@@ -61,7 +81,7 @@ async def count(store: Store, user: str) -> int:
     return await store.count(MEMORIES, "default", Eq("user_id", user))
 
 
-async def killed_in_the_middle(store: Store, server: Server, user: str) -> bool:
+async def killed_in_the_middle(store: Store, server: Server, database: SecantusDB | None, user: str) -> bool:
     """False where the erasure was quicker than we."""
     await filled(store, user)
     async with httpx.AsyncClient(base_url=server.client.base_url, timeout=60) as client:
@@ -75,15 +95,18 @@ async def killed_in_the_middle(store: Store, server: Server, user: str) -> bool:
         await asyncio.wait([asked])
         server.process.wait()
         asked.exception()  # the kill's, as a rule
+    if database is not None:
+        database.kill()
+        await asyncio.to_thread(database.start)
     return await count(store, user) > 0
 
 
-async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store) -> None:
+async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store, database: SecantusDB | None) -> None:
     given = environment(settings)
     for attempt in range(10):
         user = f"ada{attempt}"
         with serving(settings.data_dir, **given) as server:
-            if await killed_in_the_middle(store, server, user):
+            if await killed_in_the_middle(store, server, database, user):
                 break
     else:
         raise AssertionError("every erasure was over before it could be killed")

@@ -24,6 +24,8 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
     operation, body = case.operation.label, _kept(case.body)
     if operation == "POST /v1/memories/extract":
         body["messages"][0] = {"role": "user", "content": "I moved to Boston."}  # somebody has to say something
+    if operation == "POST /v1/memories/feedback":
+        body["items"] = list({item["memory_id"]: item for item in body["items"]}.values())  # each memory once
     if operation == "POST /v1/sessions/{session_id}/messages":
         body = {"agent_id": "support", "user_id": "ada"} | {name: one for name, one in body.items() if one is not None}
     of_all = operation == "POST /v1/jobs/{name}/run" and case.path_parameters["name"] != "consolidation"
@@ -75,5 +77,7 @@ def _fields(part: Json) -> Json:
         part["role"] = "assistant"
     if "role" in part and all(part.get(name) in (None, []) for name in SAID):
         part["content"] = "Hello"
+    if part.get("timezone") is not None:
+        part["timezone"] = "Europe/Berlin"
     part.pop("supersedes", None)  # names memories that there are
     return part
