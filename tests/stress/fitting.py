@@ -3,32 +3,39 @@
 Schemathesis wants every request that fits the document accepted (`positive_data_acceptance`). Rules between fields, and
 what only the service's state decides, stand in no schema: a request that fits it is made to keep these few as well.
 What is refused then is a fault, of the document or of the service. Requests that are wrong on purpose stay as they
-are."""
+are, but for those that are wrong for want of a body that is optional."""
 
 from typing import Any
 from uuid import uuid4
 
 import schemathesis
 from schemathesis import Case, HookContext
+from schemathesis.core import NotSet
 
 Json = dict[str, Any]
 
 OWNED_BY_QUERY = ("DELETE /v1/memories", "GET /v1/graph/entities", "GET /v1/graph/entities/{name}/neighbors")
+RUN = "POST /v1/jobs/{name}/run"
 SAID = ("content", "tool_calls", "result", "refusal", "audio", "function_call")
 
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
-    if case.meta is None or not case.meta.generation.mode.is_positive:
+    if case.meta is None:
         return
-    operation, body = case.operation.label, _kept(case.body)
+    operation = case.operation.label
+    if not case.meta.generation.mode.is_positive:
+        if operation == RUN and isinstance(case.body, NotSet):  # without a body, which is optional, it is not wrong
+            case.body, case.media_type = [], "application/json"
+        return
+    body = _kept(case.body)
     if operation == "POST /v1/memories/extract":
         body["messages"][0] = {"role": "user", "content": "I moved to Boston."}  # somebody has to say something
     if operation == "POST /v1/memories/feedback":
         body["items"] = list({item["memory_id"]: item for item in body["items"]}.values())  # each memory once
     if operation == "POST /v1/sessions/{session_id}/messages":
         body = {"agent_id": "support", "user_id": "ada"} | {name: one for name, one in body.items() if one is not None}
-    of_all = operation == "POST /v1/jobs/{name}/run" and case.path_parameters["name"] != "consolidation"
+    of_all = operation == RUN and case.path_parameters["name"] != "consolidation"
     if of_all and isinstance(body, dict):  # it may be left out
         body = {name: value for name, value in body.items() if name == "dry_run"}
     case.body = body
