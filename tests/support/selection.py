@@ -22,8 +22,10 @@ TAKES_SECONDS = {
     "scripts/test_fit_ranking.py",
 }
 """A third of the time of all that needs neither process nor MongoDB."""
+SERVICE = {"service", "shared", "api", "start"}
+"""Fixtures that start the whole service in this process."""
 ALWAYS_ON_MONGODB = ("contract", "storage")
-ONE_OF = 4
+ONE_OF = 6
 """Of the feature tests, one in so many runs on MongoDB without `--all`: what differs between engines is in the contract
 suite, which always runs on both."""
 
@@ -32,6 +34,8 @@ def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
     """`engine`: of the test's own parameter; `path`: from `tests/` on."""
     if path.as_posix() in TAKES_SECONDS:
         item.add_marker("takes_seconds")
+    if SERVICE & set(getattr(item, "fixturenames", ())):
+        item.add_marker("service")
     if STARTS_PROCESSES & vars(getattr(item, "module", None)).keys():
         item.add_marker("process")
     if engine != "mongodb" and "mongodb" not in getattr(item, "fixturenames", ()):
