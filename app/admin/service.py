@@ -25,7 +25,7 @@ class KeyService:
     def __init__(self, store: Store, keys: Keys, principal: Principal) -> None:
         if principal.scope.agents is not None or principal.scope.users is not None:
             raise Forbidden("A key that is bound to agents or users does not administer keys.")
-        self._store, self._keys, self._caller = store, keys, principal
+        self._store, self._keys, self._principal = store, keys, principal
         self._tenant = principal.scope.tenant
 
     async def page(self, listing: Listing) -> Doc:
@@ -42,7 +42,7 @@ class KeyService:
     async def create(self, body: KeyCreate) -> WriteResult:
         """Makes a key. Raises Forbidden if it would have verbs that the caller lacks."""
         self._require_known_caller()
-        if not set(body.verbs) <= self._caller.verbs:
+        if not set(body.verbs) <= self._principal.verbs:
             raise Forbidden("A key can only be given verbs of the key that makes it.")
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
         rights = body.model_dump(exclude={"expires_in"})
@@ -54,7 +54,7 @@ class KeyService:
         self._require_known_caller()
         doc = await self._keys.find(key_id, self._tenant)
         precondition.check(doc)
-        if not set(doc["verbs"]) <= self._caller.verbs:
+        if not set(doc["verbs"]) <= self._principal.verbs:
             raise Forbidden("A key can only rotate keys with verbs of its own.")
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
         return _once(self._keys.plan_rotate(doc, timedelta(seconds=body.overlap_seconds), lifetime))
@@ -70,7 +70,7 @@ class KeyService:
     def _require_known_caller(self) -> None:
         """Raises Forbidden while authentication is off: anyone can call then, and a key made now would stay valid when
         it is on again."""
-        if self._caller.key_id == UNAUTHENTICATED:
+        if self._principal.key_id == UNAUTHENTICATED:
             raise Forbidden("While authentication is off keys are made, rotated and revoked by `recalld keys` only.")
 
 

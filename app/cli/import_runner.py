@@ -81,14 +81,14 @@ def _user_of(one: ImportResult) -> str | None:
 
 def _read(file: Path) -> Any:
     try:
-        result = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise ImportRefused(f"{file} is no JSON.") from error
-    if not isinstance(result, dict | list):
+    if not isinstance(data, dict | list):
         raise ImportRefused(f"{file} holds neither an object nor a list.")
-    return result
+    return data
 
 
 async def _nowhere(_: str, __: Json) -> str | None:

@@ -61,9 +61,9 @@ async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Doc:
 def _show(result: Doc) -> None:
     print(f"{result['memories']} memories; importance as it was written down last, and as it is now:\n")
     before, after = result["before"], result["after"]
-    limit = max([*before, *after, 1])
+    largest = max([*before, *after, 1])
     rows = [
-        (name, str(old), _bar(old, limit), str(new), _bar(new, limit))
+        (name, str(old), _bar(old, largest), str(new), _bar(new, largest))
         for name, old, new in zip(histogram(after), before, after, strict=True)
     ]
     table(("importance", "before", "", "after", ""), rows)

@@ -54,6 +54,6 @@ async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
 
 
 async def _serve(tools: Toolbox) -> None:
-    result = server(tools)
+    sdk_server = server(tools)
     async with stdio_server() as (incoming, outgoing):
-        await result.run(incoming, outgoing, result.create_initialization_options())
+        await sdk_server.run(incoming, outgoing, sdk_server.create_initialization_options())

@@ -36,8 +36,8 @@ def reason(error: openai.APIStatusError, key: str) -> str:
 
     Of the server's answer it contains only the error code, because the message may quote either.
     """
-    report = [str(part) for part in (error.code, error.type) if part]
-    said = next((part for part in report if _CODE.fullmatch(part) and part != key), "")
+    codes = [str(part) for part in (error.code, error.type) if part]
+    said = next((part for part in codes if _CODE.fullmatch(part) and part != key), "")
     return (
         f"answered {error.status_code}"
         + (f" ({said})" if said else "")

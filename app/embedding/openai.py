@@ -229,10 +229,10 @@ class OpenAIModel:
         return vectors
 
     def _refusal(self, error: openai.APIStatusError) -> Exception:
-        report = f"the embedding server {reason(error, self._server.api_key)}"
+        detail = f"the embedding server {reason(error, self._server.api_key)}"
         if passes(error.status_code):
-            return Fault(report, retry_after(error.response.headers.get("retry-after")))
-        return EmbeddingUnavailable(report)
+            return Fault(detail, retry_after(error.response.headers.get("retry-after")))
+        return EmbeddingUnavailable(detail)
 
 
 def _client(options: ExtraOptions) -> openai.OpenAI:

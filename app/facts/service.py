@@ -66,11 +66,11 @@ class FactService:
         now = rfc3339(self._clock.now())
         said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
         ledgers = await self._books(drafts, said, now)
-        report = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
-        pairs = zip(drafts, report, strict=True)
+        asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
+        pairs = zip(drafts, asserted, strict=True)
         items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
         changes = [change for ledger in ledgers.values() for change in await self._changes(ledger)]
-        return WriteResult({"items": items}, changes, 201), any(new for _, new in report)
+        return WriteResult({"items": items}, changes, 201), any(new for _, new in asserted)
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""

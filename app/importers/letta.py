@@ -100,8 +100,8 @@ def _passage(record: Json, where: str, owner: DefaultOwner) -> Iterator[ImportRe
     metadata = record.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
     agent = owner.agent_id or record.get("agent_id")
-    result = time(record.get("created_at"))
+    created_at = time(record.get("created_at"))
     tags = words(record.get("tags"))
     yield memory(
-        "letta", where, record, record.get("text"), **owner.of(agent), tags=tags, metadata=given, event_at=result
+        "letta", where, record, record.get("text"), **owner.of(agent), tags=tags, metadata=given, event_at=created_at
     )

@@ -41,8 +41,8 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         )
 
     def relation(record: Json, where: str) -> Iterator[ImportResult]:
-        report = {"subject": "source", "predicate": "relationship", "object": "target"}
-        named = {ours: record.get(theirs) for ours, theirs in report.items()}
+        named_by = {"subject": "source", "predicate": "relationship", "object": "target"}
+        named = {ours: record.get(theirs) for ours, theirs in named_by.items()}
         named["object"] = named["object"] or record.get("destination")
         if not all(isinstance(value, str) and value.strip() for value in named.values()):
             raise Unreadable("it lacks source, relationship or target")

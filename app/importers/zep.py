@@ -33,10 +33,10 @@ def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterato
     subject, target = (
         record.get(f"{end}_node_name") or names.get(str(record.get(f"{end}_node_uuid"))) for end in ("source", "target")
     )
-    report = {"subject": subject, "predicate": record.get("name"), "object": target}
-    if all(isinstance(part, str) and part.strip() for part in report.values()):
+    fact = {"subject": subject, "predicate": record.get("name"), "object": target}
+    if all(isinstance(part, str) and part.strip() for part in fact.values()):
         yield ImportRecord(
-            "fact", where, {**owner.of(), **report, "object_type": "entity", **spans, "cardinality": "many"}
+            "fact", where, {**owner.of(), **fact, "object_type": "entity", **spans, "cardinality": "many"}
         )
     else:
         yield memory("zep", where, record, record.get("fact"), **owner.of(), **spans)
@@ -47,8 +47,8 @@ def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResul
     if not record.get("summary"):
         raise Unreadable("it has no summary")
     text = f"{record.get('name', '')}: {record['summary']}"
-    result = time(record.get("created_at"))
-    yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=result)
+    created_at = time(record.get("created_at"))
+    yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=created_at)
 
 
 def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportResult]:

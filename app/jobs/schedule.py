@@ -137,8 +137,8 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
 def _shown(kind: str, period: timedelta, doc: Doc | None, now: datetime) -> Doc:
     """Renders a schedule. `next_run` is always in the future: a past one found no work, and a schedule without one runs
     within a period."""
-    report = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
+    times = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
     noted = parse_rfc3339(doc["next_run"]) if doc else None
     if noted is None or noted <= now:
-        report["next_run"] = rfc3339(_after(now, period, noted))
-    return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **report}
+        times["next_run"] = rfc3339(_after(now, period, noted))
+    return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **times}

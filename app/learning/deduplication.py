@@ -58,14 +58,14 @@ def sameness(doc: Doc) -> bytes:
     can be compared."""
     # the same rule as in `identity_hash`
     said_at = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
-    report = None if said_at else doc["event_at"]
-    times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], report)
+    happened_at = None if said_at else doc["event_at"]
+    times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], happened_at)
     condition = claim(doc["context"]) if doc["context"] else None
     parts: tuple[Any, ...] = (doc["agent_id"], doc["user_id"], doc["memory_type"], claim(doc["content"]), condition)
     return blake2b(orjson.dumps([*parts, *times]), digest_size=16).digest()
 
 
-def groups(report: Iterable[Doc], importance: Mapping[str, float]) -> list[DuplicateGroup]:
+def groups(memories: Iterable[Doc], importance: Mapping[str, float]) -> list[DuplicateGroup]:
     """Groups memories that say the same. `importance` is the current importance by id.
 
     The kept memory is one that is pinned, or else has a key, or else has the most trust, or else has metadata, or else
@@ -73,7 +73,7 @@ def groups(report: Iterable[Doc], importance: Mapping[str, float]) -> list[Dupli
     than the kept one, has other metadata, or was restored by an undo.
     """
     found: list[DuplicateGroup] = []
-    rest = sorted(report, key=lambda doc: _rank(doc, importance))
+    rest = sorted(memories, key=lambda doc: _rank(doc, importance))
     while rest:
         kept, *others = rest
         tags, alike, rest = set(kept["tags"]), list[Doc](), list[Doc]()
@@ -89,15 +89,23 @@ def groups(report: Iterable[Doc], importance: Mapping[str, float]) -> list[Dupli
 
 
 def _rank(doc: Doc, importance: Mapping[str, float]) -> tuple[Any, ...]:
-    named, report = doc["key"] is not None, bool(doc["metadata"])
+    named, has_metadata = doc["key"] is not None, bool(doc["metadata"])
     strength = importance[doc["memory_id"]]
-    return (not doc["pinned"], not named, -doc["trust"], not report, -strength, doc["created_at"], doc["memory_id"])
+    return (
+        not doc["pinned"],
+        not named,
+        -doc["trust"],
+        not has_metadata,
+        -strength,
+        doc["created_at"],
+        doc["memory_id"],
+    )
 
 
 def _gives_way(doc: Doc, kept: Doc) -> bool:
     protected = doc["pinned"] or doc["key"] is not None or doc.get("kept_apart", False)
-    report = not doc["metadata"] or same(doc["metadata"], kept["metadata"])
-    return not protected and report and bool(doc["trust"] <= kept["trust"])
+    metadata_stays = not doc["metadata"] or same(doc["metadata"], kept["metadata"])
+    return not protected and metadata_stays and bool(doc["trust"] <= kept["trust"])
 
 
 def _gains(kept: Doc, retired: Sequence[Doc], importance: Mapping[str, float]) -> Doc:

@@ -66,12 +66,12 @@ class Batch:
 
 
 def _shown(number: int, doc: Doc) -> Doc:
-    report: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
+    fields: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
     said = {name: value for name, value in doc["feedback"].items() if value is not None}
     return {
         "number": number,
         "at": doc["timestamp"],
-        **report,
+        **fields,
         "tool": doc["action"].get("tool"),
         "content": strip_served(doc["content"]).strip()[:CONTENT_CHARS],
         **({"feedback": said} if said else {}),

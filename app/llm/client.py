@@ -132,10 +132,10 @@ class OpenAIChat:
         try:
             return await self._read(body)
         except openai.APIStatusError as error:
-            report = reason(error, self._key)
+            detail = reason(error, self._key)
             if passes(error.status_code):
-                raise _Fault(report, retry_after(error.response.headers.get("retry-after"))) from None
-            raise LLMUnavailable(f"The model's server {report}.", retry_after=None) from None
+                raise _Fault(detail, retry_after(error.response.headers.get("retry-after"))) from None
+            raise LLMUnavailable(f"The model's server {detail}.", retry_after=None) from None
         except openai.APITimeoutError:
             raise TimeoutError from None
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
@@ -159,5 +159,5 @@ class OpenAIChat:
 
 def _correction(said: str, error: str) -> Messages:
     shown = [{"role": "assistant", "content": said[:REPAIR_CHARS]}] if said.strip() else []
-    report = f"That answer cannot be used: {error}. Answer again, with the corrected JSON alone."
-    return [*shown, {"role": "user", "content": report}]
+    instruction = f"That answer cannot be used: {error}. Answer again, with the corrected JSON alone."
+    return [*shown, {"role": "user", "content": instruction}]

@@ -99,8 +99,8 @@ def track_record(successes: int, failures: int, of: Standing) -> str:
     tried = successes + failures
     if not tried:
         return "not tried yet"
-    report = f"worked {successes} of {tried} time{'s' if tried > 1 else ''}"
-    return f"{report}, {_lately(of)}" if of.failing and of.failed_in_a_row < tried else report
+    summary = f"worked {successes} of {tried} time{'s' if tried > 1 else ''}"
+    return f"{summary}, {_lately(of)}" if of.failing and of.failed_in_a_row < tried else summary
 
 
 def warnings(of: Standing) -> list[Doc]:

@@ -209,9 +209,9 @@ class ForgettingJobs:
         counts = decay_job.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
         source: Doc = {}
-        if tell is not None and (report := await tell(actions, decay_job.text_of(counts))):
-            counts |= {decay_job.TEXT: report["text"]}
-            source = {name: report[name] for name in ("model", "prompt_version")}
+        if tell is not None and (description := await tell(actions, decay_job.text_of(counts))):
+            counts |= {decay_job.TEXT: description["text"]}
+            source = {name: description[name] for name in ("model", "prompt_version")}
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
         if earlier is not None:
             summary = await self._added(memories, found[0], decay_job.sentence(date, counts), counts, ids, source)
@@ -221,17 +221,23 @@ class ForgettingJobs:
         await run.commit([*summary, *deletes])
 
     async def _added(
-        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], report: Doc
+        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], origin: Doc
     ) -> list[Change]:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        source = old["source"] | report | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
+        source = old["source"] | origin | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         (entry,) = await embeddings.entries([passage(old | changed)])
         changed["embedding"] = embeddings.info(entry)
         return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
 
     async def _summed_up(
-        self, memories: MemoryRepository, day: decay_job.Day, key: str | None, counts: Doc, ids: list[str], report: Doc
+        self,
+        memories: MemoryRepository,
+        day: decay_job.Day,
+        key: str | None,
+        counts: Doc,
+        ids: list[str],
+        origin: Doc,
     ) -> list[Change]:
         _, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
@@ -245,7 +251,7 @@ class ForgettingJobs:
             "metadata": counts,
             "event_at": f"{date}T00:00:00.000Z",
         }
-        source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **report}
+        source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
         doc = new_memory(fields, source, now, unique=False)
         (entry,) = await embeddings.entries([passage(doc)])
         return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)

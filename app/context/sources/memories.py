@@ -78,14 +78,14 @@ def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | N
     session, seq = source["session_id"], source["message_seq"]
     spoken = session is not None and seq is not None
     dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same event may happen again on another day
-    report = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
+    origin = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
     return Candidate(
         doc["memory_id"],
         doc["memory_type"],
         f"{text}{context}",
         score,
         prefix=speaker if status is None else f"[{status}] {speaker}",
-        same=frozenset((f"memory:{doc['memory_id']}", report)),
+        same=frozenset((f"memory:{doc['memory_id']}", origin)),
         memory_id=doc["memory_id"],
         heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
         place=(happened, seq or 0),

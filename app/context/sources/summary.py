@@ -72,9 +72,9 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository) -> li
     found = await sessions.find(both(where, other), limit=CONSIDERED)
     memories = MemoryRepository(request.resources.store, request.scope)
     summaries = await memories.get_many([doc["summary_id"] for doc in found if doc.get("summary_id")])
-    report = [doc for doc in summaries.values() if _told(doc, now, body.min_trust)]
-    report.sort(key=_when, reverse=True)
-    return [_item(doc["content"], doc, f"{_when(doc)[:10]} last session: ") for doc in report[: request.limit]]
+    visible = [doc for doc in summaries.values() if _told(doc, now, body.min_trust)]
+    visible.sort(key=_when, reverse=True)
+    return [_item(doc["content"], doc, f"{_when(doc)[:10]} last session: ") for doc in visible[: request.limit]]
 
 
 def _told(memory: Doc, now: str, min_trust: float | None) -> bool:

@@ -74,13 +74,13 @@ async def reconcile(database: Database, collections: Sequence[Collection]) -> No
     """Creates the missing indexes, however long it takes. Raises StoreUnavailable if a newer version wrote the
     database."""
     wanted = declared(collections)
-    result = f"indexes {fingerprint(wanted)}"
-    while not await _made(database, result):
+    marker = f"indexes {fingerprint(wanted)}"
+    while not await _made(database, marker):
         if await take(database, "indexes"):
             try:
                 await _make(database, wanted)
                 await database[META].update_one({"_id": "layout"}, {"$set": {"version": LAYOUT}}, upsert=True)
-                await database[META].update_one({"_id": result}, {"$set": {"done": True}}, upsert=True)
+                await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
             finally:
                 await give_back(database, "indexes")
         else:
@@ -88,14 +88,14 @@ async def reconcile(database: Database, collections: Sequence[Collection]) -> No
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _made(database: Database, result: str) -> bool:
-    found = {stored["_id"]: stored async for stored in database[META].find({"_id": {"$in": ["layout", result]}})}
+async def _made(database: Database, marker: str) -> bool:
+    found = {stored["_id"]: stored async for stored in database[META].find({"_id": {"$in": ["layout", marker]}})}
     version = int(found.get("layout", {}).get("version", LAYOUT))
     if version > LAYOUT:
         raise StoreUnavailable(
             f"The database was written by a newer version (layout {version}, known: {LAYOUT}).", retry_after=None
         )
-    return result in found
+    return marker in found
 
 
 async def take(database: Database, work: str) -> bool:

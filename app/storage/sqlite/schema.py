@@ -125,9 +125,9 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     if missing:
         _refill(connection, collection)
     wanted = sql.indexes(collection)
-    result = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    existing = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
     for index, statement in wanted.items():
-        if index not in result:
+        if index not in existing:
             connection.execute(statement)
 
 
