@@ -6,13 +6,16 @@ tiktoken's regex overflows its stack on them: such a text may count one token mo
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 from tiktoken import Encoding
+
+T = TypeVar("T")
 
 NAME = "o200k_base"
 LONGEST_RUN = 16_384  # characters
@@ -62,6 +65,24 @@ def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int
         if limit is None or size <= limit or taken == 0:
             return text, size, taken
         taken -= 1
+
+
+def in_chunks(
+    items: Iterable[T], text: Callable[[T], str], limit: int, max_items: int | None = None
+) -> Iterator[list[T]]:
+    """Splits items into chunks of at most `limit` tokens of `text(item)`, and of at most `max_items`. An item with more
+    tokens is a chunk of its own."""
+    chunk: list[T] = []
+    size = 0
+    for item in items:
+        cost = count(text(item))
+        if chunk and (size + cost > limit or len(chunk) == max_items):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
+        size += cost
+    if chunk:
+        yield chunk
 
 
 def truncate(text: str, limit: int) -> str:

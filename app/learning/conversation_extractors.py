@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.clock import rfc3339, to_ms
-from app.learning import fact_assertion, output_validation, prompts
+from app.learning import derivations, fact_assertion, output_validation, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.extraction import Skipped
-from app.learning.transcript import TranscriptLine, data, digest
+from app.learning.transcript import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
 from app.memories.decay_settings import Decays
@@ -56,7 +56,7 @@ class Conversation:
         """Returns an id that is the same for the same messages of the session, extractor and prompt."""
         assert self.session is not None
         of = (extractor, prompt_id, self.session["session_id"], self.session["created_at"])
-        return f"der_{digest(self.lines, *of)}"
+        return derivations.id_of([line.shown() for line in self.lines], *of)
 
     def described(self) -> Doc:
         """Returns owner, session and message numbers, as fields of a derivation."""

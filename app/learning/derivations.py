@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
+
+import orjson
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
@@ -110,6 +113,11 @@ def _seen(collection: Collection, doc: Doc) -> Doc:
     """Returns the fields that reveal whether a record was changed or used since."""
     names = COUNTED if collection is PROCEDURES else ("version",)
     return {name: doc[name] for name in names}
+
+
+def id_of(source: Sequence[Any], *more: str) -> str:
+    """Returns the id of a derivation: a hash of its source as JSON and of the further texts."""
+    return f"der_{blake2b(orjson.dumps([source, *more]), digest_size=16).hexdigest()}"
 
 
 async def commit_noted(

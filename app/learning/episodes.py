@@ -5,7 +5,6 @@ An episode is logged by a caller, as a message is. A derived record has the lowe
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from app.core import tokens
 from app.core.prompt_fencing import strip_served
 from app.facts.schemas import FactCreate
+from app.learning import derivations
 from app.learning.output_validation import DroppedCounts
 from app.learning.prompts import StatedFact, StatedProcedure
 from app.procedures.repository import learned
@@ -57,8 +57,7 @@ class Batch:
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
         """Returns an id that is the same for the same episodes, extractor and prompt."""
-        of = [[doc["action_id"] for doc in self.docs], extractor, prompt_id]
-        return f"der_{blake2b(orjson.dumps(of), digest_size=16).hexdigest()}"
+        return derivations.id_of([doc["action_id"] for doc in self.docs], extractor, prompt_id)
 
     def described(self) -> Doc:
         """Returns owner and episodes, as fields of a derivation."""
@@ -81,17 +80,12 @@ def _shown(number: int, doc: Doc) -> Doc:
 def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) -> Iterator[Batch]:
     """Splits a batch into batches of at most `limit` tokens and `max_episodes` episodes. A longer episode is a batch of
     its own."""
-    part: list[Doc] = []
-    size = 0
-    for doc in batch.docs:
-        cost = tokens.count(orjson.dumps(_shown(0, doc)).decode())
-        if part and (size + cost > limit or len(part) == max_episodes):
-            yield Batch(batch.scope, batch.agent_id, batch.user_id, part)
-            part, size = [], 0
-        part.append(doc)
-        size += cost
-    if part:
-        yield Batch(batch.scope, batch.agent_id, batch.user_id, part)
+    for docs in tokens.in_chunks(batch.docs, _as_prompted, limit, max_episodes):
+        yield Batch(batch.scope, batch.agent_id, batch.user_id, docs)
+
+
+def _as_prompted(doc: Doc) -> str:
+    return orjson.dumps(_shown(0, doc)).decode()
 
 
 def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> list[tuple[FactCreate, list[str]]]:

@@ -118,9 +118,8 @@ class ConversationJobs:
     ) -> Doc:
         """Writes the summary as an extract. The other extractors and their messages wait for a model: `learned_seq`
         stays."""
-        for extractor in EXTRACTORS if lines else ():
-            if extractor.name != SummaryExtractor.name:
-                report.skip(extractor.name, NO_LLM)
+        if lines:
+            _skip_all_but_summary(report, NO_LLM)
         await self._extract(run, scope, report)
         return {"messages": len(lines), "llm": None}
 
@@ -253,10 +252,14 @@ class ConversationJobs:
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
-    """Returns the extractors that the session allows. With `memorize` set to none, only the summary is written."""
+    """Returns the extractors for the session. If it remembers nothing, only its summary is written."""
     if talk.session is None or talk.session["memorize"] != "none":
         return EXTRACTORS
+    _skip_all_but_summary(report, "the session remembers nothing")
+    return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]
+
+
+def _skip_all_but_summary(report: Report, why: str) -> None:
     for extractor in EXTRACTORS:
         if extractor.name != SummaryExtractor.name:
-            report.skip(extractor.name, "the session remembers nothing")
-    return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]
+            report.skip(extractor.name, why)

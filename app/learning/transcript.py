@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -56,23 +55,7 @@ async def chunked(lines: Sequence[TranscriptLine]) -> list[list[TranscriptLine]]
 
 def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterator[list[TranscriptLine]]:
     """Splits lines into chunks of at most `limit` tokens. A longer message is a chunk of its own."""
-    chunk: list[TranscriptLine] = []
-    size = 0
-    for line in lines:
-        cost = tokens.count(line.text)
-        if chunk and size + cost > limit:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(line)
-        size += cost
-    if chunk:
-        yield chunk
-
-
-def digest(lines: Sequence[TranscriptLine], *more: str) -> str:
-    """Returns a hash of the conversation and of the further texts."""
-    said = orjson.dumps([[line.shown() for line in lines], *more])
-    return blake2b(said, digest_size=16).hexdigest()
+    return tokens.in_chunks(lines, lambda line: line.text, limit)
 
 
 def data(lines: Sequence[TranscriptLine], **known: Any) -> str:

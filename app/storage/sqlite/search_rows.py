@@ -155,7 +155,7 @@ class Writing:
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
         """Writes the row of a new document."""
         state = self._state(collection, doc)
-        self._add(collection, state, doc, row, pack(collection.spec, doc, entry, state.version))
+        self._write(collection, state, doc, row, pack(collection.spec, doc, entry, state.version), new=True)
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
@@ -165,7 +165,7 @@ class Writing:
         if found is None:
             return
         packed = repack(collection.spec, doc, PackedRecord(*found), state.version)
-        self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
+        self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
         self._connection.execute(
             "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
             (row, state.pair, like),
@@ -174,7 +174,7 @@ class Writing:
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: PackedRecord) -> None:
         """Writes the row of a new document from a record of another store."""
         state = self._state(collection, doc)
-        self._add(collection, state, doc, row, at_version(collection.spec, packed, state.version))
+        self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
         """Writes or overwrites the row of a document. `keep` keeps the replaced vector as an alternate vector."""
@@ -233,9 +233,6 @@ class Writing:
         )
         statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
         self._connection.execute(statement, (state.pair, row, model))
-
-    def _add(self, collection: Collection, state: PartitionState, doc: Doc, row: int, packed: PackedRecord) -> None:
-        self._write(collection, state, doc, row, packed, new=True)
 
     def _write(
         self, collection: Collection, state: PartitionState, doc: Doc, row: int, packed: PackedRecord, *, new: bool
