@@ -13,11 +13,13 @@ RecalldError
 │   ├── LLMNotConfigured 409 llm_not_configured
 │   └── IdempotencyInProgress 409 idempotency_in_progress
 ├── PreconditionFailed 412 precondition_failed
+├── RequestTimeout 408 request_timeout
 ├── TooLarge 413 too_large
 ├── UnsupportedMediaType 415 unsupported_media_type
 ├── Invalid 422 invalid
 │   └── IdempotencyMismatch 422 idempotency_mismatch
 ├── RateLimited 429 rate_limited
+├── HeadTooLarge 431 head_too_large
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
@@ -25,6 +27,7 @@ RecalldError
     ├── LLMUnavailable 503 llm_unavailable
     ├── LLMReplyInvalid 503 llm_reply_invalid
     ├── LLMBudgetSpent 503 llm_budget_spent
+    ├── Busy 503 busy
     └── Draining 503 draining
 """
 
@@ -101,6 +104,10 @@ class PreconditionFailed(RecalldError):
     status, code, title = 412, "precondition_failed", "The record is not at the version that If-Match names"
 
 
+class RequestTimeout(RecalldError):
+    status, code, title = 408, "request_timeout", "The request did not arrive in time"
+
+
 class TooLarge(RecalldError):
     status, code, title = 413, "too_large", "The request is too large"
 
@@ -119,6 +126,10 @@ class IdempotencyMismatch(Invalid):
 
 class RateLimited(RecalldError):
     status, code, title = 429, "rate_limited", "Too many requests with this key"
+
+
+class HeadTooLarge(RecalldError):
+    status, code, title = 431, "head_too_large", "The request's line and headers are too large"
 
 
 class Unavailable(RecalldError):
@@ -150,6 +161,10 @@ class LLMReplyInvalid(Unavailable):
 
 class LLMBudgetSpent(Unavailable):
     code, title = "llm_budget_spent", "This work has used up its calls or tokens of the language model"
+
+
+class Busy(Unavailable):
+    code, title = "busy", "The service has too much to do right now"
 
 
 class Draining(Unavailable):

@@ -18,6 +18,7 @@ class LimitSettings(_Group):
     batch_items: int = Field(500, ge=1, description="Most items in a batch or messages in one append.")
     text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
     json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
+    json_values: int = Field(250_000, ge=1_000, description="Most values in a JSON body, of all levels together.")
     object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
     object_bytes: int = Field(
         256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
@@ -27,6 +28,23 @@ class LimitSettings(_Group):
         ge=0,
         description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
         "of its own; 0: no limit.",
+    )
+
+
+class ConnectionSettings(_Group):
+    total: int = Field(
+        4096,
+        ge=8,
+        description="Most open connections; fewer where the limit of open files says so. One that waits for a request "
+        "makes room for a new one.",
+    )
+    by_address: int = Field(512, ge=4, description="Most open connections of one address.")
+    header_seconds: float = Field(10, gt=0, description="How long the head of a request may take to arrive.")
+    header_bytes: int = Field(64 << 10, ge=4096, description="Largest request line and headers together, in bytes.")
+    body_seconds: float = Field(120, gt=0, description="How long a request body may take to arrive.")
+    idle_seconds: float = Field(20, gt=0, description="Longest pause in sending a body, or in reading an answer.")
+    body_bytes: int = Field(
+        256 << 20, ge=1 << 20, description="Memory for all request bodies together, in bytes. Small ones always fit."
     )
 
 
@@ -178,6 +196,7 @@ class Settings(BaseSettings):
         "`/rerank` endpoint; empty: none.",
     )
     limits: LimitSettings = LimitSettings()
+    connections: ConnectionSettings = ConnectionSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
     llm: LLMSettings = LLMSettings()

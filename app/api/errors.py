@@ -8,6 +8,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -121,6 +122,8 @@ async def _validation(request: Request, error: Exception) -> Response:
 async def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     cause = error.__cause__
+    if isinstance(cause, ClientDisconnect):
+        raise cause
     if isinstance(cause, RecalldError):  # raised while the framework was reading the body
         return _respond(request, cause)
     kind = _BY_STATUS.get(error.status_code, errors.BadRequest if error.status_code < 500 else RecalldError)

@@ -1,40 +1,20 @@
-"""ASGI middleware around every request, and malformed HTTP answered with problem+json, too."""
+"""ASGI middleware around every request: its id, the limit of its body, metrics and the log line."""
 
 import logging
 import re
 import time
 from functools import lru_cache
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import Counter, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from app.api.errors import problem_response
 from app.core.clock import new_id
-from app.errors import BadRequest, RecalldError, TooLarge
+from app.errors import RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
 from app.storage.protocol import begin_request
-
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
-else:
-    Protocol = AutoHTTPProtocol
-
-
-class ProblemProtocol(Protocol):
-    """The HTTP protocol of the server, with problem+json for malformed requests."""
-
-    def send_400_response(self, msg: str) -> None:
-        """Replaces the server's plain-text answer. The request could not be parsed, and the connection closes."""
-        request_id = new_id("req")
-        response = problem_response(BadRequest(msg), request_id)
-        headers = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
-        lines = [f"HTTP/1.1 400 {HTTPStatus.BAD_REQUEST.phrase}".encode(), *(b": ".join(one) for one in headers)]
-        self.transport.write(b"\r\n".join([*lines, b"", bytes(response.body)]))
-        self.transport.close()
-
 
 log = logging.getLogger("recalld.request")
 
@@ -42,6 +22,8 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET = frozenset({"/livez", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MANY_DIGITS = 18
+CLIENT_LEFT = 499
+"""Status in log and metrics of a request whose client closed the connection before the answer, as nginx has it."""
 
 
 class RequestLayer:
@@ -65,6 +47,8 @@ class RequestLayer:
             await self.inner(request.scope, request.receive, request.send)
         except RecalldError as error:
             await self._refuse(request, error)
+        except ClientDisconnect:
+            request.status = request.status or CLIENT_LEFT
         except Exception:
             log.exception("unhandled error", extra={"request_id": request.id})
             await self._refuse(request, RecalldError())

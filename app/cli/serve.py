@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 import uvicorn
 
+from app.api.connections import guarded
 from app.api.errors import SaysWhy
-from app.api.middleware import ProblemProtocol
 from app.cli._common import configure
 from app.core import process
 from app.embedding.factory import begin_loading
@@ -52,7 +52,7 @@ def serve(
         factory=True,
         host=settings.host,
         port=settings.port,
-        http=ProblemProtocol,
+        http=guarded(settings.connections),
         log_config=None,
         access_log=False,
         server_header=False,

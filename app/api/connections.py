@@ -1,0 +1,274 @@
+"""The HTTP protocol of the server, with limits for connections that ask for much and give little.
+
+A connection waits for the head of a request, then for its body, then for the answer. The first two have deadlines, and
+a sweep every second closes what has passed them. If too many connections are open, the one that has waited longest for
+a head makes room, so that clients that hold connections open cannot keep others out. If bodies under way hold too much
+memory, the one that has stalled longest makes room. Small bodies are always taken.
+"""
+
+import asyncio
+import resource
+from collections import Counter
+from http import HTTPStatus
+from typing import Any, ClassVar, TypeAlias, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.api.errors import problem_response
+from app.core.clock import new_id
+from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout
+from app.settings import ConnectionSettings
+
+SWEEP_SECONDS = 1.0
+SMALL_BODY = 64 << 10
+STALLED_SECONDS = 1.0
+"""A body that got no bytes for so long may be refused to make room for others."""
+LINGER_SECONDS = 1.0
+OTHER_FILES = 128
+"""File descriptors that are kept for the store, the model and outgoing connections."""
+
+Address: TypeAlias = str
+
+
+class Connections:
+    """All open connections of the server, and the limits that they share."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self.total = min(settings.total, max(8, _file_limit() - OTHER_FILES))
+        self.body_bytes = 0
+        self._open: dict[GuardedProtocol, None] = {}  # in the order of their opening
+        self._by_address: Counter[Address] = Counter()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def admit(self, one: "GuardedProtocol") -> bool:
+        """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
+        if self._by_address[one.address] >= self.settings.by_address and not self._make_room(one.address):
+            return False
+        if len(self._open) >= self.total and not self._make_room(None):
+            return False
+        self._open[one] = None
+        self._by_address[one.address] += 1
+        if self._sweep is None:
+            self._sweep = one.loop.call_later(SWEEP_SECONDS, self._close_late, one.loop)
+        return True
+
+    def leave(self, one: "GuardedProtocol") -> None:
+        """Forgets a closed connection."""
+        if one in self._open:
+            del self._open[one]
+            self._by_address[one.address] -= 1
+            if not self._by_address[one.address]:
+                del self._by_address[one.address]
+
+    def relieve(self, one: "GuardedProtocol", now: float) -> None:
+        """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
+        if self.body_bytes <= self.settings.body_bytes or one.received <= SMALL_BODY:
+            return
+        large = [other for other in self._open if other.in_body and other.received > SMALL_BODY]
+        slowest = min(large, key=lambda other: other.since, default=one)
+        if now - slowest.since >= STALLED_SECONDS:
+            slowest.refuse(RequestTimeout("The body stalled while others waited for its memory."))
+        else:
+            one.refuse(Busy("Too many large bodies are being received."))
+
+    def _make_room(self, address: Address | None) -> bool:
+        """Closes the connection that has waited longest for a head, of this address or of all."""
+        waiting = [one for one in self._open if one.is_waiting and address in (None, one.address)]
+        if not waiting:
+            return False
+        oldest = min(waiting, key=lambda one: one.since)
+        self.leave(oldest)
+        oldest.abort()
+        return True
+
+    def _close_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep = loop.call_later(SWEEP_SECONDS, self._close_late, loop) if self._open else None
+        now = loop.time()
+        for one in [*self._open]:
+            one.close_if_late(now)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. `guarded` makes the class that a server uses."""
+
+    guard: ClassVar[Connections]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.address: Address = ""
+        self.in_head, self.in_body = False, False
+        self.since = self._began = 0.0
+        """When the connection began to wait for what it waits for; when it began to receive the body."""
+        self.received = 0
+        """Bytes of the request's body that are counted in the guard."""
+        self._head_bytes = 0
+        self._lingering = False
+        self._writing_paused: float | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has no request in work: it waits for a head, or is about to close."""
+        request = self._request()
+        return self._lingering or (self.in_head and (request is None or request.response_complete))
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Admits the connection, or refuses it with a 503."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._wait_for_head()
+        if not self.guard.admit(self):
+            self.in_head = False  # nothing of it is read
+            self.refuse(Busy("Too many connections are open."))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Releases what the connection held."""
+        self.guard.leave(self)
+        self._release_body()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes. A head may not have more than the limit."""
+        if self._lingering:
+            return
+        self._head_bytes += len(data) if self.in_head else 0
+        super().data_received(data)
+        if self.in_head and self._head_bytes > self.guard.settings.header_bytes and not self._closing:
+            self.refuse(self._head_too_large())
+
+    def on_message_begin(self) -> None:
+        """Begins to wait for the rest of the head, if the request was sent before the last answer."""
+        super().on_message_begin()
+        if not self.in_head:
+            self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        """Begins to wait for the body."""
+        length = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self.in_head = False
+        if length > self.guard.settings.header_bytes:
+            self.in_body = True  # a body may follow
+            self.refuse(self._head_too_large())
+            return
+        self.in_body, self.since = True, self.loop.time()
+        self._began = self.since
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Counts the memory of the body."""
+        if self._request() is None or self._closing:
+            return
+        self.received += len(body)
+        self.guard.body_bytes += len(body)
+        self.since = self.loop.time()
+        super().on_body(body)
+        self.guard.relieve(self, self.since)
+
+    def on_message_complete(self) -> None:
+        """The request was received."""
+        self.in_body = False
+        if self._request() is not None and not self._closing:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Waits for the next request. An unread rest of a body counts as one that is still under way."""
+        self._release_body()
+        if not (self.in_body or self.in_head):
+            self._wait_for_head()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Notes since when the client does not read its answer."""
+        self._writing_paused = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._writing_paused = None
+        super().resume_writing()
+
+    def close_if_late(self, now: float) -> None:
+        """Closes the connection if it has passed the deadline of what it waits for."""
+        limits = self.guard.settings
+        if self._writing_paused is not None and now - self._writing_paused > limits.idle_seconds:
+            self.abort()
+        elif self.in_head and now - self.since > limits.header_seconds:
+            if self._head_bytes:
+                self.refuse(RequestTimeout(f"The head of a request must arrive within {limits.header_seconds:g} s."))
+            else:
+                self.transport.close()
+        elif self.in_body and now - self.since > limits.idle_seconds:
+            self.refuse(RequestTimeout(f"A body must not pause for more than {limits.idle_seconds:g} s."))
+        elif self.in_body and now - self._began > limits.body_seconds:
+            self.refuse(RequestTimeout(f"A body must arrive within {limits.body_seconds:g} s."))
+
+    def refuse(self, error: RecalldError) -> None:
+        """Answers with problem+json, if no answer has begun, and closes the connection.
+
+        What the client still sends is read and dropped for a moment. Otherwise the system would reset the connection,
+        and the client would lose the answer.
+        """
+        request, expects_more = self._request(), self.in_head or self.in_body
+        self.in_head = self.in_body = False
+        if request is None or request.response_complete or not request.response_started:
+            self.transport.write(_raw(error))
+        if request is not None and not request.response_complete:
+            request.disconnected, request.body = True, bytearray()
+            request.message_event.set()
+        self._release_body()
+        if not expects_more:
+            self.transport.close()
+            return
+        self._lingering = True
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def abort(self) -> None:
+        """Closes the connection without an answer."""
+        self.in_head = self.in_body = False
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Replaces the server's plain-text answer. The request could not be parsed, and the connection closes."""
+        if not self._closing:
+            self.refuse(BadRequest(msg))
+
+    @property
+    def _closing(self) -> bool:
+        return self._lingering or self.transport.is_closing()
+
+    def _request(self) -> RequestResponseCycle | None:
+        """Returns the request that came last; None before the first, which the base class does not declare."""
+        return self.cycle
+
+    def _wait_for_head(self) -> None:
+        self.in_head, self._head_bytes, self.since = True, 0, self.loop.time()
+
+    def _release_body(self) -> None:
+        self.guard.body_bytes -= self.received
+        self.received = 0
+
+    def _head_too_large(self) -> HeadTooLarge:
+        return HeadTooLarge(f"The request's line and headers have more than {self.guard.settings.header_bytes} bytes.")
+
+
+def guarded(settings: ConnectionSettings) -> type[GuardedProtocol]:
+    """Returns the protocol class of a server with these limits. Its connections share one guard."""
+    return cast(type[GuardedProtocol], type("Protocol", (GuardedProtocol,), {"guard": Connections(settings)}))
+
+
+def _file_limit() -> int:
+    """Raises the process's limit of open files as far as it may go, and returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
+
+
+def _raw(error: RecalldError) -> bytes:
+    request_id = new_id("req")
+    response = problem_response(error, request_id)
+    headers = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
+    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}".encode(), *(b": ".join(x) for x in headers)]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])

@@ -1,0 +1,85 @@
+"""A JSON body is parsed strictly, and what is too large for it is refused before anything is parsed."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.strict import SMALL_BODY, parse
+from app.errors import BadRequest, Invalid
+from app.settings import LimitSettings
+from tests.conftest import Service
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = LimitSettings()
+PADDING = " " * SMALL_BODY
+"""White space that makes a body a large one."""
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text('[]{}",:\\ab', max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('[{"\\', max_size=3), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+def depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
+
+
+def leaves_and_containers(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(leaves_and_containers, inner))
+
+
+@given(JSON)
+def test_brackets_commas_and_quotes_in_texts_do_not_count(value: object) -> None:
+    assert parse((json.dumps(value) + PADDING).encode(), LIMITS) == value
+
+
+@given(JSON, st.integers(4, 8))
+def test_a_large_body_is_refused_for_its_depth_exactly_beyond_the_limit(value: object, limit: int) -> None:
+    limits = LimitSettings(json_depth=limit)
+    body = (json.dumps(value) + PADDING).encode()
+    if depth(value) <= limit:
+        assert parse(body, limits) == value
+    else:
+        with pytest.raises(Invalid, match="nested deeper"):
+            parse(body, limits)
+
+
+def test_a_large_body_may_not_hold_too_many_values() -> None:
+    limits = LimitSettings(json_values=1_000)
+    many = [[0] * 99 for _ in range(9)]
+    assert leaves_and_containers(many) == 901
+    assert parse((json.dumps(many) + PADDING).encode(), limits) == many
+    with pytest.raises(Invalid, match="more than 1000 values"):
+        parse((json.dumps([*many, *many]) + PADDING).encode(), limits)
+
+
+@pytest.mark.parametrize("padding", ["", PADDING])
+def test_a_key_that_occurs_twice_is_refused_by_name(padding: str) -> None:
+    with pytest.raises(BadRequest, match='"user_id" occurs twice'):
+        parse(('{"a": [{"user_id": "ada", "n": 1, "user_id": "bob"}]}' + padding).encode(), LIMITS)
+
+
+async def test_a_request_with_a_key_twice_stores_nothing(service: Service) -> None:
+    body = '{"agent_id": "a", "user_id": "ada", "user_id": "bob", "content": "Ada likes tea"}'
+    headers = {"content-type": "application/json"}
+    answer = await service.client.post("/v1/memories", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_request")
+    for user in ("ada", "bob"):
+        listed = await service.client.get("/v1/memories", params={"user_id": user})
+        assert listed.json()["items"] == []
+
+
+async def test_a_large_body_is_parsed_and_checked_as_a_small_one(service: Service) -> None:
+    items = [{"agent_id": "a", "content": f"{n} " + "tea " * 200} for n in range(250)]
+    answer = await service.client.post("/v1/memories/batch", json={"items": items})
+    assert answer.status_code == 201
+    items[99]["content"] = "NUL \0"
+    answer = await service.client.post("/v1/memories/batch", json={"items": items})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/items/99/content")
