@@ -14,7 +14,7 @@ from app.retrieval.time_expressions import TimeInterval
 from app.storage.filters import Absent, Eq, Filter, Or, both, matches
 from app.storage.schema import Doc
 from app.storage.scope import Scope
-from app.storage.text import term_ids, terms
+from app.storage.text import text_ids
 
 LONGEST = 120
 """Maximum tokens of a text that is shown whole, and of a passage."""
@@ -78,7 +78,7 @@ def _halves(text: str, span: CharRange, limit: int) -> Iterator[CharRange]:
 
 
 def _found(piece: str, weights: Mapping[int, float]) -> frozenset[int]:
-    return frozenset(term_ids(terms(piece)).tolist()) & weights.keys()
+    return frozenset(text_ids(piece).tolist()) & weights.keys()
 
 
 def _best_run(

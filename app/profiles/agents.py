@@ -30,7 +30,7 @@ from app.profiles.schemas import (
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.storage.repository import Listing, Repository, pages, unexpired
 from app.storage.schema import Doc
-from app.storage.text import term_ids, terms
+from app.storage.text import text_ids
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
@@ -181,7 +181,7 @@ def ranked(query: str, experience: Doc) -> list[RankedLesson]:
     """
     entries = [*_knowledge(experience), *_lessons(experience)]
     entry_words = [_terms(text) for _, _, text, _ in entries]
-    query_terms = frozenset(term_ids(terms(query)).tolist())
+    query_terms = frozenset(text_ids(query).tolist())
     often = Counter(term for one in entry_words for term in one & query_terms)
     weights = {term: math.log(1 + len(entries) / max(often[term], 1)) for term in query_terms}
     whole = sum(weights.values()) or 1.0
@@ -198,7 +198,7 @@ def _terms(text: str) -> frozenset[int]:
     if found is None:
         if len(_memo) >= MEMO_SIZE:
             _memo.clear()
-        found = _memo[digest] = frozenset(term_ids(terms(text)).tolist())
+        found = _memo[digest] = frozenset(text_ids(text).tolist())
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.embedding.model import knows_all_scripts
 from app.retrieval.time_expressions import asks_for_latest
-from app.storage.text import UNSPACED, TermIds, name_id, term_ids, terms
+from app.storage.text import UNSPACED, TermIds, name_id, text_ids
 
 ROLES = frozenset({"user", "assistant", "system", "developer", "tool", "ai", "bot", "agent", "human"})
 """Roles that are never names.
@@ -64,17 +64,22 @@ def _analyse(query: str, speakers: tuple[str, ...]) -> QueryText:
             named |= owners.get(_form(match[1]), set())
     if not any(character.isalnum() for character in stripped):
         stripped = query
-    ids = np.array(sorted(set(term_ids(terms(query)).tolist())), np.uint32)
+    ids = np.unique(text_ids(query))
     ids.setflags(write=False)
     speaker = named.pop() if len(named) == 1 else 0
     return QueryText(stripped, ids, speaker, _foreign(query), asks_for_latest(query))
 
 
 def _foreign(query: str) -> float:
+    query = query[:SCRIPT_SAMPLE]
     if query.isascii():
         return 0.0
     letters = [character for character in query if character.isalpha()]
     return sum(character > LAST_LATIN for character in letters) / max(1, len(letters))
+
+
+SCRIPT_SAMPLE = 2_000
+"""Characters from the beginning of a query that show its script."""
 
 
 @lru_cache(maxsize=1024)

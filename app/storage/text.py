@@ -10,7 +10,6 @@ import re
 import sys
 import threading
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,6 +38,8 @@ LONG = 64
 HAS_EVENT_TIME = 128
 """The record says when it happened. Without this bit, its time is when it was stored."""
 
+LONG_RUN = 64
+"""Characters. Arrays pay from here on."""
 MAX_WORD = 64
 """Longer tokens are data (base64, hashes) and are identified by their beginning."""
 
@@ -131,6 +132,67 @@ def term_ids(words: Sequence[str]) -> TermIds:
     return np.fromiter((crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint32, len(words))
 
 
+def text_ids(text: str) -> TermIds:
+    """Returns the ids of the index terms of a text, with repetition, in any order: `term_ids(terms(text))`.
+
+    Long runs of scripts without spaces are done with arrays, because they have two terms for each character.
+    """
+    if text.isascii():
+        return term_ids(terms(text))
+    words: list[str] = []
+    runs: list[TermIds] = []
+    for token in _TOKEN.findall(_JOINERS.sub("", _fold(text))):
+        if not _UNSPACED.match(token):
+            words.append(token)
+        elif len(token) < LONG_RUN:
+            words += _bigrams(token)
+        else:
+            runs.append(_run_ids(token))
+    kept = [term for word in words if word not in STOP_WORDS and (term := _term(word))]
+    if not kept and not runs:
+        kept = [term for word in words if (term := _term(word))]
+    return np.concatenate([term_ids(kept), *runs])
+
+
+def _run_ids(run: str) -> TermIds:
+    """Returns the ids of the terms of a run (`_bigrams`) without stop words. A run has no character below U+0800."""
+    characters = np.frombuffer(run.encode("utf-32-le", "surrogatepass"), np.uint32)
+    single = _crc_on(np.full(len(characters), 0xFFFFFFFF, np.uint32), characters)
+    alone = np.zeros(len(characters), bool)
+    for first, last in _HAN_RANGES:
+        alone |= (characters >= first) & (characters <= last)
+    alone &= ~np.isin(characters, _STOP_CHARACTERS)
+    return np.concatenate([~_crc_on(single[:-1], characters[1:]), ~single[alone]])
+
+
+def _crc_on(state: TermIds, characters: TermIds) -> TermIds:
+    """Continues a crc32, without its last inversion, by the UTF-8 bytes of a character each: three, or four."""
+    top, high, middle, low = ((characters >> np.uint32(shift)) & np.uint32(0x3F) for shift in (18, 12, 6, 0))
+    four = characters > np.uint32(0xFFFF)
+    if four.any():
+        state = np.where(four, _crc_step(state, top | np.uint32(0xF0)), state)
+    lead = np.where(four, high | np.uint32(0x80), high | np.uint32(0xE0))
+    return _crc_step(_crc_step(_crc_step(state, lead), middle | np.uint32(0x80)), low | np.uint32(0x80))
+
+
+def _crc_step(state: TermIds, byte: TermIds) -> TermIds:
+    following: TermIds = _CRC[(state ^ byte) & np.uint32(0xFF)] ^ (state >> np.uint32(8))
+    return following
+
+
+def _crc_table() -> TermIds:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ 0xEDB88320, table >> 1).astype(np.uint32)
+    return table
+
+
+_CRC = _crc_table()
+"""The table of crc32 (ISO 3309), a byte at a time."""
+_HAN_RANGES = [(ord(HAN[at]), ord(HAN[at + 2])) for at in range(0, len(HAN), 3)]
+_STOP_CHARACTERS = np.array([ord(word) for word in STOP_WORDS if len(word) == 1], np.uint32)
+
+
 def index_text(
     content: str, context: str | None = None, time: datetime | None = None, tags: Sequence[str] = ()
 ) -> IndexedText:
@@ -138,12 +200,11 @@ def index_text(
 
     The date becomes three terms ("8", "may", "2023"), so that a query's "May 2023" matches it.
     """
-    words = terms(content) + (terms(context) if context else []) + (_date_terms(time) if time else [])
-    words += [term for tag in tags for term in terms(tag)]
-    counted = Counter(term_ids(words).tolist())
-    ids = np.array(sorted(counted), np.uint32)
-    counts = np.array([min(counted[term], 255) for term in ids.tolist()], np.uint8)
-    return IndexedText(ids, counts, len(words), _flags(content))
+    parts = [text_ids(content), *([text_ids(context)] if context else []), *map(text_ids, tags)]
+    parts += [term_ids(_date_terms(time))] if time else []
+    found = np.concatenate(parts)
+    ids, counts = np.unique(found, return_counts=True)
+    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), len(found), _flags(content))
 
 
 def normalise_content(text: str) -> str:

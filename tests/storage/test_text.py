@@ -14,6 +14,7 @@ from app.storage.text import (
     normalise_content,
     term_ids,
     terms,
+    text_ids,
 )
 
 
@@ -136,3 +137,16 @@ def test_case_and_width_do_not_matter(text: str) -> None:
 def test_cost_is_linear(unit: str) -> None:
     text = (unit * 32_000)[:32_000]
     assert index_text(text).length < 64_001
+
+
+RUNS = st.text(st.sampled_from("的了猫犬東京さくらアイウ한국어ไทยလာ𠀀𠮷a1 ,\u0301\u200d"), max_size=300)
+
+
+@given(RUNS, st.booleans())
+def test_ids_of_a_text_are_those_of_its_terms_however_long_its_runs_are(text: str, repeated: bool) -> None:
+    text = text * 20 if repeated else text
+    assert sorted(text_ids(text).tolist()) == sorted(term_ids(terms(text)).tolist())
+
+
+def test_a_long_run_of_stop_words_keeps_its_pairs() -> None:
+    assert set(text_ids("的" * 100).tolist()) == set(term_ids(["的的"]).tolist())

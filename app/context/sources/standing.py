@@ -19,7 +19,7 @@ from app.storage.filters import Eq, Or, both
 from app.storage.repository import Repository
 from app.storage.schema import Doc
 from app.storage.search import SearchQuery
-from app.storage.text import content_hash, term_ids, terms
+from app.storage.text import content_hash, text_ids
 
 MOST_INSTRUCTIONS = 50
 
@@ -75,8 +75,8 @@ def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
     Single values (name, home, …) come first, since they are few, then entries of lists by the words that they share
     with the query. Rare words weigh more.
     """
-    wanted = set(term_ids(terms(query)).tolist())
-    resources = [set(term_ids(terms(item.text)).tolist()) & wanted for item in items]
+    wanted = set(text_ids(query).tolist())
+    resources = [set(text_ids(item.text).tolist()) & wanted for item in items]
     often = Counter(term for each in resources for term in each)
     weight = [sum(1 / often[term] for term in each) for each in resources]
     order = sorted(range(len(items)), key=lambda at: ("/" in items[at].id, -weight[at], at))
