@@ -38,7 +38,7 @@ LONG = 64
 HAS_EVENT_TIME = 128
 """The record says when it happened. Without this bit, its time is when it was stored."""
 
-LONG_RUN = 64
+LONG_TEXT = 64
 """Characters. Arrays pay from here on."""
 MAX_WORD = 64
 """Longer tokens are data (base64, hashes) and are identified by their beginning."""
@@ -135,34 +135,32 @@ def term_ids(words: Sequence[str]) -> TermIds:
 def text_ids(text: str) -> TermIds:
     """Returns the ids of the index terms of a text, with repetition, in any order: `term_ids(terms(text))`.
 
-    Long runs of scripts without spaces are done with arrays, because they have two terms for each character.
+    Many characters of scripts without spaces are done with arrays, because each has two terms.
     """
-    if text.isascii():
+    if text.isascii() or len(text) < LONG_TEXT:
         return term_ids(terms(text))
     words: list[str] = []
-    runs: list[TermIds] = []
+    runs: list[str] = []
     for token in _TOKEN.findall(_JOINERS.sub("", _fold(text))):
-        if not _UNSPACED.match(token):
-            words.append(token)
-        elif len(token) < LONG_RUN:
-            words += _bigrams(token)
-        else:
-            runs.append(_run_ids(token))
+        unspaced = len(token) > 1 and _UNSPACED.match(token)
+        (runs if unspaced else words).append(token)
     kept = [term for word in words if word not in STOP_WORDS and (term := _term(word))]
     if not kept and not runs:
         kept = [term for word in words if (term := _term(word))]
-    return np.concatenate([term_ids(kept), *runs])
+    return np.concatenate([term_ids(kept), _ids_of_runs(runs)])
 
 
-def _run_ids(run: str) -> TermIds:
-    """Returns the ids of the terms of a run (`_bigrams`) without stop words. A run has no character below U+0800."""
-    characters = np.frombuffer(run.encode("utf-32-le", "surrogatepass"), np.uint32)
+def _ids_of_runs(runs: Sequence[str]) -> TermIds:
+    """Returns the ids of the terms of runs (`_bigrams`) without stop words. They have no character below U+0800."""
+    characters = np.frombuffer("\0".join(runs).encode("utf-32-le", "surrogatepass"), np.uint32)
     single = _crc_on(np.full(len(characters), 0xFFFFFFFF, np.uint32), characters)
+    paired = (characters[:-1] != 0) & (characters[1:] != 0)
     alone = np.zeros(len(characters), bool)
     for first, last in _HAN_RANGES:
         alone |= (characters >= first) & (characters <= last)
     alone &= ~np.isin(characters, _STOP_CHARACTERS)
-    return np.concatenate([~_crc_on(single[:-1], characters[1:]), ~single[alone]])
+    pairs = _crc_on(single[:-1], characters[1:])
+    return np.concatenate([~pairs[paired], ~single[alone]])
 
 
 def _crc_on(state: TermIds, characters: TermIds) -> TermIds:
