@@ -1,11 +1,19 @@
 """The clock, times as RFC 3339 text, and ids that sort by time, as `mem_` with the 32 hex digits of a UUIDv7."""
 
+import logging
 import re
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import uuid_utils
+
+TOLERANCE_SECONDS = 5.0
+BELIEVED_AFTER_SECONDS = 300.0
+
+log = logging.getLogger(__name__)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -19,12 +27,62 @@ class Clock(Protocol):
         ...
 
 
+class SteadyTime:
+    """Seconds since 1970 by the system's clock, without the jumps that do not last.
+
+    People and other machines set a system's clock. What is due by it would then be parked, or done twice. Here time
+    passes as it does for the machine (`elapsed`, which only rises). If the system's clock differs by more than
+    `TOLERANCE_SECONDS`, it is believed once it has differed by the same amount for `BELIEVED_AFTER_SECONDS`. The time
+    falls only when a clock that was set back is believed.
+    """
+
+    def __init__(self, system: Callable[[], float], elapsed: Callable[[], float]) -> None:
+        self._system, self._elapsed = system, elapsed
+        self._offset = system() - elapsed()
+        self._jumped: tuple[float, float] | None = None
+        """The offset that a jump led to, and when it was first seen."""
+        self._last = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the system's clock is not believed at present."""
+        return self._jumped is not None
+
+    def now(self) -> float:
+        """Returns the time."""
+        elapsed = self._elapsed()
+        offset = self._system() - elapsed
+        if abs(offset - self._offset) <= TOLERANCE_SECONDS:
+            self._offset, self._jumped = offset, None
+        else:
+            self._doubt(offset, elapsed)
+        self._last = max(self._last, elapsed + self._offset)
+        return self._last
+
+    def _doubt(self, offset: float, elapsed: float) -> None:
+        if self._jumped is None or abs(offset - self._jumped[0]) > TOLERANCE_SECONDS:
+            self._jumped = offset, elapsed
+            log.warning("the system's clock jumped", extra={"seconds": round(offset - self._offset, 3)})
+        elif elapsed - self._jumped[1] >= BELIEVED_AFTER_SECONDS:
+            log.warning("the system's clock is believed", extra={"seconds": round(offset - self._offset, 3)})
+            self._offset, self._jumped, self._last = offset, None, 0.0
+
+
+def _elapsed() -> float:
+    """Returns seconds since the machine was started, those in sleep included where the system counts them."""
+    return time.clock_gettime(_MACHINE)
+
+
+_MACHINE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_steady = SteadyTime(time.time, _elapsed)
+
+
 class SystemClock:
-    """The clock of the operating system."""
+    """The clock of the operating system, without jumps that do not last."""
 
     def now(self) -> datetime:
-        """Returns the system's time in UTC."""
-        return datetime.now(UTC)
+        """Returns the time in UTC."""
+        return datetime.fromtimestamp(_steady.now(), UTC)
 
 
 def rfc3339(moment: datetime) -> str:
@@ -63,4 +121,5 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 
 def new_id(prefix: str) -> str:
     """Returns a new id: the prefix, `_` and a UUIDv7."""
-    return f"{prefix}_{uuid_utils.uuid7().hex}"
+    made = uuid_utils.uuid7(nanoseconds=int(_steady.now() * 1e9)) if _steady.is_held else uuid_utils.uuid7()
+    return f"{prefix}_{made.hex}"
