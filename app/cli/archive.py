@@ -19,7 +19,8 @@ from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED, Actor
 from app.auth.keys import API_KEYS, COMMAND_LINE
 from app.cli._common import AsJson, as_json, on_store, table
-from app.core.clock import IDENTIFIER, SystemClock, rfc3339
+from app.core.clock import SystemClock, rfc3339
+from app.core.identifiers import TENANT, TENANT_RULE
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
@@ -185,8 +186,8 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
 
 
 async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased: bool) -> UserReport:
-    if not IDENTIFIER.fullmatch(tenant):
-        raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+    if not TENANT.fullmatch(tenant):
+        raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
     async with AsyncExitStack() as stack:
         embedder = await RealParts().embedder(settings)
         stack.push_async_callback(embedder.close)

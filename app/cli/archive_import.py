@@ -18,7 +18,8 @@ from app.audit.trail import ERASED
 from app.cli._common import as_json, on_store, table
 from app.cli.archive import BY_NAME, FORMAT, ArchiveLine, ArchiveRefused, Sum, named, summed
 from app.cli.retention import ArchivedTombstones
-from app.core.clock import IDENTIFIER, SystemClock, rfc3339
+from app.core.clock import SystemClock, rfc3339
+from app.core.identifiers import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
 from app.memories import reindex
 from app.memories.embedding_backfill import note
@@ -150,8 +151,8 @@ class _Import:
         if not known:
             raise ArchiveRefused("The file does not begin as an export of this version does.")
         self._report.tenant = self._given if self._tenant is None else self._tenant
-        if not (IDENTIFIER.fullmatch(self._given) and IDENTIFIER.fullmatch(self._report.tenant)):
-            raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+        if not (TENANT.fullmatch(self._given) and TENANT.fullmatch(self._report.tenant)):
+            raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
 
     async def _take(self, line: Any) -> None:
         if not isinstance(line, dict):

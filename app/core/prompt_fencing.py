@@ -51,6 +51,7 @@ _OPENERS = f"{LESS_THAN}\\[\uff3b\ufe47"
 _SUSPECT = re.compile(f"[{HIDDEN}{_OPENERS}\U00010000-\U0010ffff]")
 """A quick test: a text without these characters needs no escaping. (Ranges above U+FFFF are slow, so they are one.)"""
 _OPENER = re.compile(f"[{_OPENERS}]")
+_IN_LABELS = {ord("<"): "&lt;", ord(">"): "&gt;", ord("["): "&#91;", ord("]"): "&#93;"}
 _JSON_BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 
 
@@ -61,6 +62,11 @@ def entry(label: str, text: str) -> str:
     `label` must be ours, or escaped already.
     """
     return label + "\n  ".join(escape(text).strip().splitlines()) + "\n"
+
+
+def as_label(text: str) -> str:
+    """Returns an id as it can stand in the brackets of an entry. Ids of callers may have brackets themselves."""
+    return escape(text).translate(_IN_LABELS)
 
 
 def json_line(value: Any) -> str:

@@ -4,6 +4,7 @@ Existing records stay unchanged. A line that cannot be imported is reported by i
 Texts are embedded again; if the model fails, the service embeds them later.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "flag": (bool,),
     "list": (list,),
 }
+CALLERS_IDS = ("agent_id", "user_id", "session_id", "task_id")
 PARENTS: Mapping[str, tuple[Collection, str]] = {
     sessions.MESSAGES.name: (sessions.SESSIONS, "session_id"),
     tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
@@ -102,6 +104,15 @@ def check_fields(collection: Collection, doc: Doc) -> None:
             raise BadLine(f"{name} is no {kind}")
 
 
+def _with_composed_ids(record: Doc) -> Doc:
+    """Returns the record with its callers' ids in one spelling. An editor may have decomposed those of the file."""
+    return record | {name: _composed(record[name]) for name in CALLERS_IDS if name in record}
+
+
+def _composed(name: Any) -> Any:
+    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
+
+
 class UserImport:
     """Imports an export: call `take` for each line in order, then `end`. `restore_erased` also imports a user with a
     tombstone."""
@@ -145,7 +156,7 @@ class UserImport:
 
     async def _begin(self, line: bytes) -> None:
         header = orjson.loads(line) if begins_user_export(line) else {}
-        user = header.get("user_id")
+        user = _composed(header.get("user_id"))
         if header.get("format") not in range(1, FORMAT + 1) or not isinstance(user, str) or not user:
             raise NoUserExport("The file does not begin as a user's export of this version or an earlier one does.")
         self._report.user_id = user
@@ -175,7 +186,7 @@ class UserImport:
             raise BadLine("counts other records than the file has")
 
     def _document(self, collection: Collection, line: Doc) -> Doc:
-        record, kept = line["record"], line.get("kept", {})
+        record, kept = _with_composed_ids(line["record"]), line.get("kept", {})
         if record.get("user_id") != self._report.user_id:
             raise BadLine("belongs to another user than the file")
         if not isinstance(kept, dict):

@@ -17,7 +17,7 @@ KNOWN = (
     "$ne",
     "{user_id}",
     "a\\b",
-    'say "hi" & <b>go</b>',
+    'say "hi" & <b>go<b>',
     "\u674e\u96f7",
     "\U0001f600",
     "...",
