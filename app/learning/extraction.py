@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.facts.schemas import FactCreate
 from app.jobs.runner import Run
