@@ -29,6 +29,7 @@ _QUOTING = frozenset(" \t>#/|*")
 """Characters that stand before each line of a text that is quoted, indented or in comments."""
 _AROUND = _QUOTING | frozenset("'\"()\r\n")
 """These, and what else stands around a text in code."""
+_AROUND_A_LINE = "".join(_AROUND) + "."
 _GAP = rf"[\s>#/|*'\"{SEAM}]*"
 _FENCE = re.compile(r"[ \t>#/|*]*(`{3,}|~{3,})[\w-]*\s*")
 _ROUNDS = 32
@@ -264,7 +265,7 @@ class _Blocks:
                 yield _Start(self._cut_tag(words.start()), words.end(), worded=True)
 
     def _is_cut_first_line(self, number: int) -> bool:
-        line = (self.lines.content(number) or "").strip("".join(_AROUND)).rstrip(".")
+        line = (self.lines.content(number) or "").strip(_AROUND_A_LINE)
         return len(line) >= _LEAST_CUT and self.format.preamble.startswith(line)
 
     def _cut_tag(self, place: int) -> int:

@@ -234,7 +234,7 @@ def test_what_a_user_writes_of_such_tags_and_headings_stays(lines: list[str], en
 
 def _is_block(lines: list[str]) -> bool:
     """Whether the lines by chance are a block of ours that lacks an end: that cannot be told from one."""
-    said = [line.strip("> ") for line in lines]
+    said = [line.lstrip("> ") for line in lines]
     closes = {"</recalld_context>", "</agent_experience>", "</user_specific_experience>"}
     return any(line in closes for line in said[1:]) or any(line.startswith("`<agent") for line in said)
 
