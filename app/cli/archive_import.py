@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
-from app.cli._common import as_json, on_store, table
+from app.cli._common import as_json, on_store, table_of
 from app.cli.archive import BY_NAME, FORMAT, ArchiveLine, ArchiveRefused, Sum, named, summed
 from app.cli.retention import ArchivedTombstones
 from app.core.clock import SystemClock, rfc3339
@@ -68,13 +68,13 @@ def import_(file: Path, tenant: str | None, *, restore_erased: bool = False, as_
         as_json({"ok": report.ok, **{name: getattr(report, name) for name in names}, "bad": bad})
     else:
         print(f"{report.new} new records of {report.tenant}, from {report.lines} lines; hash {report.found}")
-        table(("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()])
+        table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()])
         if report.tombstones_left:
             print(
                 f"{report.tombstones_left} tombstones were left out: another erasure key sealed them, or "
                 f"{report.tenant} has a key of its own. Whom they name cannot be told here."
             )
-        table(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+        table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
     if not report.ok:
         _explain(report)
 

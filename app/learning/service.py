@@ -98,7 +98,7 @@ class Learning:
             {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
             for seq, each in enumerate(body.messages, start=1)
         ]
-        size = sum(len(doc["text"]) for doc in docs)
+        size = sum(len(each.text()) for each in body.messages)
         lines = await off_loop(size, prompts.read, docs, self._tools.settings.trust)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")

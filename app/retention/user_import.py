@@ -64,13 +64,14 @@ class BadLine(Exception):
 
 @dataclass(slots=True)
 class UserReport:
-    """The result of an import. `taken` counts records whose ids existed already, `left` operations under way, `erased`
-    the records of an erased user, which are not imported."""
+    """The result of an import. `there` counts records of the user that existed already, `taken` those whose ids other
+    records have, `left` operations under way, `erased` the records of an erased user. None of these is imported."""
 
     tenant: str
     user_id: str = ""
     lines: int = 0
     new: int = 0
+    there: int = 0
     taken: int = 0
     left: int = 0
     erased: int = 0
@@ -232,15 +233,18 @@ class UserImport:
         there = await self._store.find(collection, self._tenant, In(name, ids), limit=len(ids))
         user = self._report.user_id
         self._others |= {(collection.name, str(doc[name])) for doc in there if doc.get("user_id") != user}
-        known = {str(doc[name]) for doc in there}
+        known = {str(doc[name]): doc.get("user_id") == user for doc in there}
         new = []
         for number, doc in waiting:
             if collection is OPERATIONS and doc["status"] not in ENDED:
                 self._report.left += 1
-            elif str(doc[name]) in known or self._belongs_to_others(collection, doc):
+            elif self._belongs_to_others(collection, doc):
                 self._report.taken += 1
+            elif str(doc[name]) in known:
+                self._report.there += known[str(doc[name])]
+                self._report.taken += not known[str(doc[name])]
             else:
-                known.add(str(doc[name]))
+                known[str(doc[name])] = True
                 new.append((number, doc))
         return new
 

@@ -12,6 +12,7 @@ from app.core.prompt_fencing import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import strip_served
 from app.core.text_views import READINGS, places, readings
 from app.profiles import prompt
+from app.profiles.merge import LESSONS
 from tests.support.memories import Json
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reshaping import AFTER, BEFORE, CONTENTS, SECRET, SHAPES, Shape, fenced
@@ -113,9 +114,7 @@ def context_of(contents: list[str], cited: Callable[[int], str] = str) -> str:
 
 def experience_of(contents: list[str]) -> str:
     lessons: Json = {"procedural_knowledge": contents[0], "heuristics": [_lesson(one) for one in contents]}
-    experience = {
-        name: lessons.get(name, [_lesson(contents[-1])]) for name in ("procedural_knowledge", *prompt.LESSONS)
-    }
+    experience = {name: lessons.get(name, [_lesson(contents[-1])]) for name in ("procedural_knowledge", *LESSONS)}
     memories = [
         {"memory_id": f"mem_{number:032x}", "memory_type": "fact", "content": one, "context": None}
         for number, one in enumerate(contents)

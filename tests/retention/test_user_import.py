@@ -105,7 +105,7 @@ async def test_into_another_tenant_it_is_the_same(tenants: Tenants) -> None:
             continue
         assert after[name] == line
     run_again = await tenants.imported(file)
-    assert (run_again.ok, run_again.new, run_again.taken) == (True, 0, report.new)
+    assert (run_again.ok, run_again.new, run_again.there, run_again.taken) == (True, 0, report.new, 0)
     store = tenants.service.resources.store
     assert all(finding.ok for finding in await store.check(deep=True))
     assert await store.find(PENDING, SYSTEM) == []
