@@ -235,7 +235,7 @@ class LearningRun:
     def _report_noted(self, name: str, noted: Doc) -> None:
         own = self.run.lease.job.operation_id
         if own is not None and noted["operation_id"] == own:
-            self.report.add(name, noted["result"])
+            self.report.add(name, noted["result"], by_earlier_try=True)
         elif noted["undone"]:
             self.report.skip(name, "it was learned before, and that was undone")
         else:
