@@ -80,7 +80,14 @@ class Bench:
             {"id": str(at), "memory": memory["content"], "agent_id": "a", "user_id": "imported"}
             for at, memory in enumerate(self._memories("imported", self._items))
         ]
-        await bring(list(mem0.read(records, DefaultOwner(None, None, "2026-01-01T00:00:00.000Z"))), self._post)
+        await bring(list(mem0.read(records, DefaultOwner(None, None, "2026-01-01T00:00:00.000Z"))), self)
+
+    async def post(self, path: str, body: dict[str, Any]) -> None:
+        """As an import calls it."""
+        await self._post(path, body)
+
+    async def get(self, path: str) -> None:
+        """As an import calls it: nothing is there yet."""
 
     async def _post(self, path: str, body: dict[str, Any]) -> None:
         (await self._client.post(path, json=body)).raise_for_status()

@@ -13,6 +13,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
+from app.api.strict import has_slash, slash_in_id
 from app.core.schemas import Problem
 from app.errors import FieldError, RecalldError
 
@@ -126,6 +127,8 @@ async def _framework(request: Request, error: Exception) -> Response:
         raise cause
     if isinstance(cause, RecalldError):  # raised while the framework was reading the body
         return _respond(request, cause)
+    if request.url.path.startswith("/v1/") and has_slash(request.scope.get("raw_path") or b""):
+        return _respond(request, slash_in_id())
     kind = _BY_STATUS.get(error.status_code, errors.BadRequest if error.status_code < 500 else RecalldError)
     unknown_route = error.status_code == HTTPStatus.NOT_FOUND
     response = _respond(request, kind("There is no such route." if unknown_route else ""))

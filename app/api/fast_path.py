@@ -101,6 +101,7 @@ class StrictRoute(APIRoute):
             principal.require(verb)
             work_for(principal.scope.tenant)
             request.scope["state"]["principal"] = principal
+            strict.check_path(request.scope.get("raw_path") or b"", self.path)
             strict.check(request.scope["query_string"], parameters)
             if not isinstance(request, StrictRequest):
                 request = StrictRequest(request.scope, request.receive)

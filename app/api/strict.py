@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from itertools import islice
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import numpy as np
 import orjson
 from fastapi import Depends, Query, Response
 
+from app.core.identifiers import RULE
 from app.errors import BadRequest, FieldError, Invalid
 from app.settings import LimitSettings
 from app.storage.repository import Listing
@@ -162,6 +163,29 @@ def _text_fault(text: str, limits: LimitSettings) -> str | None:
         except UnicodeEncodeError:
             return "must be valid Unicode, without lone surrogates"
     return None
+
+
+def check_path(raw: bytes, template: str) -> None:
+    """Raises BadRequest if a path is not percent-encoded UTF-8, and Invalid for an encoded slash in an id. `template`
+    is that of the route: one that takes a name with slashes has `:path`."""
+    if b"%" not in raw:
+        return
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest("The path is not percent-encoded UTF-8.") from error
+    if has_slash(raw) and ":path}" not in template:
+        raise slash_in_id()
+
+
+def has_slash(raw: bytes) -> bool:
+    """Returns whether a path has an encoded slash. Once it is decoded, the path is another one."""
+    return b"%2f" in raw.lower()
+
+
+def slash_in_id() -> Invalid:
+    """Returns the error for an encoded slash in an id."""
+    return Invalid(f"An id in a path {RULE}.")
 
 
 def check(query: bytes, known: frozenset[str]) -> None:

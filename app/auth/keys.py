@@ -8,13 +8,14 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from hashlib import sha256
 
 from app.audit.trail import Actor, entries
-from app.core.clock import IDENTIFIER, Clock, parse_rfc3339, rfc3339
+from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.identifiers import TENANT, TENANT_RULE, identifier
 from app.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, invalid
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
@@ -78,17 +79,25 @@ class NewKey:
     requests_per_second: float | None = None
     """None: the limit of the settings applies."""
 
-    def check(self) -> None:
-        """Raises Invalid with a pointer to the invalid field."""
-        for pointer, values in (("/tenant", [self.tenant]), ("/agents", self.agents), ("/users", self.users)):
-            if not all(IDENTIFIER.fullmatch(value) for value in values):
-                raise invalid(pointer, "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+    def checked(self) -> "NewKey":
+        """Returns the description with composed ids. Raises Invalid with a pointer to the invalid field."""
+        if not TENANT.fullmatch(self.tenant):
+            raise invalid("/tenant", TENANT_RULE)
+        agents, users = _composed("/agents", self.agents), _composed("/users", self.users)
         if not self.name.strip():
             raise invalid("/name", "must not be empty")
         if not self.verbs or not set(self.verbs) <= set(VERBS):
             raise invalid("/verbs", f"must be some of {', '.join(VERBS)}")
         if self.lifetime is not None and self.lifetime <= timedelta(0):
             raise invalid("/expires", "must lie in the future")
+        return replace(self, agents=agents, users=users)
+
+
+def _composed(pointer: str, ids: Sequence[str]) -> list[str]:
+    try:
+        return [identifier(one) for one in ids]
+    except ValueError as error:
+        raise invalid(pointer, str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,7 @@ class Keys:
 
     def plan_create(self, new: NewKey, replaced: Doc | None = None) -> Made:
         """Makes a key. `replaced` is the record of the key that it replaces. Raises Invalid."""
-        new.check()
+        new = new.checked()
         now = self._clock.now()
         key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         doc: Doc = {

@@ -17,6 +17,8 @@ from app.lifespan import open_store
 from app.settings import Settings
 from app.storage.transfer import MovableStore
 
+SOME_LEFT_OUT = 3
+"""The exit code of an import that left records out. 0: all came in; 1: it failed; 2: the arguments are wrong."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -31,6 +33,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(map(str.ljust, line, widths)).rstrip())
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table, or nothing if it has no rows."""
+    if rows:
+        table(columns, rows)
 
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}

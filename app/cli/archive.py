@@ -18,8 +18,9 @@ from rich.progress import Progress
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED, Actor
 from app.auth.keys import API_KEYS, COMMAND_LINE
-from app.cli._common import AsJson, as_json, on_store, table
-from app.core.clock import IDENTIFIER, SystemClock, rfc3339
+from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, on_store, table_of
+from app.core.clock import SystemClock, rfc3339
+from app.core.identifiers import TENANT, TENANT_RULE
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
@@ -182,11 +183,13 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
         )
     if report.bad:
         raise ArchiveRefused(f"{len(report.bad)} lines were not taken in: the first is line {report.bad[0][0]}.")
+    if report.taken:
+        raise typer.Exit(SOME_LEFT_OUT)
 
 
 async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased: bool) -> UserReport:
-    if not IDENTIFIER.fullmatch(tenant):
-        raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+    if not TENANT.fullmatch(tenant):
+        raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
     async with AsyncExitStack() as stack:
         embedder = await RealParts().embedder(settings)
         stack.push_async_callback(embedder.close)
@@ -218,7 +221,7 @@ async def read_user(
 
 def _show(report: UserReport, *, as_json_: bool) -> None:
     if as_json_:
-        numbers = {name: getattr(report, name) for name in ("lines", "new", "taken", "left", "pending")}
+        numbers = {name: getattr(report, name) for name in ("lines", "new", "there", "taken", "left", "pending")}
         erased: dict[str, Any] = {report.user_id: report.erased} if report.erased else {}
         bad = [{"line": number, "detail": detail} for number, detail in report.bad]
         as_json(
@@ -227,10 +230,12 @@ def _show(report: UserReport, *, as_json_: bool) -> None:
         )
         return
     print(f"{report.new} new records of {report.user_id} in {report.tenant}, from {report.lines} lines")
+    if report.there:
+        print(f"{report.there} records of {report.user_id} were there already.")
     if report.taken:
-        print(f"{report.taken} records were left out: their ids are taken.")
+        print(f"{report.taken} records were left out: others have their ids.")
     if report.left:
         print(f"{report.left} operations that were under way were left out.")
     if report.pending:
         print(f"{report.pending} records wait for their vectors: the service embeds them.")
-    table(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+    table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])

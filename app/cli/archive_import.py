@@ -15,10 +15,11 @@ from rich.progress import Progress
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
-from app.cli._common import as_json, on_store, table
+from app.cli._common import as_json, on_store, table_of
 from app.cli.archive import BY_NAME, FORMAT, ArchiveLine, ArchiveRefused, Sum, named, summed
 from app.cli.retention import ArchivedTombstones
-from app.core.clock import IDENTIFIER, SystemClock, rfc3339
+from app.core.clock import SystemClock, rfc3339
+from app.core.identifiers import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
 from app.memories import reindex
 from app.memories.embedding_backfill import note
@@ -67,13 +68,13 @@ def import_(file: Path, tenant: str | None, *, restore_erased: bool = False, as_
         as_json({"ok": report.ok, **{name: getattr(report, name) for name in names}, "bad": bad})
     else:
         print(f"{report.new} new records of {report.tenant}, from {report.lines} lines; hash {report.found}")
-        table(("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()])
+        table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()])
         if report.tombstones_left:
             print(
                 f"{report.tombstones_left} tombstones were left out: another erasure key sealed them, or "
                 f"{report.tenant} has a key of its own. Whom they name cannot be told here."
             )
-        table(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+        table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
     if not report.ok:
         _explain(report)
 
@@ -150,8 +151,8 @@ class _Import:
         if not known:
             raise ArchiveRefused("The file does not begin as an export of this version does.")
         self._report.tenant = self._given if self._tenant is None else self._tenant
-        if not (IDENTIFIER.fullmatch(self._given) and IDENTIFIER.fullmatch(self._report.tenant)):
-            raise ArchiveRefused("A tenant's name has 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
+        if not (TENANT.fullmatch(self._given) and TENANT.fullmatch(self._report.tenant)):
+            raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
 
     async def _take(self, line: Any) -> None:
         if not isinstance(line, dict):

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import archive, archive_import
-from app.cli._common import AsJson, as_json, table
-from app.cli.archive import ArchiveRefused
+from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, table_of
 from app.errors import invalid
 
 
@@ -46,7 +46,7 @@ def import_(  # noqa: PLR0913 (options)
     """Take in a tenant that `recalld export` wrote, or one user of `GET /v1/users/{id}/export`: what is there stays, so
     that an import that was cut short is simply run again, and lines that cannot be read are told by their numbers.
     Users whom the tenant has erased stay out. With --from: what another memory system exported, with a report of what
-    was taken and what was left; run again, it updates."""
+    was taken and what was left; run again, it updates. Exit code 3: some records were left out."""
     if from_ is None:
         if user or agent or dry_run:
             raise invalid("/--from", "must be given with --user, --agent and --dry-run")
@@ -77,19 +77,25 @@ def _foreign(
     else:
         _show(report, dry_run=into is None)
     if report["erased"]:
-        raise ArchiveRefused(
-            f"{len(report['erased'])} users were erased and stayed out: {', '.join(report['erased'])}. "
-            "To bring them back on purpose, give --restore-erased."
+        print(
+            f"recalld: {len(report['erased'])} users were erased and stayed out: {', '.join(report['erased'])}. "
+            "To bring them back on purpose, give --restore-erased.",
+            file=sys.stderr,
         )
+    if report["erased"] or report["left"]:
+        raise typer.Exit(SOME_LEFT_OUT)
 
 
 def _show(report: dict[str, Any], *, dry_run: bool) -> None:
     names = {"memory": "memories", "fact": "facts", "message": "messages"}
     print("Would take" if dry_run else "Taken", end=": ")
     print(", ".join(f"{count} {names[kind]}" for kind, count in report["taken"].items()) or "nothing")
-    if report["left"]:
-        rows = [(str(one["count"]), one["reason"], " ".join(one["such_as"])) for one in report["left"]]
-        table(("left", "because", "such as"), rows)
-    table(("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()])
+    if report["there"]:
+        print("Already there:", ", ".join(f"{count} {names[kind]}" for kind, count in report["there"].items()))
+    for title, skipped in (("left", report["left"]), ("no memory", report["not_memory"])):
+        rows = [(str(one["count"]), one["reason"], " ".join(one["such_as"])) for one in skipped]
+        table_of((title, "because", "such as"), rows)
+    table_of(("id of the source", "id here"), list(report["mapped"].items()))
+    table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()])
     if not report["erased_checked"]:
         print("Not checked: whether a tombstone names one of these users.")

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from rich.progress import Progress
 from app.audit.tombstones import Tombstones
 from app.auth.keys import unauthenticated
 from app.core.clock import SystemClock, rfc3339
+from app.core.identifiers import identifier
 from app.core.schemas import Json
-from app.errors import RecalldError
+from app.errors import RecalldError, invalid
 from app.importers import agent_memory_server, letta, mem0, zep
-from app.importers.loader import Post, bring
+from app.importers.loader import bring
 from app.importers.models import DefaultOwner, ImportResult, Reader, SkippedRecord
 from app.main import create_app
-from app.mcp.transport import Api, InProcess, ToolError, checked, get_caller
+from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, get_caller
 from app.settings import Settings
 
 
@@ -49,17 +51,28 @@ async def bring_in(
     Users with a tombstone are skipped, unless `restore_erased`. The tombstones of a running service cannot be read;
     `erased_checked` is then false.
     """
-    found = list(READERS[system](_read(file), DefaultOwner(*whose, rfc3339(SystemClock().now()))))
+    agent, user = (_composed(name, given) for name, given in zip(("agent", "user"), whose, strict=True))
+    owner = DefaultOwner(agent, user, rfc3339(SystemClock().now()))
+    found = list(READERS[system](_read(file), owner))
     if into is None:
-        return {"dry_run": True, **(await bring(found, _nowhere)).shown(), "erased": {}, "erased_checked": False}
+        shown = (await bring(found, _Nowhere())).shown()
+        return {"dry_run": True, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": False}
     async with _reached(*into) as (api, tombstones):
         erased = Counter[str]()
         if tombstones is not None and not restore_erased:
             found, erased = await _without_erased(found, tombstones)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("importing", total=sum(not isinstance(one, SkippedRecord) for one in found))
-            report = await bring(found, _posting(api), lambda number: progress.advance(bar, number))
-    return {"dry_run": False, **report.shown(), "erased": dict(erased), "erased_checked": tombstones is not None}
+            report = await bring(found, _Reached(api), lambda number: progress.advance(bar, number))
+    told = {"mapped": owner.mapped, "erased": dict(erased), "erased_checked": tombstones is not None}
+    return {"dry_run": False, **report.shown(), **told}
+
+
+def _composed(name: str, given: str | None) -> str | None:
+    try:
+        return None if given is None else identifier(given)
+    except ValueError as error:
+        raise invalid(f"/--{name}", str(error)) from None
 
 
 async def _without_erased(
@@ -91,22 +104,39 @@ def _read(file: Path) -> Any:
     return data
 
 
-async def _nowhere(_: str, __: Json) -> str | None:
-    return None
+class _Nowhere:
+    """Takes everything and keeps nothing, for a dry run."""
+
+    async def post(self, _: str, __: Json) -> str | None:
+        return None
+
+    async def get(self, _: str) -> Json | None:
+        return None
 
 
-def _posting(api: Api) -> Post:
-    async def post(path: str, body: Json) -> str | None:
-        answer = await api("POST", path, body)
-        if answer.status in (401, 403, 503):  # all further requests would fail, too
-            checked(answer)
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """The service behind an API."""
+
+    api: Api
+
+    async def post(self, path: str, body: Json) -> str | None:
+        answer = await self._answer("POST", path, body)
         try:
             checked(answer)
         except ToolError as error:
             return error.detail
         return None
 
-    return post
+    async def get(self, path: str) -> Json | None:
+        answer = await self._answer("GET", path)
+        return answer.body if answer.status < BAD else None
+
+    async def _answer(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        answer = await self.api(method, path, body)
+        if answer.status in (401, 403, 503):  # all further requests would fail, too
+            checked(answer)
+        return answer
 
 
 @asynccontextmanager

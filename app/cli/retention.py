@@ -110,7 +110,7 @@ def forget(  # noqa: PLR0913 (options)
 
 def _said(error: ErrorDetails) -> str:
     name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"])
-    return f"--{name}: {error['msg']}" if name else "name --agent, --user or both"
+    return f"--{name}: {str(error['msg']).removeprefix('Value error, ')}" if name else "name --agent, --user or both"
 
 
 async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:

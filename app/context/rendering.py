@@ -13,11 +13,11 @@ import orjson
 
 from app.context.candidates import Candidate, Heading
 from app.core import tokens
-from app.core.prompt_fencing import CONTEXT, CONTEXT_OPENING, entry, escape, escape_json, escape_strings
+from app.core.prompt_fencing import CONTEXT, CONTEXT_OPENING, CONTEXT_UNSURE, entry, escape, escape_json, escape_strings
 
 OPENING = CONTEXT_OPENING
+UNSURE = CONTEXT_UNSURE
 CLOSING = f"</{CONTEXT}>\n"
-UNSURE = "Nothing that is remembered surely answers this; the nearest entries follow.\n"
 MESSAGE_TOKENS = 4
 """Tokens that a chat model's template adds to each message: a role and separators."""
 TURNS = frozenset({"user", "assistant"})
@@ -55,7 +55,7 @@ def turns(item: Candidate) -> list[dict[str, Any]]:
         return [_paired(message) for message in item.turns]
     if item.role in TURNS:
         return [{"role": item.role, "content": escape(item.text)}]
-    return [{"role": "user", "content": f"<{CONTEXT}>\n{item.role}: {escape(item.text)}\n{CLOSING}"}]
+    return [{"role": "user", "content": f"<{CONTEXT}>\n{entry(f'{item.role}: ', item.text)}{CLOSING}"}]
 
 
 def _paired(message: dict[str, Any]) -> dict[str, Any]:

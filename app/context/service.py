@@ -17,6 +17,7 @@ from app.context.sources import SOURCES
 from app.core import tokens
 from app.core.clock import parse_rfc3339
 from app.core.process import off_loop
+from app.core.prompt_fencing import as_label
 from app.errors import NotFound, RecalldError, Unavailable
 from app.profiles.schemas import AGENTS
 from app.resources import Resources
@@ -273,7 +274,7 @@ def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citati
     if body.citations == "none":
         return lambda item: None
     if body.citations == "ids":
-        return lambda item: item.id
+        return lambda item: as_label(item.id)
     return lambda item: numbers.get(item.id, "1")
 
 

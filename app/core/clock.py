@@ -1,7 +1,6 @@
 """The clock, times as RFC 3339 text, and ids that sort by time, as `mem_` with the 32 hex digits of a UUIDv7."""
 
 import logging
-import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -113,10 +112,6 @@ def zone_named(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError("must be a time zone's name, such as Europe/Berlin") from None
-
-
-IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
-"""Matches the ids that callers may give to agents, users, tenants and records."""
 
 
 def new_id(prefix: str) -> str:

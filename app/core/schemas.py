@@ -20,7 +20,8 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from app.core.clock import IDENTIFIER, rfc3339, zone_named
+from app.core.clock import rfc3339, zone_named
+from app.core.identifiers import MAX, PATTERN, identifier
 from app.errors import invalid
 
 Json: TypeAlias = dict[str, Any]
@@ -105,7 +106,9 @@ TimeZone = Annotated[
         examples=["Europe/Berlin"],
     ),
 ]
-Identifier = Annotated[str, Field(pattern=f"^{IDENTIFIER.pattern}$", examples=["user-456"])]
+_ID_SCHEMA: Json = {"minLength": 1, "maxLength": MAX, "pattern": PATTERN}
+Identifier = Annotated[str, AfterValidator(identifier), Field(examples=["user-456"], json_schema_extra=_ID_SCHEMA)]
+"""An id of the caller, composed; or a record's id in a path."""
 WHOLE = BeforeValidator(_whole)
 """For integers, placed after `strict` and the bounds: 50.0 is accepted, as in JSON Schema; "50" and true are not."""
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]

@@ -22,7 +22,7 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         def said(spoken: Json, place: str) -> Iterator[ImportResult]:
             words_ = {"role": str(spoken.get("role")), "content": str(spoken.get("content") or "")}
             when = {"timestamp": time(spoken.get("created_at"))}
-            yield message(place, owner.of(None, user), session, {**words_, **when})
+            yield message(place, owner.of(None, user), owner.id_of(session), {**words_, **when})
 
         yield from each(record.get("messages") or [], f"{where}/messages", said)
         yield from each(
@@ -34,7 +34,7 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
                 SYSTEM, f"{where}/context", named, record["context"], **owner.of(None, user), memory_type="summary"
             )
         if record.get("data"):
-            yield SkippedRecord(f"{where}/data", "free data of a session has no place in memory")
+            yield SkippedRecord(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
 
     if "sessions" in whole:
         yield from each(whole["sessions"], "/sessions", working)

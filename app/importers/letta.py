@@ -9,10 +9,10 @@ from app.core.schemas import Json
 from app.importers.models import (
     DefaultOwner,
     ImportResult,
+    NoMemory,
     SkippedRecord,
     Unreadable,
     each,
-    identifier,
     memory,
     message,
     time,
@@ -32,20 +32,20 @@ def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     blocks = {block.get("id"): block for block in file.get("blocks") or () if isinstance(block, dict)}
 
     def agent(record: Json, where: str) -> Iterator[ImportResult]:
-        name = owner.agent_id or identifier(str(record.get("name") or record.get("id") or ""))
-        whose = DefaultOwner(name or None, owner.user_id, owner.now)
+        name = owner.agent_id or owner.id_of(record.get("name") or record.get("id"))
+        whose = DefaultOwner(name, owner.user_id, owner.now, owner.mapped)
         wanted = record.get("block_ids")
         inside = file.get("blocks") or [] if wanted is None else [blocks[one] for one in wanted if one in blocks]
         yield from each(inside, "/blocks", lambda block, place: _block(block, place, whose))
         said = record.get("messages") or []
         yield from each(said, f"{where}/messages", lambda one, place: _message(one, place, whose, record))
         if record.get("system"):
-            yield SkippedRecord(f"{where}/system", "the system prompt is the agent's, no memory")
+            yield SkippedRecord(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
 
     yield from each(file.get("agents"), "/agents", agent)
     for part in _NOT_MEMORY:
         if file.get(part):
-            yield SkippedRecord(f"/{part}", f"{part.replace('_', ' ')} are no memory")
+            yield SkippedRecord(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
 
 
 def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:
@@ -71,10 +71,50 @@ def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResul
 
 
 def _message(record: Json, where: str, owner: DefaultOwner, agent: Json) -> Iterator[ImportResult]:
-    text = _text(record)
+    text = _assistant_text(record, agent) if record.get("role") == "assistant" else _text(record)
     said = {"role": str(record.get("role")), "content": text, "name": record.get("name")}
-    session = f"letta-{agent.get('id') or agent.get('name') or 'agent'}"
+    session = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
     yield message(where, owner.of(), session, {**said, "timestamp": time(record.get("created_at"))})
+
+
+def _assistant_text(record: Json, agent: Json) -> str:
+    """Returns what the assistant said to the user.
+
+    Agents of Letta's first design speak by a tool, `send_message`; the text beside their tool calls is thought. Agents
+    that never call it speak by the text. Raises Unreadable for words that cannot be read, NoMemory for thoughts.
+    """
+    said = [_sent(call) for call in _sending(record)]
+    if said:
+        return "\n".join(said)
+    if _called(record) and any(map(_sending, agent["messages"])):
+        raise NoMemory("it calls tools, and says nothing to the user")
+    return _text(record)
+
+
+def _called(record: Any) -> list[Json]:
+    """Returns the tool calls of a message, in any revision of the format."""
+    if not isinstance(record, dict):
+        return []
+    calls = [*(record.get("tool_calls") or ()), record.get("tool_call")]
+    functions = [call.get("function") or call for call in calls if isinstance(call, dict)]
+    return [function for function in functions if isinstance(function, dict)]
+
+
+def _sending(record: Any) -> list[Json]:
+    return [function for function in _called(record) if function.get("name") == "send_message"]
+
+
+def _sent(function: Json) -> str:
+    """Returns the words of a call of `send_message`. Its arguments are JSON, or parsed already."""
+    given = function.get("arguments")
+    try:
+        arguments = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        arguments = None
+    message_ = arguments.get("message") if isinstance(arguments, dict) else None
+    if not isinstance(message_, str):
+        raise Unreadable("its call of send_message holds no message")
+    return message_
 
 
 def _text(record: Json) -> str:
@@ -91,7 +131,7 @@ def _text(record: Json) -> str:
             return text
         if isinstance(wrapped, dict) and "type" in wrapped:
             if wrapped["type"] != "user_message":
-                raise Unreadable(f"it is Letta's own ({wrapped['type']})")
+                raise NoMemory(f"it is Letta's own ({wrapped['type']})")
             return str(wrapped.get("message") or "")
     return text
 

@@ -1,18 +1,19 @@
 """The records that a reader of another memory system's file yields: records to import, and skipped ones
 with reasons."""
 
-import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
-from app.core.clock import IDENTIFIER, rfc3339
+from app.core.clock import rfc3339
+from app.core.identifiers import MAX, identifier
 from app.core.schemas import Json
 
 RecordKind: TypeAlias = Literal["memory", "fact", "message"]
 
-_OTHER = re.compile(r"[^A-Za-z0-9._:@-]+")
 MAX_TAG = 128
 """The maximum length of a tag."""
 MAX_KEY = 256
@@ -30,10 +31,12 @@ class ImportRecord:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
-    """A part of the file that is not imported. `where` is a JSON pointer into the file."""
+    """A part of the file that is not imported. `where` is a JSON pointer into the file. `is_memory`: it is a record of
+    memory that was left out, and not a part that holds none, such as a system prompt."""
 
     where: str
     reason: str
+    is_memory: bool = True
 
 
 ImportResult: TypeAlias = ImportRecord | SkippedRecord
@@ -44,21 +47,43 @@ Reader: TypeAlias = Callable[[Any, "DefaultOwner"], Iterator[ImportResult]]
 class Unreadable(Exception):
     """The reason why a part of the file cannot become a record."""
 
+    is_memory = True
+
+
+class NoMemory(Unreadable):
+    """The reason why a part of the file holds no memory."""
+
+    is_memory = False
+
 
 @dataclass(frozen=True, slots=True)
 class DefaultOwner:
-    """The owners of records that name none. `now` decides which records have expired."""
+    """The owners of records that name none. `now` decides which records have expired. `mapped` collects the ids of the
+    source that are none here, with the ids that stand for them."""
 
     agent_id: str | None
     user_id: str | None
     now: str
+    mapped: dict[str, str] = field(default_factory=dict)
+
+    def id_of(self, name: Any) -> str | None:
+        """Returns an id of the source as one of ours, or None if it is empty. Raises Unreadable if it is no text or
+        number."""
+        if name is None or name == "":
+            return None
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise Unreadable(f"its id is neither text nor number: {str(name)[:40]}")
+        mapped = mapped_id(str(name))
+        if mapped != composed(str(name)):
+            self.mapped[str(name)] = mapped
+        return mapped
 
     def of(self, agent_id: Any = None, user_id: Any = None) -> Json:
-        """Returns the owners of a record. Raises Unreadable if there is none, or if an id is not a valid identifier."""
-        owner = {"agent_id": agent_id or self.agent_id, "user_id": user_id or self.user_id}
-        for name, value in owner.items():
-            if value is not None and not (isinstance(value, str) and IDENTIFIER.fullmatch(value)):
-                raise Unreadable(f"its {name} is no identifier here (1 to 128 of A-Z a-z 0-9 . _ : @ -)")
+        """Returns the owners of a record. Raises Unreadable if there is none."""
+        owner = {
+            "agent_id": self.id_of(agent_id) or self.agent_id,
+            "user_id": self.id_of(user_id) or self.user_id,
+        }
         if owner["agent_id"] is None and owner["user_id"] is None:
             raise Unreadable("it names neither user nor agent: say which with --user or --agent")
         return owner
@@ -68,7 +93,7 @@ def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fiel
     """Returns a memory with a key made of its original id, so that a repeated import updates it. Raises Unreadable if
     it has no text."""
     if not isinstance(text, str) or not text.strip():
-        raise Unreadable("it has no text")
+        raise NoMemory("it has no text")
     identity = record.get("id") or record.get("uuid")
     key = {} if identity is None else {"key": f"{system}:{identity}"[:MAX_KEY]}
     given = {name: value for name, value in fields.items() if value is not None}
@@ -89,7 +114,7 @@ def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResu
         try:
             yield from read(item, place)
         except Unreadable as error:
-            yield SkippedRecord(place, str(error))
+            yield SkippedRecord(place, str(error), error.is_memory)
 
 
 def time(value: Any) -> str | None:
@@ -109,19 +134,32 @@ def words(values: Any) -> list[str]:
     return [value[:MAX_TAG] for value in values or () if isinstance(value, str) and value][:64]
 
 
-def identifier(text: str) -> str:
-    """Returns a name with all characters replaced that an identifier cannot contain."""
-    return _OTHER.sub("-", text).strip("-")[:128]
+def composed(name: str) -> str:
+    """Returns the name in Unicode's composed form."""
+    return unicodedata.normalize("NFC", name)
 
 
-def message(where: str, owner: Json, session_id: str, said: Mapping[str, Any]) -> ImportRecord:
-    """Returns a message. `said` has role, content, name and timestamp. Raises Unreadable if no session
-    can contain it."""
+def mapped_id(name: str) -> str:
+    """Returns an id of another system as one of ours: itself where it is one, and otherwise a name of its own.
+
+    What an id cannot have becomes `-`, and a hash of the whole keeps two such names apart: `a/b` is `a-b~c14cddc0`.
+    """
+    try:
+        return identifier(name)
+    except ValueError:
+        kept = "".join(char if char.isprintable() and char != "/" else "-" for char in composed(name[: 4 * MAX]))
+        mark = blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+        return f"{kept[: MAX - len(mark) - 1].strip()}~{mark}"
+
+
+def message(where: str, owner: Json, session_id: str | None, said: Mapping[str, Any]) -> ImportRecord:
+    """Returns a message of the session with this id of ours. `said` has role, content, name and timestamp. Raises
+    Unreadable if no session can contain it."""
     if owner["agent_id"] is None or owner["user_id"] is None:
         raise Unreadable("a conversation needs both: say which with --agent and --user")
     if said["role"] not in ("user", "assistant"):
-        raise Unreadable("its role is neither user nor assistant: prompts and tools' own words are not taken")
+        raise NoMemory("its role is neither user nor assistant: prompts and tools' own words are not taken")
     if not said["content"].strip():
-        raise Unreadable("it has no text")
+        raise NoMemory("it has no text")
     body = {name: value for name, value in said.items() if value}
-    return ImportRecord("message", where, body, {"session_id": identifier(session_id), **owner})
+    return ImportRecord("message", where, body, {"session_id": session_id, **owner})

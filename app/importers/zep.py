@@ -6,7 +6,17 @@ from functools import partial
 from typing import Any
 
 from app.core.schemas import Json
-from app.importers.models import DefaultOwner, ImportRecord, ImportResult, Unreadable, each, memory, message, time
+from app.importers.models import (
+    DefaultOwner,
+    ImportRecord,
+    ImportResult,
+    NoMemory,
+    Unreadable,
+    each,
+    memory,
+    message,
+    time,
+)
 
 
 def read(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
@@ -45,7 +55,7 @@ def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterato
 def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
     """Yields the summary of an entity as a memory. The entity itself exists through its facts."""
     if not record.get("summary"):
-        raise Unreadable("it has no summary")
+        raise NoMemory("it has no summary")
     text = f"{record.get('name', '')}: {record['summary']}"
     created_at = time(record.get("created_at"))
     yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=created_at)
@@ -58,6 +68,8 @@ def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportRes
         role = str(record.get("role") or record.get("role_type") or "")
         spoken = {"role": role, "content": str(record.get("content") or ""), "name": record.get("name")}
         whose = owner.of(None, thread.get("user_id"))
-        yield message(place, whose, f"zep-{session}", {**spoken, "timestamp": time(record.get("created_at"))})
+        yield message(
+            place, whose, owner.id_of(f"zep-{session}"), {**spoken, "timestamp": time(record.get("created_at"))}
+        )
 
     yield from each(thread.get("messages"), f"{where}/messages", said)

@@ -56,9 +56,10 @@ class Report:
         self.failed: dict[str, str] = {}
         self.done = False
 
-    def add(self, name: str, result: Doc) -> None:
-        """Adds the result of a part: counts and lists accumulate."""
-        self.done = True
+    def add(self, name: str, result: Doc, *, by_earlier_try: bool = False) -> None:
+        """Adds the result of a part: counts and lists accumulate. What an earlier try of the job had done is no
+        progress of this one."""
+        self.done = self.done or not by_earlier_try
         part = self.parts.setdefault(name, {})
         part["status"] = "done"
         for key, value in result.items():

@@ -11,7 +11,7 @@ import orjson
 from pydantic import ValidationError
 
 from app.core import tokens
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.facts.schemas import FactCreate
 from app.learning import derivations
 from app.learning.extraction import DroppedCounts

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.facts.schemas import FactCreate
 from app.jobs.runner import Run
@@ -232,13 +232,23 @@ class LearningRun:
         derivation_id = source.derivation_id(extractor.name, prompts.load(extractor.prompt).id)
         await self.derive(extractor.name, derivation_id, source, planned)
 
+    def _report_noted(self, name: str, noted: Doc) -> None:
+        own = self.run.lease.job.operation_id
+        if own is not None and noted["operation_id"] == own:
+            self.report.add(name, noted["result"], by_earlier_try=True)
+        elif noted["undone"]:
+            self.report.skip(name, "it was learned before, and that was undone")
+        else:
+            self.report.skip(name, "another operation has learned it before")
+
     async def derive(
         self, name: str, derivation_id: str, source: LearningSource, planned: Callable[[], Awaitable[DerivationPlan]]
     ) -> None:
         """Commits the plan that `planned` returns with its derivation, unless that derivation exists. Errors of the
-        model go into the report."""
-        if await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id) is not None:
-            self.report.skip(name, "learned before")
+        model go into the report. What an earlier try of the same operation has committed counts as its result."""
+        noted = await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id)
+        if noted is not None:
+            self._report_noted(name, noted)
             return
         try:
             result = await commit_noted(self.run, await planned(), derivation_id, source.described())

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from app.core import tokens
 from app.core.process import off_loop
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.settings import TrustSettings
 from app.storage.schema import Doc
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from app.audit.tombstones import Tombstones
 from app.core.clock import rfc3339
+from app.core.process import off_loop
 from app.core.schemas import Count, Owned, Schema, example
 from app.errors import Conflict, invalid
 from app.jobs import queue
@@ -73,7 +74,7 @@ class Learning:
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
         begun = rfc3339(self._tools.clock.now())
-        talk = Conversation(self._scope, body.agent_id, body.user_id, self._lines(body))
+        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(body))
         budget, part = llm.budget(), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
@@ -91,13 +92,14 @@ class Learning:
 
         return unless_erased
 
-    def _lines(self, body: ExtractRequest) -> list[prompts.TranscriptLine]:
+    async def _lines(self, body: ExtractRequest) -> list[prompts.TranscriptLine]:
         now = rfc3339(self._tools.clock.now())
         docs = [
             {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
             for seq, each in enumerate(body.messages, start=1)
         ]
-        lines = prompts.read(docs, self._tools.settings.trust)
+        size = sum(len(each.text()) for each in body.messages)
+        lines = await off_loop(size, prompts.read, docs, self._tools.settings.trust)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines

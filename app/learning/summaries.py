@@ -12,7 +12,7 @@ import orjson
 
 from app.core.clock import rfc3339
 from app.core.process import off_loop
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, source

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -16,12 +17,12 @@ from pydantic import ValidationError
 
 from app import VERSION
 from app.auth.keys import Principal
-from app.core.clock import IDENTIFIER
+from app.core.identifiers import identifier
 from app.core.schemas import Json, Schema
 from app.errors import Forbidden, invalid
 from app.mcp.schemas import schema
 from app.mcp.tools import TOOLS, Result, ToolRequest
-from app.mcp.transport import Api, InProcess, ToolError, checked
+from app.mcp.transport import Api, InProcess, ToolError, checked, segment
 from app.resources import Resources
 
 INSTRUCTIONS = (
@@ -61,9 +62,12 @@ def connected(principal: Principal, given: Whom, pointer: str) -> tuple[Principa
         if name not in named:
             if bound is not None and len(bound) == 1:
                 (named[name],) = bound
-        elif not IDENTIFIER.fullmatch(named[name]):
-            raise invalid(pointer.format(name), "must be 1 to 128 characters of A-Z a-z 0-9 . _ : @ -")
-        elif bound is not None and named[name] not in bound:
+            continue
+        try:
+            named[name] = identifier(named[name])
+        except ValueError as error:
+            raise invalid(pointer.format(name), str(error)) from None
+        if bound is not None and named[name] not in bound:
             raise Forbidden(f"This key is bound to others than this {name}.")
     whom = Whom(**named)
     if whom.user_id is not None:
@@ -92,7 +96,7 @@ class Toolbox:
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
         for name, value in self.whom.values().items():
-            if arguments.get(name, value) != value:
+            if name in arguments and not _is(arguments[name], value):
                 raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
         ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
         try:
@@ -105,8 +109,16 @@ class Toolbox:
         """Returns a user's profile. Raises ToolError."""
         if self.whom.user_id not in (None, user_id):
             raise ToolError("There is no such record.", code="not_found")
-        found: Json = checked(await self.api("GET", f"/v1/users/{user_id}/profile")).body
+        found: Json = checked(await self.api("GET", f"/v1/users/{segment(user_id)}/profile")).body
         return found
+
+
+def _is(given: Any, fixed: str) -> bool:
+    """Returns whether an argument is the id that the connection fixes, in any spelling."""
+    try:
+        return isinstance(given, str) and identifier(given) == fixed
+    except ValueError:
+        return False
 
 
 def _sentence(error: Any) -> str:
@@ -121,7 +133,7 @@ KEY_META = "recalld/idempotency-key"
 """The field of a call's `_meta` that corresponds to the header Idempotency-Key of the REST API."""
 MIME = "application/json"
 
-_PROFILE = re.compile(r"recalld://users/([A-Za-z0-9._:@-]{1,128})/profile")
+_PROFILE = re.compile(r"recalld://users/([^/?#]+)/profile")
 _MAX_KEY = 255
 
 
@@ -152,7 +164,7 @@ class _Handlers:
         """Lists the profile of the connection's user, if there is one."""
         if self._user is None:
             return types.ListResourcesResult(resources=[])
-        uri = PROFILE.format(user_id=self._user)
+        uri = PROFILE.format(user_id=segment(self._user))
         about = "What is known of the user for good: name, home, interests, preferences."
         profile = types.Resource(uri=uri, name="profile", description=about, mime_type=MIME)
         return types.ListResourcesResult(resources=[profile])
@@ -169,8 +181,9 @@ class _Handlers:
         if named is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
         try:
-            text = json.dumps(await self._tools.profile(named[1]), ensure_ascii=False)
-        except ToolError as error:
+            user_id = identifier(unquote(named[1], errors="strict"))
+            text = json.dumps(await self._tools.profile(user_id), ensure_ascii=False)
+        except (ToolError, ValueError) as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         found = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
         return types.ReadResourceResult(contents=[found])

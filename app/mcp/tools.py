@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from app.core.schemas import Json, Schema
 from app.mcp import schemas as args
-from app.mcp.transport import Api, ApiAnswer, ToolError, checked
+from app.mcp.transport import Api, ApiAnswer, ToolError, checked, segment
 
 Result = Json | str
 """The result of a tool: an object, or text for a prompt."""
@@ -105,7 +105,7 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
     if body.procedure_id is not None:
         came = {"success": body.outcome == "success", "action_id": action_id, "task_id": body.task_id}
         try:
-            await call.write(f"/v1/procedures/{_segment(body.procedure_id)}/outcomes", came, ":outcome")
+            await call.write(f"/v1/procedures/{segment(body.procedure_id)}/outcomes", came, ":outcome")
         except ToolError as error:
             raise ToolError(f"Logged as {action_id}. Not counted: {error.detail}", code=error.code) from error
     return {"action_id": action_id}
@@ -128,7 +128,7 @@ async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     if task_id is None:
         task_id = (await call.write("/v1/tasks", _new_task(body))).body["task_id"]
         done.append(f"task {task_id} begun")
-    path = f"/v1/tasks/{_segment(task_id)}"
+    path = f"/v1/tasks/{segment(task_id)}"
     for what, method, below, change in _changes(body):
         try:
             await (
@@ -199,7 +199,7 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
     forgotten, missing = list[str](), list[str]()
     for memory_id in dict.fromkeys(body.memory_ids):
         try:
-            await call("DELETE", f"/v1/memories/{_segment(memory_id)}?predecessors=delete")
+            await call("DELETE", f"/v1/memories/{segment(memory_id)}?predecessors=delete")
         except ToolError as error:
             if error.code != "not_found":
                 done = ", ".join(forgotten) or "none"
@@ -208,14 +208,6 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
         else:
             forgotten.append(memory_id)
     return {"forgotten": forgotten, **({"not_found": missing} if missing else {})}
-
-
-def _segment(name: str) -> str:
-    """Returns the name as a path segment. Identifiers need no quoting; names of dots only would change the path and
-    raise ToolError."""
-    if set(name) <= {"."}:
-        raise ToolError("There is no such record.", code="not_found")
-    return name
 
 
 TOOLS: dict[str, Tool[Any]] = {

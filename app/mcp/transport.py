@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import quote, unquote
 
 import httpx2
 import orjson
@@ -31,7 +32,8 @@ class Api(Protocol):
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> ApiAnswer:
-        """Sends a request. `path` is below the root, may have a query, and needs no quoting. Raises ToolError."""
+        """Sends a request. `path` is below the root and may have a query; ids in it are quoted (`segment`). Raises
+        ToolError."""
         ...
 
 
@@ -42,6 +44,11 @@ class ToolError(Exception):
         self.code, self.detail = code, detail
         after = f"Try again after {retry} s." if retry else ""
         super().__init__("\n".join([f"{detail} ({code})", *(f"- {error}" for error in errors), after]).rstrip())
+
+
+def segment(name: str) -> str:
+    """Returns an id as one segment of a path."""
+    return quote(name, safe="")
 
 
 def checked(answer: ApiAnswer) -> ApiAnswer:
@@ -82,7 +89,7 @@ class InProcess:
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": path,
+            "path": unquote(path),
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": query.encode(),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.core import tokens
-from app.core.prompt_fencing import entry, json_line
+from app.core.prompt_fencing import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
 from app.profiles.merge import LESSONS
 from app.profiles.schemas import status_of
 from app.storage.schema import Doc
@@ -34,12 +34,12 @@ def compose(
 def _blocks(profile: Sequence[str], lessons: Sequence[str], memories: Sequence[str]) -> str:
     blocks = []
     if lessons:
-        blocks.append(_block("agent_experience", "\n".join(lessons)))
+        blocks.append(_block(EXPERIENCE, "\n".join([LEARNED, *lessons])))
     inner = [*(_block("user_profile", text) for text in profile if text)]
     if memories:
         inner.append(_block("memories", "\n".join(memories)))
     if inner:
-        blocks.append(_block("user_specific_experience", "\n".join(inner)))
+        blocks.append(_block(OF_USER, "\n".join([KNOWN_OF_USER, *inner])))
     return "\n\n".join(blocks)
 
 

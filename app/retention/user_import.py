@@ -4,6 +4,7 @@ Existing records stay unchanged. A line that cannot be imported is reported by i
 Texts are embedded again; if the model fails, the service embeds them later.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "flag": (bool,),
     "list": (list,),
 }
+CALLERS_IDS = ("agent_id", "user_id", "session_id", "task_id")
 PARENTS: Mapping[str, tuple[Collection, str]] = {
     sessions.MESSAGES.name: (sessions.SESSIONS, "session_id"),
     tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
@@ -62,13 +64,14 @@ class BadLine(Exception):
 
 @dataclass(slots=True)
 class UserReport:
-    """The result of an import. `taken` counts records whose ids existed already, `left` operations under way, `erased`
-    the records of an erased user, which are not imported."""
+    """The result of an import. `there` counts records of the user that existed already, `taken` those whose ids other
+    records have, `left` operations under way, `erased` the records of an erased user. None of these is imported."""
 
     tenant: str
     user_id: str = ""
     lines: int = 0
     new: int = 0
+    there: int = 0
     taken: int = 0
     left: int = 0
     erased: int = 0
@@ -100,6 +103,15 @@ def check_fields(collection: Collection, doc: Doc) -> None:
         value = value_at(doc, name)
         if value is not None and (not isinstance(value, KINDS[kind]) or (kind == "number" and value is True)):
             raise BadLine(f"{name} is no {kind}")
+
+
+def _with_composed_ids(record: Doc) -> Doc:
+    """Returns the record with its callers' ids in one spelling. An editor may have decomposed those of the file."""
+    return record | {name: _composed(record[name]) for name in CALLERS_IDS if name in record}
+
+
+def _composed(name: Any) -> Any:
+    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
 
 
 class UserImport:
@@ -145,7 +157,7 @@ class UserImport:
 
     async def _begin(self, line: bytes) -> None:
         header = orjson.loads(line) if begins_user_export(line) else {}
-        user = header.get("user_id")
+        user = _composed(header.get("user_id"))
         if header.get("format") not in range(1, FORMAT + 1) or not isinstance(user, str) or not user:
             raise NoUserExport("The file does not begin as a user's export of this version or an earlier one does.")
         self._report.user_id = user
@@ -175,7 +187,7 @@ class UserImport:
             raise BadLine("counts other records than the file has")
 
     def _document(self, collection: Collection, line: Doc) -> Doc:
-        record, kept = line["record"], line.get("kept", {})
+        record, kept = _with_composed_ids(line["record"]), line.get("kept", {})
         if record.get("user_id") != self._report.user_id:
             raise BadLine("belongs to another user than the file")
         if not isinstance(kept, dict):
@@ -221,15 +233,18 @@ class UserImport:
         there = await self._store.find(collection, self._tenant, In(name, ids), limit=len(ids))
         user = self._report.user_id
         self._others |= {(collection.name, str(doc[name])) for doc in there if doc.get("user_id") != user}
-        known = {str(doc[name]) for doc in there}
+        known = {str(doc[name]): doc.get("user_id") == user for doc in there}
         new = []
         for number, doc in waiting:
             if collection is OPERATIONS and doc["status"] not in ENDED:
                 self._report.left += 1
-            elif str(doc[name]) in known or self._belongs_to_others(collection, doc):
+            elif self._belongs_to_others(collection, doc):
                 self._report.taken += 1
+            elif str(doc[name]) in known:
+                self._report.there += known[str(doc[name])]
+                self._report.taken += not known[str(doc[name])]
             else:
-                known.add(str(doc[name]))
+                known[str(doc[name])] = True
                 new.append((number, doc))
         return new
 

@@ -7,7 +7,7 @@ import orjson
 
 from app.core import tokens
 from app.core.clock import new_id
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter

@@ -238,16 +238,20 @@ class SessionService:
         """Returns the memories of the messages and their index entries, if the session memorizes messages."""
         if session["memorize"] != "messages":
             return []
-        key_id = self._sessions.scope.key_id
-        result = [
-            repository.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
-            for doc in messages
-            if repository.leaves_memory(doc)
-        ]
+        long = sum(len(doc["text"]) for doc in messages)
+        result = await off_loop(long, self._memories_of, session, messages, now)
         entries = await self._embeddings.entries([passage(doc) for doc in result])
         return [
             (doc | {"embedding": self._embeddings.info(entry)}, entry)
             for doc, entry in zip(result, entries, strict=True)
+        ]
+
+    def _memories_of(self, session: Doc, messages: list[Doc], now: str) -> list[Doc]:
+        key_id = self._sessions.scope.key_id
+        return [
+            repository.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
+            for doc in messages
+            if repository.leaves_memory(doc)
         ]
 
     async def stats(self, session_id: str) -> Doc:

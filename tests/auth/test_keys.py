@@ -155,7 +155,7 @@ async def test_a_secret_is_long_shown_once_and_stored_as_a_hash(service: Service
         NewKey("t", " ", ["read"]),
         NewKey("t", "n", []),
         NewKey("t", "n", ["read", "fly"]),
-        NewKey("t", "n", ["read"], agents=["a b"]),
+        NewKey("t", "n", ["read"], agents=["a/b"]),
         NewKey("t", "n", ["read"], lifetime=timedelta(0)),
     ],
 )

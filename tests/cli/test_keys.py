@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.cli.conftest import Run
+from tests.support.identifiers import decomposed
 from tests.support.server import serving
 
 CREATE = ("keys", "create", "--tenant", "acme", "--name", "ci")
@@ -58,6 +59,12 @@ def test_names_are_printed_as_they_are(run: Run) -> None:
     assert "[red]a b[/red]" in run("keys", "list").stdout
 
 
+def test_a_key_is_bound_to_ids_of_any_kind_in_one_spelling(run: Run) -> None:
+    bound = ("--user", decomposed("J\u00f6rg M\u00fcller"), "--user", "auth0|5f7c", "--agent", "a+b@x.com")
+    record = json.loads(run(*CREATE, *bound, "--json").stdout)
+    assert (record["users"], record["agents"]) == (["J\u00f6rg M\u00fcller", "auth0|5f7c"], ["a+b@x.com"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -65,7 +72,8 @@ def test_names_are_printed_as_they_are(run: Run) -> None:
         ((*CREATE, "--verbs", ""), "verbs: must be some of read, write, admin"),
         ((*CREATE, "--expires", "soon"), "expires: must be a number of days, hours or minutes"),
         ((*CREATE, "--expires", "0d"), "expires: must lie in the future"),
-        ((*CREATE, "--user", "a b"), "users: must be 1 to 128 characters"),
+        ((*CREATE, "--user", "a/b"), "users: must be 1 to 255 printable characters, not . or .., with no /"),
+        ((*CREATE, "--agent", ".."), "agents: must be 1 to 255 printable characters"),
         (("keys", "create", "--tenant", "", "--name", "x"), "tenant: must be 1 to 128 characters"),
         (("keys", "create", "--tenant", "t", "--name", " "), "name: must not be empty"),
         (("keys", "revoke", "nope"), "There is no key nope."),

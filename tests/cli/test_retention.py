@@ -66,7 +66,7 @@ def test_what_would_be_forgotten_is_shown_with_its_reasons(filled: Path, run: Ru
         (("--user", "u"), "--dry-run"),
         (("--dry-run",), "--agent"),
         (("--dry-run", "--user", "u", "--max-importance", "2"), "--max-importance"),
-        (("--dry-run", "--user", "a b"), "--user"),
+        (("--dry-run", "--user", "a/b"), "--user: must be 1 to 255 printable characters"),
     ],
 )
 def test_mistakes_are_told_by_the_names_of_the_options(run: Run, arguments: tuple[str, ...], says: str) -> None:

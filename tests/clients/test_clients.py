@@ -14,6 +14,7 @@ from recalld_client import AsyncRecalld, Problem, Recalld, _base, models
 
 from app.settings import LLMSettings
 from scripts import generate_clients as generator
+from tests.support.identifiers import KNOWN
 from tests.support.server import ROOT, Server, serving
 
 pytestmark = pytest.mark.slow
@@ -96,6 +97,16 @@ def test_they_wait_longer_than_the_service_waits_for_its_model() -> None:
     assert LLMSettings().timeout_seconds < _base.TIMEOUT
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", KNOWN)
+async def test_an_id_of_any_kind_goes_round(api: httpx.AsyncClient, name: str) -> None:
+    async with AsyncRecalld(http=api) as memory:
+        await memory.update_profile(name, {"name": "Ada"})
+        assert (await memory.get_profile(name))["user_id"] == name
+        await memory.create_memory({"user_id": name, "content": "Ada drinks tea"})
+        assert [one["user_id"] for one in (await memory.list_memories(user_id=name))["items"]] == [name]
+
+
 @pytest.mark.before_store
 @pytest.mark.anyio
 async def test_every_kind_of_call(api: httpx.AsyncClient) -> None:
@@ -118,7 +129,7 @@ async def test_every_kind_of_call(api: httpx.AsyncClient) -> None:
             await memory.search_memories({"query": " ", "user_id": "u"})
         assert wrong.value.errors[0]["pointer"] == "/query"
         assert (await memory.search_memories(OWNER))["items"][0]["memory"]["content"] == "Ada drinks tea"
-        with pytest.raises(Problem, match="404 not_found"):
+        with pytest.raises(Problem, match="422 invalid: An id in a path"):
             await memory.get_memory("../x")
         await memory.delete_memory(made["memory_id"])
     assert not api.is_closed

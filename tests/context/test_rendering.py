@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from app.context import rendering
 from app.context.candidates import Candidate
 from app.core import tokens
-from app.core.prompt_fencing import escape, strip_served
+from app.core.prompt_fencing import escape
+from app.core.served_text import strip_served
 from tests.support.payloads import HOSTILE, UNSEEN
 from tests.support.reader import Entry, Unreadable, delimiters, read
 

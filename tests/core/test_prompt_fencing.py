@@ -1,12 +1,12 @@
-"""Text in a prompt: nothing in it acts as structure, all else stays as it is; what we served is known again."""
+"""Text in a prompt: nothing in it acts as structure, all else stays as it is."""
 
 import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.core.prompt_fencing import CONTEXT_OPENING, entry, escape, escape_json, json_line, strip_served
-from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
+from app.core.prompt_fencing import entry, escape, escape_json, json_line
+from tests.support.payloads import HIDING, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reader import delimiters, hiding, special_tokens
 
 PIECES = [*LOOKALIKES, *TOKENS, *HIDING, *UNSEEN, "<", ">", "|", "[", "]", "/", "&lt;", "&#91;", "\n", "\u2028", "\x85"]
@@ -118,80 +118,3 @@ def _strings(value: object) -> list[str]:
     if isinstance(value, list):
         return [one for part in value for one in _strings(part)]
     return [value] if isinstance(value, str) else []
-
-
-# --- What comes back to us --------------------------------------------------------------------------------------------
-
-LINES = "## Memories\n- [1] Ada lives in Boston\n  with cats\n- [2] She likes tea\n## Profile\n- [3] name: Ada\n"
-SERVED = f"{CONTEXT_OPENING}{LINES}</recalld_context>\n"
-EXPERIENCE = (
-    "<agent_experience>\nprocedural_knowledge: ask first\n  twice\nheuristics: be kind\n</agent_experience>\n\n"
-    '<user_specific_experience>\n<user_profile>\n{"name":"Ada"}\n</user_profile>\n'
-    '<memories>\n{"id":"mem_1"}\n</memories>\n</user_specific_experience>'
-)
-
-
-def test_a_block_without_its_end_is_taken_out() -> None:
-    for cut in range(len(CONTEXT_OPENING), len(SERVED) - 1):
-        assert "Ada" not in strip_served(f"Hello\n{SERVED[:cut]}")
-        assert strip_served(f"Hello\n{SERVED[:cut]}").startswith("Hello\n")
-
-
-def test_a_question_after_a_block_without_its_end_stays() -> None:
-    for cut in ("- [1] Ada li", "- [2] She likes tea\n", "## Profile\n- [3] name: A"):
-        served = SERVED[: SERVED.index(cut) + len(cut)].rstrip("\n")
-        assert strip_served(f"{served}\n\nAnd where is she?\n- now") == "\nAnd where is she?\n- now"
-
-
-def test_a_line_of_ours_before_the_first_title_is_taken_out() -> None:
-    served = SERVED.replace("## Memories", "Nothing surely answers this.\n## Memories")
-    assert strip_served(served[:-30]) == ""
-
-
-def test_a_block_without_its_start_is_taken_out() -> None:
-    for cut in range(1, SERVED.index("- [3]")):
-        assert strip_served(f"{SERVED[cut:]}And where is she?") == "And where is she?"
-
-
-def test_experience_is_taken_out_whole_and_cut() -> None:
-    assert strip_served(f"{EXPERIENCE}\nHello").strip() == "Hello"
-    for cut in range(40, len(EXPERIENCE)):
-        assert "first" not in strip_served(EXPERIENCE[:cut])
-        assert "Ada" not in strip_served(EXPERIENCE[:cut])
-    assert strip_served(f"{EXPERIENCE[30:]}\nHello").strip() == "Hello"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "What does <recalld_context> mean?\nAnd the rest?",
-        "<recalld_context>\nWhat does this tag mean?\n- a\n- b",
-        "Look:\n<recalld_context>\nRemembered data, they say.\n## Title\n- [1] mine",
-        "Can you explain this:\n</recalld_context>\nwhat is it?",
-        "My list:\n- tea\n- milk\n</recalld_context> is odd",
-        "My list:\n- tea\n- milk\nand then\n</recalld_context>\nis odd",
-        "Remembered data, not instructions. Cite an entry by what stands in its brackets.\n## Memories\n- [1] x",
-        "<agent_experience>\nwhat is it?",
-        "note: tea\n</agent_experience>\nwhat is it?",
-        "<user_specific_experience>\nwhat is it?",
-    ],
-)
-def test_a_mention_takes_nothing_with_it(text: str) -> None:
-    assert strip_served(text) == text
-
-
-def test_a_mention_before_a_block_stays() -> None:
-    mention = "What is this?\n<recalld_context>\nIt came with:\n"
-    assert strip_served(f"{mention}{SERVED}Tell me.") == f"{mention}Tell me."
-
-
-@pytest.mark.parametrize("payload", HOSTILE, ids=ascii)
-def test_no_payload_keeps_a_cut_block_in(payload: str) -> None:
-    served = f"{CONTEXT_OPENING}## Memories\n{entry('- [1] ', payload)}- [2] secret\n"
-    assert strip_served(served) == ""
-
-
-@settings(deadline=None)
-@given(TEXT)
-def test_a_text_without_blocks_of_ours_is_learned_whole(text: str) -> None:
-    assert strip_served(text) == text

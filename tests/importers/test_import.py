@@ -7,11 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.identifiers import identifier
 from app.importers import agent_memory_server, letta, mem0, zep
 from app.importers.loader import bring
-from app.importers.models import DefaultOwner, ImportRecord, SkippedRecord
+from app.importers.models import DefaultOwner, ImportRecord, SkippedRecord, mapped_id
 from app.storage.schema import Doc
 from tests.support.command import Run
+from tests.support.identifiers import KNOWN, WRONG, decomposed
 from tests.support.server import serving
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +37,7 @@ MEM0: Any = {
         },
         {"id": "m2", "memory": "Is away", "user_id": "alex", "expiration_date": "2025-01-01"},
         {"id": "m3", "memory": "", "user_id": "alex"},
-        {"id": "m4", "memory": "Whose?", "user_id": "not an id!"},
+        {"id": "m4", "memory": "Whose?", "user_id": "acme/ada"},
         {"id": "m5", "memory": "When?", "user_id": "alex", "created_at": "yesterday"},
         "text",
     ],
@@ -125,6 +127,27 @@ WORKING: Any = {
 }
 
 
+class Called:
+    """The service as an import calls it. It is cut short at call number `most`."""
+
+    def __init__(self, api: httpx.AsyncClient, most: int = 10_000) -> None:
+        self._api, self._left = api, most
+
+    async def post(self, path: str, body: Doc) -> str | None:
+        answer = await self._call("POST", path, json=body)
+        return None if answer.is_success else answer.text
+
+    async def get(self, path: str) -> Any:
+        answer = await self._call("GET", path)
+        return answer.json() if answer.is_success else None
+
+    async def _call(self, method: str, path: str, **given: Any) -> httpx.Response:
+        self._left -= 1
+        if self._left < 0:
+            raise ConnectionError
+        return await self._api.request(method, path, **given)
+
+
 def bodies(found: list[Any], kind: str) -> list[Doc]:
     return [one.body for one in found if isinstance(one, ImportRecord) and one.kind == kind]
 
@@ -135,15 +158,16 @@ def left(found: list[Any]) -> dict[str, str]:
 
 def test_mem0() -> None:
     found = list(mem0.read(MEM0, NOBODY))
-    (made,) = bodies(found, "memory")
+    made, mapped = bodies(found, "memory")
     assert made["content"] == "Prefers tea"
+    assert mapped["user_id"] == mapped_id("acme/ada")
     assert (made["user_id"], made.get("agent_id"), made["key"], made["tags"]) == ("alex", None, "mem0:m1", ["food"])
     assert made["event_at"] == "2025-02-01T17:00:00.000Z"
     assert made["metadata"] == {"a.b": 1, "run_id": "trip", "imported_from": {"system": "mem0", "id": "m1"}}
     (fact,) = bodies(found, "fact")
     assert (fact["subject"], fact["predicate"], fact["object"]) == ("alex", "works_at", "Acme")
     said = left(found)
-    assert set(said) == {*(f"/results/{n}" for n in (1, 2, 3, 4, 5)), "/relations/1", "/next"}
+    assert set(said) == {*(f"/results/{n}" for n in (1, 2, 4, 5)), "/relations/1", "/next"}
     assert "expired" in said["/results/1"]
     assert "'yesterday'" in said["/results/4"]
     assert "--user" in left(list(mem0.read([{"memory": "x"}], NOBODY)))["/results/0"]
@@ -156,15 +180,15 @@ def test_zep() -> None:
     assert fact["valid_from"] == "2025-05-01T00:00:00.000Z"
     assert [one["content"] for one in bodies(found, "memory")] == ["Ada knows Ben", "Ada: An engineer in Boston."]
     sessions = {one.session["session_id"] for one in found if isinstance(one, ImportRecord) and one.session}
-    assert sessions == {"zep-t-1"}
+    assert sessions == {"zep-t 1"}
     assert set(left(found)) == {"/edges/2", "/nodes/1", "/threads/0/messages/2"}
 
 
 def test_letta() -> None:
     found = list(letta.read(LETTA, DefaultOwner(None, "ada", NOW)))
     persona, human = bodies(found, "memory")
-    assert (persona["agent_id"], persona.get("user_id"), persona["memory_type"]) == ("Memo-bot", None, "instruction")
-    assert (human["agent_id"], human["user_id"], human["context"]) == ("Memo-bot", "ada", "About the user")
+    assert (persona["agent_id"], persona.get("user_id"), persona["memory_type"]) == ("Memo bot", None, "instruction")
+    assert (human["agent_id"], human["user_id"], human["context"]) == ("Memo bot", "ada", "About the user")
     assert [one["content"] for one in bodies(found, "message")] == ["I like jazz", "And blues"]
     assert "heartbeat" in left(found)["/agents/0/messages/2"]
     assert {"/tools", "/agents/0/system", "/agents/0/messages/0", "/agents/0/messages/4"} <= set(left(found))
@@ -204,8 +228,8 @@ def test_it_all_arrives_and_again_changes_nothing(data: Path, run: Run, tmp_path
         options = ("import", "--from", system, str(path), "--user", "ada", "--agent", "support", "--json")
         assert json.loads(run(*options, "--dry-run").stdout)["dry_run"] is True
         ended = run(*options)
-        assert ended.returncode == 0, ended.stderr
         taken[system] = json.loads(ended.stdout)
+        assert ended.returncode == (3 if taken[system]["left"] else 0), ended.stderr
     assert taken["mem0"]["taken"] == {"memory": 1}
     assert taken["mem0"]["left"][0]["such_as"] == ["/results/1"]
     assert "32000 characters" in taken["mem0"]["left"][0]["reason"]
@@ -213,7 +237,8 @@ def test_it_all_arrives_and_again_changes_nothing(data: Path, run: Run, tmp_path
     assert taken["letta"]["taken"] == {"memory": 2, "message": 2}
     again = run("import", "--from", "zep", str(tmp_path / "zep.json"), "--user", "ada", "--agent", "support")
     assert "Taken: 2 memories, 1 facts" in again.stdout
-    assert "That session_id is taken" in again.stdout
+    assert "Already there: 2 messages" in again.stdout
+    assert "taken in" not in again.stdout
     for broken in ("nothing.json", "broken.json"):
         (tmp_path / "broken.json").write_text("{")
         refused = run("import", "--from", "mem0", str(tmp_path / broken))
@@ -234,11 +259,7 @@ async def test_what_is_imported_says_so(api: httpx.AsyncClient) -> None:
 
 
 async def test_memories_and_facts_of_other_systems_say_that_they_were_imported(api: httpx.AsyncClient) -> None:
-    async def post(path: str, body: Doc) -> str | None:
-        answer = await api.post(path, json=body)
-        return None if answer.is_success else answer.text
-
-    report = await bring(list(zep.read(ZEP, ADA)), post)
+    report = await bring(list(zep.read(ZEP, ADA)), Called(api))
     assert report.taken == {"memory": 2, "fact": 1, "message": 2}
     facts = (await api.get("/v1/facts", params={"user_id": "ada", "agent_id": "support"})).json()["items"]
     assert {one["source"]["origin"] for one in facts} == {"import"}
@@ -256,7 +277,7 @@ def test_erased_users_stay_out_unless_they_are_to_come_back(data: Path, run: Run
     options = ("import", "--from", "mem0", str(file), "--json")
     refused = run(*options)
     told = json.loads(refused.stdout)
-    assert (refused.returncode, told["erased"], told["erased_checked"]) == (1, {"alex": 2}, True)
+    assert (refused.returncode, told["erased"], told["erased_checked"]) == (3, {"alex": 2}, True)
     assert told["taken"] == {"memory": 1}
     assert "alex" in refused.stderr
     restored = run(*options, "--restore-erased")
@@ -267,3 +288,172 @@ def test_erased_users_stay_out_unless_they_are_to_come_back(data: Path, run: Run
         told = json.loads(run(*options, *url).stdout)
         assert (told["erased"], told["erased_checked"]) == ({}, False)
         assert "Not checked" in run(*options[:-1], *url).stdout
+
+
+# --- What Letta's agents said -----------------------------------------------------------------------------------------
+
+
+def called(name: str, arguments: Any, **more: Any) -> Doc:
+    return {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "function": {"name": name, "arguments": arguments}}],
+        **more,
+    }
+
+
+SPOKEN: Any = {
+    "agents": [
+        {
+            "id": "agent-1",
+            "name": "Memo",
+            "messages": [
+                {"role": "user", "content": '{"type": "user_message", "message": "Where do I live?"}'},
+                called("archival_memory_search", '{"query": "home"}', content="I should look that up."),
+                {"role": "tool", "content": '{"status": "OK"}', "tool_call_id": "c"},
+                called("send_message", '{"message": "In Boston."}', content="Now I can answer."),
+                called("send_message", {"message": "Since May."}),
+                {
+                    "role": "assistant",
+                    "tool_call": {"name": "send_message", "arguments": '{"message": "Anything else?"}'},
+                },
+                called("send_message", '{"message": '),
+            ],
+        }
+    ]
+}
+
+
+def test_what_a_letta_agent_sends_by_its_tool_is_what_it_said() -> None:
+    found = list(letta.read(SPOKEN, ADA))
+    said = [(one["role"], one["content"]) for one in bodies(found, "message")]
+    assert said == [
+        ("user", "Where do I live?"),
+        ("assistant", "In Boston."),
+        ("assistant", "Since May."),
+        ("assistant", "Anything else?"),
+    ]
+    skipped = {one.where: one for one in found if isinstance(one, SkippedRecord)}
+    at = "/agents/0/messages"
+    assert {where: one.is_memory for where, one in skipped.items()} == {
+        f"{at}/1": False,
+        f"{at}/2": False,
+        f"{at}/6": True,
+    }
+    assert "send_message" in skipped[f"{at}/6"].reason
+
+
+def test_an_agent_that_never_sends_speaks_by_its_text() -> None:
+    messages = [called("search", "{}", content="Let me look."), {"role": "assistant", "content": "In Boston."}]
+    found = list(letta.read({"agents": [{"name": "Memo", "messages": messages}]}, ADA))
+    assert [one["content"] for one in bodies(found, "message")] == ["Let me look.", "In Boston."]
+
+
+# --- Ids of the source ------------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_is_none_here_gets_one_that_is() -> None:
+    for name in (*WRONG.values(), "a/b/c", "x" * 5_000, "\ud800"):
+        if name:
+            assert identifier(mapped_id(name)) == mapped_id(name)
+            assert mapped_id(mapped_id(name)) == mapped_id(name)
+    assert mapped_id("a/b") != mapped_id("a-b")
+    assert mapped_id("a/b") != mapped_id("a\tb")
+    for name in KNOWN:
+        assert mapped_id(decomposed(name)) == name
+
+
+def test_numbers_are_ids_and_other_things_are_none() -> None:
+    owner = DefaultOwner(None, None, NOW)
+    found = list(mem0.read([{"memory": "x", "user_id": 7}, {"memory": "y", "user_id": ["u"]}], owner))
+    assert [one["user_id"] for one in bodies(found, "memory")] == ["7"]
+    assert list(left(found)) == ["/results/1"]
+
+
+def test_the_report_says_which_ids_were_mapped(data: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mem0.json"
+    file.write_text(
+        json.dumps(
+            [
+                {"id": "1", "memory": "Likes tea", "user_id": "acme/ada"},
+                {"id": "2", "memory": "Is tall", "user_id": "auth0|5f"},
+            ]
+        )
+    )
+    ended = run("import", "--from", "mem0", str(file), "--json")
+    assert (ended.returncode, json.loads(ended.stdout)["mapped"]) == (0, {"acme/ada": mapped_id("acme/ada")})
+    assert mapped_id("acme/ada") in run("import", "--from", "mem0", str(file)).stdout
+    refused = run("import", "--from", "mem0", str(file), "--user", "a/b")
+    assert refused.returncode == 1
+    assert "--user: must be 1 to 255 printable characters" in refused.stderr
+
+
+# --- What the command says --------------------------------------------------------------------------------------------
+
+
+def test_an_import_that_takes_all_prints_no_empty_table(data: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mem0.json"
+    file.write_text(json.dumps([{"id": "1", "memory": "Likes tea", "user_id": "ada"}]))
+    for command in (("--dry-run",), ()):
+        ended = run("import", "--from", "mem0", str(file), *command)
+        assert ended.returncode == 0
+        lines = [line for line in ended.stdout.splitlines() if not line.startswith("Not checked")]
+        assert lines == ["Would take: 1 memories" if command else "Taken: 1 memories"]
+    exported = tmp_path / "all.jsonl"
+    assert run("export", str(exported)).returncode == 0
+    again = run("import", str(exported))
+    assert (again.returncode, len(again.stdout.splitlines())) == (0, 1)
+
+
+def test_the_exit_code_tells_whether_records_were_left_out(data: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mem0.json"
+    file.write_text(json.dumps([{"id": "1", "memory": "Likes tea", "user_id": "ada"}, {"id": "2", "memory": "Whose?"}]))
+    for dry in ((), ("--dry-run",)):
+        ended = run("import", "--from", "mem0", str(file), "--json", *dry)
+        (reason,) = json.loads(ended.stdout)["left"]
+        assert (ended.returncode, reason["such_as"]) == (3, ["/results/1"])
+    system = tmp_path / "letta.json"
+    system.write_text(json.dumps(LETTA))
+    ended = run("import", "--from", "letta", str(system), "--user", "ada", "--json")
+    told = json.loads(ended.stdout)
+    assert (ended.returncode, told["left"]) == (0, [])
+    assert "/agents/0/system" in {where for one in told["not_memory"] for where in one["such_as"]}
+
+
+# --- Cut short and begun again ----------------------------------------------------------------------------------------
+
+LONG: Any = {
+    "thread_id": "long",
+    "user_id": "ada",
+    "messages": [
+        {
+            "role": ("user", "assistant")[at % 2],
+            "content": f"Line {at}",
+            "created_at": f"2025-01-01T00:{at // 60:02}:{at % 60:02}Z",
+        }
+        for at in range(230)
+    ],
+}
+
+
+async def test_an_import_that_was_cut_short_goes_on_where_it_was(api: httpx.AsyncClient) -> None:
+    found = list(zep.read(LONG, ADA))
+    with pytest.raises(ConnectionError):
+        await bring(found, Called(api, most=2))  # the session and its first hundred
+    report = await bring(found, Called(api))
+    assert (report.taken, report.there) == ({"message": 130}, {"message": 100})
+    assert report.shown()["left"] == []
+    again = await bring(found, Called(api))
+    assert (again.taken, again.there) == ({}, {"message": 230})
+    page = (await api.get("/v1/sessions/zep-long/messages", params={"last": 1000})).json()["items"]
+    assert [one["content"] for one in page] == [f"Line {at}" for at in range(230)]
+
+
+async def test_a_session_with_other_messages_stays_as_it_is(api: httpx.AsyncClient) -> None:
+    body = {"agent_id": "support", "user_id": "ada", "messages": [{"role": "user", "content": "Mine"}]}
+    assert (await api.post("/v1/sessions/zep-long/messages", json=body)).status_code == 201
+    report = await bring(list(zep.read(LONG, ADA)), Called(api))
+    (reason,) = report.shown()["left"]
+    assert (report.taken, report.there, reason["count"]) == ({}, {}, 230)
+    other = {"session_id": "zep-t 1", "agent_id": "support", "user_id": "bob"}
+    assert (await api.post("/v1/sessions", json=other)).status_code == 201
+    assert (await bring(list(zep.read({"threads": ZEP["threads"]}, ADA)), Called(api))).there == {}

@@ -276,6 +276,21 @@ async def test_a_part_that_fails_is_tried_again_alone(service: Service, llm: Mod
     assert len(await kept(service)) == 1
 
 
+async def test_a_part_that_was_learned_by_an_earlier_try_is_done(service: Service, llm: Model) -> None:
+    """What its own first try has stored is the operation's result, and not skipped."""
+    await talk(service, *FILMS)
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 1)]}
+    llm.says["LearnedFacts"] = {"facts": 7}
+    answer = (await service.client.post("/v1/sessions/s/end")).json()
+    await work(service)
+    llm.says["LearnedFacts"] = {"facts": []}
+    await work(service, minutes=60)
+    done = await operation(service, answer["operation_id"])
+    memories = done["result"]["parts"]["memories"]
+    assert (done["status"], memories["status"], memories["created"]) == ("succeeded", "done", 1)
+    assert "before" not in str(done["result"]["parts"])
+
+
 async def test_a_model_that_stays_away_ends_as_failed_and_loses_nothing(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
     llm.server.then(*[Reply(401)] * 100)

@@ -69,7 +69,7 @@ def own_logging() -> Iterator[None]:
 def test_where_it_cannot_serve_it_says_why(data: Path, run: Run) -> None:
     for arguments, said in (
         (("--url", "http://127.0.0.1:9"), "cannot be reached"),
-        (("--user", "a b"), "user_id: must be"),
+        (("--user", "a/b"), "user_id: must be"),
         (("--key", "rk_x"), "unknown, revoked or expired"),
     ):
         ended = run("mcp", *arguments)

@@ -1,6 +1,7 @@
 """Every tool does what REST does, on both engines, for an agent that speaks either era of the protocol."""
 
 import json
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused
+from tests.support.identifiers import KNOWN, decomposed, segment
 from tests.support.memories import Faulty, remember
 from tests.support.procedures import learn
 
@@ -35,8 +37,8 @@ async def test_a_correction_and_a_deletion(connect: Connect, api: httpx.AsyncCli
         new = (await call(client, "remember", content="The office moved to Turin", supersedes=[old]))["memory_id"]
         found = await call(client, "recall", query="where is the office?")
         assert [item["memory_id"] for item in found["items"]] == [new]
-        gone = await call(client, "forget", memory_ids=[new, "mem_nothere", ".."])
-        assert gone == {"forgotten": [new], "not_found": ["mem_nothere", ".."]}
+        gone = await call(client, "forget", memory_ids=[new, "mem_nothere", "..."])
+        assert gone == {"forgotten": [new], "not_found": ["mem_nothere", "..."]}
         assert (await call(client, "recall", query="where is the office?"))["items"] == []
         assert (await api.get(f"/v1/memories/{new}")).status_code == 404
 
@@ -139,8 +141,9 @@ async def test_a_task_from_beginning_to_end(connect: Connect, api: httpx.AsyncCl
         assert (await call(client, "update_task", task_id=task, status="completed"))["status"] == "completed"
         assert (await api.get(f"/v1/tasks/{task}")).json()["user_id"] == "u"
         assert "goal" in await refused(client, "update_task", note="of nothing")
-        for missing in ("task_nothere", ".."):
+        for missing in ("task_nothere", "..."):
             assert "not_found" in await refused(client, "update_task", task_id=missing)
+        assert "1 to 255 printable characters" in await refused(client, "update_task", task_id="..")
 
 
 async def test_the_profile_is_a_resource(connect: Connect, api: httpx.AsyncClient) -> None:
@@ -150,12 +153,31 @@ async def test_the_profile_is_a_resource(connect: Connect, api: httpx.AsyncClien
         (content,) = (await client.read_resource(listed.uri)).contents
         assert json.loads(content.text)["name"] == "Ada"  # type: ignore[union-attr]
         for uri in ("recalld://users/v/profile", "recalld://users/../profile", "file:///etc/passwd", "x" * 9_000):
-            with pytest.raises(Exception, match=r"no such|not_found"):
+            with pytest.raises(Exception, match=r"no such|not_found|printable characters"):
                 await client.read_resource(uri)
     async with connect() as client:
         assert (await client.list_resources()).resources == []
         (template,) = (await client.list_resource_templates()).resource_templates
         assert "Ada" in (await client.read_resource(template.uri_template.format(user_id="u"))).contents[0].text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+async def test_an_id_of_any_kind_goes_round(connect: Connect, api: httpx.AsyncClient, name: str) -> None:
+    await api.patch(f"/v1/users/{segment(name)}/profile", json={"name": "Ada"})
+    async with connect("?" + urlencode({"agent_id": "a", "user_id": decomposed(name)})) as client:
+        await call(client, "remember", content="Likes tea")
+        assert (await call(client, "recall", query="tea", user_id=decomposed(name)))["items"]
+        await call(client, "update_task", goal="go")
+        (listed,) = (await client.list_resources()).resources
+        (content,) = (await client.read_resource(listed.uri)).contents
+        assert json.loads(content.text)["user_id"] == name  # type: ignore[union-attr]
+    made = await api.post("/v1/tasks", json={"agent_id": "a", "task_id": name, "goal": "go"})
+    assert made.status_code == 201
+    async with connect("?agent_id=a") as client:
+        assert (await call(client, "update_task", task_id=decomposed(name), note="x"))["task_id"] == name
+        assert (await call(client, "forget", memory_ids=[name]))["not_found"] == [name]
+    owners = {one["user_id"] for one in (await api.get("/v1/memories")).json()["items"]}
+    assert owners == {name}
 
 
 async def test_a_call_that_is_sent_again_is_done_once(connect: Connect, service: Service) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from app.core import tokens
 from app.core.clock import rfc3339
+from app.core.prompt_fencing import LEARNED
 from app.profiles.merge import LESSONS
 from tests.conftest import Service, TurnedClock
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
@@ -143,7 +144,7 @@ async def test_the_prompt_tells_what_the_agent_may_know_of_the_user(api: httpx.A
     for absent in ("too unimportant", "of another", "for all users", "expired", "only said"):
         assert absent not in text
     alone = (await prompt(api))["text"]
-    assert alone == "<agent_experience>\nheuristics: ask first\n</agent_experience>"
+    assert alone == f"<agent_experience>\n{LEARNED}\nheuristics: ask first\n</agent_experience>"
     assert (await prompt(api, user_id="nobody"))["text"] == alone
 
 

@@ -17,6 +17,7 @@ from app.retention.user_import import NoUserExport, UserReport
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
+from tests.support.identifiers import decomposed, segment
 from tests.support.lives import Life
 from tests.support.memories import Json
 
@@ -104,7 +105,7 @@ async def test_into_another_tenant_it_is_the_same(tenants: Tenants) -> None:
             continue
         assert after[name] == line
     run_again = await tenants.imported(file)
-    assert (run_again.ok, run_again.new, run_again.taken) == (True, 0, report.new)
+    assert (run_again.ok, run_again.new, run_again.there, run_again.taken) == (True, 0, report.new, 0)
     store = tenants.service.resources.store
     assert all(finding.ok for finding in await store.check(deep=True))
     assert await store.find(PENDING, SYSTEM) == []
@@ -301,3 +302,15 @@ async def test_a_file_is_known_by_its_first_line(tmp_path: Path) -> None:
         assert is_user_export(file) == told
     with pytest.raises(ArchiveRefused, match="cannot be read"):
         is_user_export(tmp_path / "nothing")
+
+
+async def test_a_user_of_any_id_comes_in_under_either_spelling(tenants: Tenants) -> None:
+    name = "auth0|J\u00f6rg M\u00fcller"
+    body = {"agent_id": "a", "user_id": name, "content": "Likes tea"}
+    assert (await tenants.api.post("/v1/memories", json=body, headers=tenants.a)).status_code == 201
+    file = await tenants.exported(tenants.a, segment(name))
+    file.write_text(decomposed(file.read_text()))
+    report = await tenants.imported(file)
+    assert (report.user_id, report.new, report.bad) == (name, 1, [])
+    (came,) = (await tenants.api.get("/v1/memories", params={"user_id": name}, headers=tenants.b)).json()["items"]
+    assert came["user_id"] == name

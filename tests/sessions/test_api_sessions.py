@@ -39,7 +39,7 @@ async def test_an_id_is_made_up_where_none_is_given(api: httpx.AsyncClient) -> N
     ("fields", "pointer"),
     [
         ({"agent_id": None}, "/agent_id"),
-        ({"user_id": "a b"}, "/user_id"),
+        ({"user_id": "a/b"}, "/user_id"),
         ({"session_id": ""}, "/session_id"),
         ({"memorize": "everything"}, "/memorize"),
         ({"expires_at": "2027-01-01T00:00:00"}, "/expires_at"),

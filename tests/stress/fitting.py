@@ -41,6 +41,24 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
     case.body = body
     _state(case)
     _query(operation, case.query)
+    for named in (case.path_parameters, case.query):
+        named.update({name: as_id(value) for name, value in named.items() if name in IDS or name.endswith("_id")})
+    if operation == RUN:
+        case.path_parameters["name"] = as_id(case.path_parameters["name"])
+
+
+IDS = frozenset({"agents", "users", "keep", "memory_ids", "action"})
+"""Fields with ids, beside those whose names end so."""
+
+
+def as_id(value: Any) -> Any:
+    """What is printable of an id. No pattern can say which characters are."""
+    if isinstance(value, list):
+        return [as_id(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    kept = "".join(char for char in value if char.isprintable()).strip()
+    return "x" if kept in ("", ".", "..") else kept
 
 
 def _state(case: Case[Any]) -> None:
@@ -86,5 +104,6 @@ def _fields(part: Json) -> Json:
         part["content"] = "Hello"
     if part.get("timezone") is not None:
         part["timezone"] = "Europe/Berlin"
+    part.update({name: as_id(value) for name, value in part.items() if name in IDS or name.endswith("_id")})
     part.pop("supersedes", None)  # names memories that there are
     return part

@@ -57,7 +57,7 @@ async def test_an_id_is_made_up_where_none_is_given(api: httpx.AsyncClient) -> N
     ("fields", "pointer"),
     [
         ({"agent_id": None}, "/agent_id"),
-        ({"agent_id": "a b"}, "/agent_id"),
+        ({"agent_id": "a/b"}, "/agent_id"),
         ({"goal": " \n"}, "/goal"),
         ({"goal": None}, "/goal"),
         ({"status": "completed"}, "/status"),

@@ -7,7 +7,7 @@ import orjson
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.core.clock import rfc3339
 from app.core.process import off_loop
-from app.core.prompt_fencing import strip_served
+from app.core.served_text import strip_served
 from app.errors import NotFound
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository
@@ -197,8 +197,13 @@ async def gather_messages(request: SourceRequest) -> list[Candidate]:
     found = await sessions.messages.find(sessions.within(session), order="desc", limit=request.limit + SPARE_MESSAGES)
     if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(request.body.query):
         del found[0]
-    items = (_turn_item(session, docs) for docs in with_results(found[::-1]))
-    return [item for item in items if item is not None][::-1]
+    items = await off_loop(sum(len(doc["text"]) for doc in found), _turn_items, session, found[::-1])
+    return items[::-1]
+
+
+def _turn_items(session: Doc, oldest_first: Sequence[Doc]) -> list[Candidate]:
+    items = (_turn_item(session, docs) for docs in with_results(oldest_first))
+    return [item for item in items if item is not None]
 
 
 def with_results(oldest_first: Sequence[Doc]) -> list[Sequence[Doc]]:

@@ -29,7 +29,7 @@ Stored: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 SEPARATOR = "\x1f"
-"""Separates tenant and id. No tenant's name can contain it (`Identifier`)."""
+"""Separates tenant and id. No tenant's name can contain it (`identifiers.TENANT`)."""
 OWN = "_r"
 PLAIN = {OWN: 0}
 """Projection of a document as callers get it."""

@@ -1,0 +1,58 @@
+"""What we served in a prompt reaches no model that learns, and no summary."""
+
+import httpx
+import pytest
+
+from app.settings import JobSettings, Settings
+from tests.conftest import Service, Starter
+from tests.context.test_api_served_again import ANOTHER, served_prompts
+from tests.learning.test_extract import extract
+from tests.support.learning import end, summaries, work
+from tests.support.memories import Json
+from tests.support.model import Model
+from tests.support.reshaping import AFTER, BEFORE, SECRET, SHAPES
+
+pytestmark = pytest.mark.anyio
+
+
+async def tell(api: httpx.AsyncClient, session: str, served: list[str]) -> None:
+    """A session of another user whose messages hold what was served, in every shape."""
+    told = [{"role": "user", "content": shape(text)} for text in served for shape in SHAPES.values()]
+    body = {**ANOTHER, "messages": told, "memorize": "extract"}
+    answer = await api.post(f"/v1/sessions/{session}/messages", json=body)
+    assert answer.status_code == 201, answer.text
+
+
+async def test_no_model_is_shown_what_was_served(service: Service, llm: Model) -> None:
+    served = await served_prompts(service.client)
+    await tell(service.client, "s", served)
+    assert (await end(service))["status"] == "succeeded"
+    heard = [line["text"] for _, _, data in llm.asked for line in data.get("conversation", [])]
+    assert len(heard) >= 2 * len(SHAPES)
+    assert [text for text in heard if SECRET in text] == []
+    assert [text for text in heard if not (BEFORE in text or AFTER in text)] == []
+    assert {name for name, _, data in llm.asked if SECRET in str(data.get("conversation"))} == set()
+    shown = [data for name, _, data in llm.asked if name == "Summary"]
+    assert shown
+    assert SECRET not in str(shown)
+
+
+async def test_an_extraction_is_not_shown_it_either(service: Service, llm: Model) -> None:
+    served = await served_prompts(service.client)
+    for name in ("quoted", "in JSON in JSON", "without its tags", "escaped as HTML, three times"):
+        await extract(service.client, SHAPES[name](served[0]), user_id="v")
+    heard: list[Json] = [line for data in llm.shown("LearnedMemories") for line in data["conversation"]]
+    assert len(heard) == 4
+    assert SECRET not in str(heard)
+    assert all(BEFORE in line["text"] and AFTER in line["text"] for line in heard)
+
+
+async def test_a_summary_without_a_model_has_none_of_it(start: Starter, settings: Settings) -> None:
+    alone = settings.model_copy(update={"llm": Settings(_env_file=None).llm, "jobs": JobSettings(enabled=False)})
+    async with start(alone) as service:
+        await tell(service.client, "s", await served_prompts(service.client))
+        await service.client.post("/v1/sessions/s/end")
+        await work(service)
+        told = await summaries(service, user_id="v")
+        assert told
+        assert SECRET not in str(told)
