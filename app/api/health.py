@@ -32,6 +32,9 @@ async def livez() -> Response:
     return Response(orjson.dumps({"status": "alive"}), media_type="application/json")
 
 
+# The names that load balancers and platforms ask by default. They are not in the document: clients need one name.
+@router.get("/health", include_in_schema=False, response_model=Ready)
+@router.get("/healthz", include_in_schema=False, response_model=Ready)
 @router.get("/readyz", summary="Readiness", response_model=Ready, responses=only(503))
 async def readyz(resources: InResources) -> Response:
     """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
