@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 from fastapi import Depends, Query, Response
+from typing_extensions import TypeAliasType
 
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid_fields
 from app.settings import LimitSettings
@@ -154,10 +155,13 @@ Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
 
 
+ListOrder = TypeAliasType("ListOrder", Literal["asc", "desc"])
+
+
 async def listing(
     limit: Limit = 20,
     cursor: Cursor = None,
-    order: Annotated[Literal["asc", "desc"], Query(description="By creation.")] = "desc",
+    order: Annotated[ListOrder, Query(description="By creation.")] = "desc",
 ) -> Listing:
     """Returns the order, page size and cursor of a list request."""
     return Listing(order, limit, cursor)

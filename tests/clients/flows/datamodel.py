@@ -17,7 +17,7 @@ with httpx.Client(base_url=os.environ["RECALLD_URL"]) as http:
         **OWNER, content="Ada prefers tea", memory_type=made.MemoryType.MEMORY_TYPE_PREFERENCE, metadata={"a.b": 1}
     )
     kept = made.MemoryCreated.model_validate_json(post("/v1/memories", body))
-    print("kept", kept.content, kept.memory_type.value, kept.metadata)
+    print("kept", kept.content, kept.memory_type.value, kept.metadata.model_dump())
     message = made.MessageIn(role="user", name="Ada", content="I moved to Boston in May.")
     append = made.MessagesAppend(**OWNER, messages=[message])
     said = made.Appended.model_validate_json(post("/v1/sessions/by-datamodel/messages", append))

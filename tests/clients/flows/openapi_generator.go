@@ -31,7 +31,7 @@ func main() {
 	memory.SetUserId(user)
 	memory.SetMemoryType(made.MEMORY_TYPE_PREFERENCE)
 	memory.SetMetadata(map[string]interface{}{"a.b": 1})
-	kept := must(api.MemoriesAPI.CreateMemory(ctx).MemoryCreate(*memory).IdempotencyKey("once").Execute())
+	kept := must(api.MemoriesAPI.CreateMemory(ctx).MemoryCreate(*memory).IdempotencyKey("go").Execute())
 	metadata, _ := json.Marshal(kept.Metadata)
 	fmt.Println("kept", kept.Content, kept.MemoryType, string(metadata))
 

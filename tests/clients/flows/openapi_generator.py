@@ -13,7 +13,7 @@ with made.ApiClient(made.Configuration(host=os.environ["RECALLD_URL"])) as http:
         made.MemoryCreate(
             **OWNER, content="Ada prefers tea", memory_type=made.MemoryType.MEMORY_TYPE_PREFERENCE, metadata={"a.b": 1}
         ),
-        idempotency_key="once",
+        idempotency_key="python",
     )
     print("kept", kept.content, kept.memory_type.value, kept.metadata)
     message = made.MessageIn(role="user", name="Ada", content=made.MessageContent("I moved to Boston in May."))

@@ -16,16 +16,16 @@ const kept = await memories.createMemory({
     memoryType: MemoryType.MEMORY_TYPE_PREFERENCE,
     metadata: { "a.b": 1 },
   },
-  idempotencyKey: "once",
+  idempotencyKey: "typescript",
 });
 console.log("kept", kept.content, kept.memoryType, JSON.stringify(kept.metadata));
 const said = await sessions.appendMessages({
   sessionId: "by-typescript-fetch",
   messagesAppend: { ...owner, messages: [{ role: "user", name: "Ada", content: "I moved to Boston in May." }] },
 });
-console.log("said", said.items[0]!.seq, said.items[0]!.content);
+console.log("said", said.items[0].seq, said.items[0].content);
 const found = await memories.searchMemories({ searchRequest: { ...owner, query: "What does Ada drink?" } });
-console.log("found", found.items[0]!.memory.content, found.items[0]!.score > 0);
+console.log("found", found.items[0].memory.content, found.items[0].score > 0);
 const prompt = await context.assembleContext({
   contextRequest: { ...owner, query: "Which city?", tokenBudget: 500 },
 });
