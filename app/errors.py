@@ -31,9 +31,17 @@ RecalldError
     └── Draining 503 draining
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
 from typing import ClassVar
+
+MAX_ERRORS = 20
+"""Most faults that one answer names."""
+_SHOWN_CHARACTERS = 128
+_SIMILAR = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,41 @@ class Busy(Unavailable):
 
 class Draining(Unavailable):
     code, title = "draining", "The service is shutting down"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Returns the known name that was probably meant, or None: one that differs in case and separators only, else one
+    that is spelt much the same, else the only one that has `name` as a word (`type`: `memory_type`)."""
+    by_plain = {_plain(one): one for one in known}
+    given = _plain(name[:_SHOWN_CHARACTERS])
+    if close := get_close_matches(given, by_plain, n=1, cutoff=_SIMILAR):
+        return by_plain[close[0]]
+    having = [one for one in by_plain.values() if given in one.split("_")]
+    return having[0] if given and len(having) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def did_you_mean(name: str, known: Iterable[str], mark: str = "`") -> str:
+    """Returns the end of a sentence about an unknown name: the nearest known one, or nothing where none is near."""
+    meant = nearest(name, known)
+    return "" if meant is None else f": did you mean {mark}{meant}{mark}?"
+
+
+def shortened(text: str) -> str:
+    """Returns a text of a caller as an answer may quote it: not too long, and valid Unicode."""
+    kept = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return kept.encode("utf-8", "replace").decode()
+
+
+def invalid_fields(found: Iterable[FieldError]) -> Invalid:
+    """An `Invalid` whose detail names every fault, at most 20."""
+    faults = list(islice(found, MAX_ERRORS + 1))
+    named = "; ".join(f"{shortened(one.pointer) or 'The body'}: {one.detail}" for one in faults[:MAX_ERRORS])
+    more = "; and more" if len(faults) > MAX_ERRORS else ""
+    return Invalid(named + more, errors=faults[:MAX_ERRORS])
 
 
 def invalid(pointer: str, detail: str) -> Invalid:

@@ -1,5 +1,6 @@
 """The application: all routers, and the factory `create_app(settings)`. Importing this module has no side effects."""
 
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from app import VERSION
 from app.actions import endpoints as actions
 from app.admin import endpoints as administration
 from app.api import errors, health, openapi
+from app.api.cors import Cors
 from app.api.fast_path import Shortcut
 from app.api.middleware import RequestLayer
 from app.context import endpoints as context
@@ -29,8 +31,10 @@ from app.profiles import endpoints as profiles
 from app.resources import State
 from app.retention import endpoints as forgetting
 from app.sessions import endpoints as sessions
-from app.settings import Settings
+from app.settings import Settings, unknown_variables
 from app.tasks import endpoints as tasks
+
+log = logging.getLogger(__name__)
 
 ROUTERS: tuple[APIRouter, ...] = (
     memories.router,
@@ -91,7 +95,10 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
 
     `settings` default to the environment. `openers` are replaced by tests.
     """
-    settings = settings or Settings()
+    if settings is None:
+        settings = Settings()
+        for sentence in unknown_variables():
+            log.warning(sentence)
     openers = openers or RealParts()
 
     @asynccontextmanager
@@ -107,7 +114,8 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
-    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes)
+    cors = Cors(settings.origins) if settings.origins else None
+    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes, cors=cors)
     errors.install(app)
     # `include_router` would compile each route a second time and match it twice at each request. Our routes come before
     # the framework's own pages.

@@ -1,12 +1,18 @@
 """Every setting, described once: the CLI's help and the docs are made from this. Read from `RECALLD_…` or `.env`."""
 
+import os
 import re
+from collections.abc import Mapping
+from functools import cached_property
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from app.errors import did_you_mean
 
 
 class _Group(BaseModel):
@@ -163,6 +169,16 @@ class ContextSettings(_Group):
     )
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
+_PREFIX = "RECALLD_"
+_NO_SETTINGS = frozenset({"URL", "KEY", "API_KEY", "AGENT", "USER", "MIGRATE_TO", "STRESS"})
+"""Variables that commands, examples and tests read, without the prefix."""
+
+
+def _list(given: str) -> list[str]:
+    return [one.strip() for one in given.split(",") if one.strip()]
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="RECALLD_",
@@ -185,6 +201,11 @@ class Settings(BaseSettings):
         "store; empty: the file `erasure.key` in the data directory, which is made when the first user is erased.",
     )
     auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
+    cors_origins: str = Field(
+        "",
+        description="Origins of the web pages that may call the service, such as `https://app.example`, separated by "
+        "commas; `*`: any page, with an API key; empty: none of another site.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
@@ -220,6 +241,21 @@ class Settings(BaseSettings):
             raise ValueError("An address holds neither spaces nor a password: the key is RECALLD_RERANK_API_KEY")
         return reranker
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _of_pages(cls, given: str) -> str:
+        origins = _list(given)
+        if not all(origin == "*" or _ORIGIN.fullmatch(origin) for origin in origins):
+            raise ValueError("An origin is a scheme and a host, with a port where it has one: https://app.example")
+        if "*" in origins and len(origins) > 1:
+            raise ValueError("`*` stands alone: it allows every origin")
+        return given
+
+    @cached_property
+    def origins(self) -> frozenset[str]:
+        """The origins of `cors_origins`."""
+        return frozenset(_list(self.cors_origins))
+
     @property
     def loopback(self) -> bool:
         if self.host == "localhost":
@@ -249,12 +285,39 @@ def _shown(default: object) -> str:
     return default.get_secret_value() if isinstance(default, SecretStr) else str(default)
 
 
+def unknown_variables() -> list[str]:
+    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, by name. Values are
+    not told: they may be secrets."""
+    file = Path(str(Settings.model_config["env_file"]))
+    in_file = dotenv_values(file) if file.is_file() else {}
+    return _unknown(os.environ) + _unknown(in_file, f" in {file}")
+
+
+def _unknown(given: Mapping[str, str | None], where: str = "") -> list[str]:
+    known = {*_names(), *_NO_SETTINGS, *(name.upper() for name in Settings.model_fields)}
+    upper = sorted(name.upper() for name in given)
+    ours = [name.removeprefix(_PREFIX) for name in upper if name.startswith(_PREFIX)]
+    return [_no_setting(name, where) for name in ours if name not in known and not name.startswith("TEST_")]
+
+
+def _names() -> list[str]:
+    return [name.removeprefix(_PREFIX) for name, _, _ in describe()]
+
+
+def _no_setting(name: str, where: str = "") -> str:
+    hint = did_you_mean(name, _names(), "").replace("mean ", f"mean {_PREFIX}")
+    return f"{_PREFIX}{name}{where} is no setting{hint or ': `recalld serve --help` lists them all.'}"
+
+
 def explain(error: ValidationError | SettingsError) -> list[str]:
     """What is wrong with the settings, one sentence for each, by the names that they are set by."""
     if isinstance(error, SettingsError):
         return [str(error)]
-    names = ["_".join(["RECALLD", *map(str, problem["loc"])]).upper() for problem in error.errors()]
-    return [
-        f"{name} is {'a secret' if name.endswith('_KEY') else repr(problem['input'])}: {problem['msg']}."
-        for name, problem in zip(names, error.errors(), strict=True)
-    ]
+    return [_wrong("_".join(map(str, fault["loc"])).upper(), fault) for fault in error.errors()]
+
+
+def _wrong(name: str, fault: Mapping[str, Any]) -> str:
+    if fault["type"] == "extra_forbidden":
+        return _no_setting(name)
+    value = "a secret" if name.endswith("_KEY") else repr(fault["input"])
+    return f"{_PREFIX}{name} is {value}: {fault['msg']}."

@@ -15,8 +15,9 @@ INTRODUCTION = """# Settings
 
 The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins
 over the file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence
-that names it. `recalld serve --help` shows the same list. `scripts/export_settings.py` makes this page from
-`app/settings.py`.
+that names it. A variable `RECALLD_…` that is no setting is warned of at the start, in the log and in the output of
+`recalld serve`, with the nearest setting. `recalld serve --help` shows the same list. This page is made by
+`scripts/export_settings.py` from `app/settings.py`.
 
 | Variable | Default | What it does |
 |---|---|---|

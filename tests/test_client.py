@@ -38,6 +38,14 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     sys.path.remove(str(folder))
 
 
+def test_no_class_or_constant_is_numbered(package: str) -> None:
+    """Where two would have one name, generators number them: from then on a new field may rename a class."""
+    models: Any = importlib.import_module(f"{package}.models")
+    assert len(models.__all__) > 150
+    assert [name for name in models.__all__ if name[-1].isdigit()] == []
+    assert models.MemoryType.MEMORY_TYPE_FACT == "fact"
+
+
 def operation(package: str, tag: str, name: str) -> ModuleType:
     return importlib.import_module(f"{package}.api.{tag}.{name}")
 
@@ -74,6 +82,11 @@ def test_a_generated_client_remembers_and_recalls(package: str, data: Path, run:
         query = models.SearchRequest.from_dict({**owner, "query": "what does Ada drink?"})
         found = call("memories", "search_memories", body=query)
         assert found.parsed.items[0].memory.memory_id == made.parsed.memory_id
+
+        ask = models.ContextRequest.from_dict({**owner, "query": "Which city does Ada live in?", "token_budget": 500})
+        prompt = call("context", "assemble_context", body=ask)
+        assert "Boston" in prompt.parsed.text
+        assert prompt.parsed.tokens <= 500
 
         page = call("memories", "list_memories", **owner, limit=1)
         assert len(page.parsed.items) == 1

@@ -56,6 +56,27 @@ def test_it_says_where_it_is_and_what_to_try(server: Server) -> None:
     assert answers[1].json()["items"][0]["memory"]["content"] == "Ada prefers tea to coffee"
 
 
+def test_a_setting_that_is_not_known_is_warned_of_with_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("RECALLD_AUTHH=off\nOTHER=1\n")
+    given = {"RECALLD_PROT": "9", "RECALLD_EMBEDING_MODEL": CANARY, "RECALLD_ZZZZZZ": CANARY, "RECALLD_KEY": "rk_x_y"}
+    with serving(tmp_path / "data", **given) as server:
+        wanted = [
+            "RECALLD_AUTHH in .env is no setting: did you mean RECALLD_AUTH?",
+            "RECALLD_EMBEDING_MODEL is no setting: did you mean RECALLD_EMBEDDING_MODEL?",
+            "RECALLD_PROT is no setting: did you mean RECALLD_PORT?",
+            "RECALLD_ZZZZZZ is no setting: `recalld serve --help` lists them all.",
+        ]
+        warned = [line["message"] for line in server.log() if "is no setting" in line["message"]]
+        assert sorted(warned) == wanted
+        assert {line["level"] for line in server.log() if "is no setting" in line["message"]} == {"warning"}
+        assert [line for line in server.printed().splitlines() if "is no setting" in line] == warned
+        assert CANARY not in server.log_text() + server.printed(), "a value may be a secret"
+
+
+def test_a_start_with_known_settings_warns_of_none(server: Server) -> None:
+    assert "is no setting" not in server.log_text() + server.printed()
+
+
 LIBRARIES = "apsw, fastapi, httpx, numpy, onnxruntime, pydantic_settings, tokenizers, typer, uvicorn"
 
 
@@ -167,6 +188,25 @@ async def test_not_ready_without_its_model_or_while_it_drains(service: Service) 
     response = await service.client.get("/readyz")
     assert (response.status_code, body_of(response)["code"]) == (503, "draining")
     assert (await service.client.get("/livez")).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_the_usual_names_of_health_answer_as_readiness_does(service: Service) -> None:
+    """Load balancers and platforms ask `/health` or `/healthz` unless they are told otherwise."""
+    document = Contract(service.app).document
+    for name in ("/health", "/healthz"):
+        assert name not in document["paths"], "one route, one name in generated clients"
+        answer = await service.client.get(name, headers={"Sec-Fetch-Site": "cross-site"})
+        assert (answer.status_code, answer.json()) == (200, (await service.client.get("/readyz")).json())
+        assert (await service.client.head(name)).status_code == 200
+        assert (await service.client.post(name)).status_code == 405
+    await service.key()
+    assert (await service.client.get("/health")).status_code == 200, "it needs no key"
+    service.resources.lifecycle.draining = True
+    for name in ("/health", "/healthz"):
+        answer = await service.client.get(name)
+        assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+        assert Contract(service.app).problem(answer) is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ ROUTES = [
     if isinstance(route, APIRoute) and route.path.startswith("/v1")
     for method in sorted(route.methods or ())
 ]
-OPEN = {"/livez", "/readyz", "/metrics"}
+OPEN = {"/livez", "/readyz", "/health", "/healthz", "/metrics"}
 
 
 def test_all_other_routes_are_known_to_be_open() -> None:

@@ -82,7 +82,7 @@ async def log_actions(body: schemas.ActionBatch, actions: Actions, write: Writer
     "/search", response_model=schemas.ActionSearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
 )
 async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Response:
-    """Similar past actions, by meaning and words."""
+    """Find similar past actions, by meaning and words."""
     return answer(await actions.search(body))
 
 
@@ -90,7 +90,7 @@ async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Respon
 async def list_actions(
     actions: Actions, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
-    """Actions by the time they happened, newest first."""
+    """List the actions by the time they happened, newest first."""
     return answer(await actions.page(where, listing))
 
 
@@ -104,14 +104,14 @@ async def get_action_stats(  # noqa: PLR0913 (query parameters)
     window_days: Annotated[int, Query(ge=1, le=3650)] = 30,
     group_by: Annotated[schemas.GroupBy | None, Query()] = None,
 ) -> Response:
-    """How often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
+    """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
     named = {"agent_id": agent_id, "user_id": user_id, "action_type": action_type}
     return answer(await actions.stats(named, window_days, group_by, where_zone))
 
 
 @router.get("/{action_id}", response_model=schemas.Action, responses=problems(404))
 async def get_action(action_id: ActionId, actions: Actions) -> Response:
-    """One action."""
+    """Get one action."""
     action = await actions.get(action_id)
     return answer(action, {"ETag": etag(action)})
 
@@ -120,5 +120,5 @@ async def get_action(action_id: ActionId, actions: Actions) -> Response:
 async def give_feedback(
     action_id: ActionId, body: schemas.Feedback, actions: Actions, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Say how it was: what is absent stays, null clears."""
+    """Say how an action was: what is absent stays, null clears."""
     return await write(lambda: actions.feedback(action_id, body, if_match))

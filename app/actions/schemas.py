@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
 from app.memories.search_schemas import HowSearched
@@ -51,10 +52,11 @@ ACTIONS = Collection(
 )
 
 
-ActionWord = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
+ActionWord = TypeAliasType("ActionWord", Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")])
 Words = Annotated[list[ActionWord], Field(max_length=64)]
-Outcome = Literal["success", "failure", "partial"]
-GroupBy = Literal["action_type", "tool", "day"]
+Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
+ActionActor = TypeAliasType("ActionActor", Literal["user", "agent", "system"])
+GroupBy = TypeAliasType("GroupBy", Literal["action_type", "tool", "day"])
 
 
 class Call(Schema):
@@ -92,7 +94,7 @@ class ActionCreate(Schema):
     task_id: Identifier | None = None
     event_type: ActionWord = "tool_call"
     action_type: ActionWord
-    actor: Literal["user", "agent", "system"] = "agent"
+    actor: ActionActor = "agent"
     action: Call = Call()
     content: Text | None = Field(None, description="What happened, one line; made from the action when absent.")
     context: Object = {}

@@ -54,13 +54,13 @@ async def create_key(body: service.KeyCreate, resources: InResources, keys: InKe
 
 @keys_router.get("", response_model=Page[service.ApiKey], responses=problems(), openapi_extra=ADMIN)
 async def list_keys(keys: InKeys, listing: InListing) -> Response:
-    """Every key that was ever made for this tenant, newest first."""
+    """List every key that was ever made for this tenant, newest first."""
     return answer(await keys.page(listing))
 
 
 @keys_router.get("/{key_id}", response_model=service.ApiKey, responses=problems(404), openapi_extra=ADMIN)
 async def get_key(key_id: KeyIdPath, keys: InKeys) -> Response:
-    """A key without its secret."""
+    """Get a key without its secret."""
     key = await keys.get(key_id)
     return answer(key, {"ETag": etag(key)})
 
@@ -101,5 +101,5 @@ async def audit_filters(
 async def list_audit(
     audit: InAudit, where: Annotated[dict[str, Any], Depends(audit_filters)], listing: InListing
 ) -> Response:
-    """Who did what to which records, newest first. Each entry was committed with the change that it tells of."""
+    """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     return answer(await audit.page(where, listing))

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
@@ -18,7 +19,7 @@ from app.storage.schema import Doc
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
-Verb = Literal["read", "write", "admin"]
+Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])
 RateLimitField = Annotated[
     float, Field(strict=True, ge=0, le=1_000_000, description="0: no limit; null: as the setting says.")
 ]

@@ -1,21 +1,27 @@
 """Renders every error as problem+json (RFC 9457), including the framework's own. Startup errors become one sentence."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from http import HTTPStatus
-from typing import Any
+from itertools import islice
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing_extensions import TypeAliasType
 
 from app import errors
 from app.api.strict import has_slash, slash_in_id
 from app.core.schemas import Problem
-from app.errors import FieldError, RecalldError
+from app.errors import FieldError, RecalldError, did_you_mean, shortened
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -93,6 +99,7 @@ _BY_STATUS: Mapping[int, type[RecalldError]] = {
     503: errors.Unavailable,
 }
 
+_SIMILAR_PATH = 0.8
 _WRONG_KEY = "[key]"
 """Follows a key in an error's location when the key itself is invalid."""
 
@@ -115,9 +122,19 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [FieldError(_pointer(detail["loc"], error.body), _sentence(detail)) for detail in error.errors()[:20]]
-    detail = f"{found[0].pointer or 'The body'}: {found[0].detail}" if found else ""
-    return _respond(request, errors.Invalid(detail, errors=found))
+    body = getattr(request.scope.get("route"), "body_field", None)
+    faults = islice(error.errors(), errors.MAX_ERRORS + 1)
+    return _respond(request, errors.invalid_fields(_told(fault, error.body, body) for fault in faults))
+
+
+def _told(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
+    """Returns in words what validation found. `value` is the request's body, `body` the route's field for it."""
+    loc = fault["loc"]
+    if not (loc and loc[0] == "body"):
+        return FieldError(pointer(loc), sentence(fault))
+    steps = list(_within(loc[1:], value))
+    known = () if body is None or not steps else known_fields(body.field_info.annotation, steps[:-1])
+    return FieldError(pointer(steps), sentence(fault, known))
 
 
 async def _framework(request: Request, error: Exception) -> Response:
@@ -130,12 +147,35 @@ async def _framework(request: Request, error: Exception) -> Response:
     if request.url.path.startswith("/v1/") and has_slash(request.scope.get("raw_path") or b""):
         return _respond(request, slash_in_id())
     kind = _BY_STATUS.get(error.status_code, errors.BadRequest if error.status_code < 500 else RecalldError)
-    unknown_route = error.status_code == HTTPStatus.NOT_FOUND
-    response = _respond(request, kind("There is no such route." if unknown_route else ""))
+    allowed = _allowed(request) if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else []
+    detail = _no_route(request) if error.status_code == HTTPStatus.NOT_FOUND else ""
+    if allowed:
+        taken = " and ".join([", ".join(allowed[:-1]), allowed[-1]] if allowed[1:] else allowed)
+        detail = f"{shortened(request.scope['path'])} does not take {shortened(request.method)}. It takes {taken}."
+    response = _respond(request, kind(detail))
     response.headers.update(error.headers or {})
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        response.headers["Allow"] = ", ".join(_allowed(request))
+    if allowed:
+        response.headers["Allow"] = ", ".join(allowed)
     return response
+
+
+def _no_route(request: Request) -> str:
+    """Returns what to say of a path that no route has: the nearest route, and where all routes are."""
+    path = request.scope["path"]
+    templates = [route.path for route in request.app.routes if isinstance(route, Route)]
+    near = get_close_matches(path, (_filled(template, path) for template in templates), 1, _SIMILAR_PATH)
+    meant = next((template for template in templates if near and _filled(template, path) == near[0]), None)
+    hint = "." if meant is None else f": did you mean {meant}?"
+    return f"There is no route {shortened(path)}{hint} /docs lists all routes."
+
+
+def _filled(template: str, path: str) -> str:
+    """Returns the template with the steps of the path in the places of its parameters."""
+    steps = path.split("/")
+    return "/".join(
+        (steps[at] or step) if step.startswith("{") and at < len(steps) else step
+        for at, step in enumerate(template.split("/"))
+    )
 
 
 def _allowed(request: Request) -> list[str]:
@@ -149,11 +189,10 @@ def _allowed(request: Request) -> list[str]:
     return ["HEAD", *methods] if "GET" in methods else methods
 
 
-def _pointer(loc: Sequence[int | str], body: Any) -> str:
-    """Returns a JSON pointer: `("body", "items", 0, "content")` → `/items/0/content`. Other locations keep their name:
-    `/query/limit`."""
-    where = list(_within(loc[1:], body)) if loc and loc[0] == "body" else loc
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in where)
+def pointer(steps: Iterable[int | str]) -> str:
+    """Returns a JSON pointer: `("items", 0, "content")` → `/items/0/content`. What is not in the body begins with its
+    place: `/query/limit`."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
@@ -168,9 +207,66 @@ def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
         yield step
 
 
-def _sentence(error: Mapping[str, Any]) -> str:
-    text = str(error["msg"]).removeprefix("Value error, ")
-    return "this field is not known" if error["type"] == "extra_forbidden" else text
+def sentence(fault: Mapping[str, Any], known: Iterable[str] = (), what: str = "field") -> str:
+    """Returns what is wrong, in words. `known`: the fields that there are beside an unknown one."""
+    kind, context = fault["type"], fault.get("ctx", {})
+    text = str(fault["msg"]).removeprefix("Value error, ")
+    if kind == "extra_forbidden":
+        return f"this {what} is not known{did_you_mean(str(fault['loc'][-1]), known)}"
+    if kind == "string_pattern_mismatch":
+        return _rule(context["pattern"])
+    if kind == "literal_error" and isinstance(fault.get("input"), str):
+        return text + did_you_mean(fault["input"], re.findall(r"'([^']*)'", context["expected"]), "'")
+    return text
+
+
+_CHARACTERS = re.compile(r"\^\[(?P<set>.+)\]\{(?P<least>\d+)(?:,(?P<most>\d+))?\}\$")
+
+
+def _rule(pattern: str) -> str:
+    """Returns the rule of a regular expression in words: a caller should not have to read one."""
+    if pattern == r"\S":
+        return "must not be blank"
+    found = _CHARACTERS.fullmatch(pattern)
+    if found is None:
+        return "does not have the form that is asked for here"
+    count = f"{found['least']} to {found['most']}" if found["most"] else found["least"]
+    signs = " ".join(re.findall(r".-.|.", found["set"]))
+    return f"must be {count} characters of {signs}"
+
+
+def known_fields(annotation: Any, steps: Iterable[int | str]) -> set[str]:
+    """Returns the names of the fields that may stand where the steps lead in a value of that type."""
+    found = [annotation]
+    for step in steps:
+        found = [inner for one in found for inner in _inside(one, step)]
+    models = (model for one in found for model in _options(one) if _is_model(model))
+    return {field.alias or name for model in models for name, field in model.model_fields.items()}
+
+
+def _inside(annotation: Any, step: int | str) -> Iterator[Any]:
+    for one in _options(annotation):
+        if _is_model(one):
+            yield from (f.annotation for name, f in one.model_fields.items() if step in (name, f.alias))
+        elif get_origin(one) in (list, dict):
+            yield get_args(one)[-1]
+
+
+def _options(annotation: Any) -> Iterator[Any]:
+    """Yields the types of a union, without aliases and annotations."""
+    if isinstance(annotation, TypeAliasType):
+        yield from _options(annotation.__value__)
+    elif get_origin(annotation) is Annotated:
+        yield from _options(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _options(one)
+    else:
+        yield annotation
+
+
+def _is_model(one: Any) -> bool:
+    return isinstance(one, type) and get_origin(one) is None and issubclass(one, BaseModel)
 
 
 class SaysWhy:

@@ -26,15 +26,19 @@ class Ready(Schema):
     checks: dict[str, str] = Field(description="What was looked at, and what was found.")
 
 
-@router.get("/livez", summary="Liveness", response_model=Alive)
+@router.get("/livez", response_model=Alive)
 async def livez() -> Response:
-    """The process answers."""
+    """Tell whether the process answers."""
     return Response(orjson.dumps({"status": "alive"}), media_type="application/json")
 
 
-@router.get("/readyz", summary="Readiness", response_model=Ready, responses=only(503))
+# The names that load balancers and platforms ask by default. They are not in the document: clients need one name.
+@router.get("/health", include_in_schema=False, response_model=Ready)
+@router.get("/healthz", include_in_schema=False, response_model=Ready)
+@router.get("/readyz", response_model=Ready, responses=only(503))
 async def readyz(resources: InResources) -> Response:
-    """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
+    """Tell whether requests can be served: the store can be read and the model is loaded. 503 with the reason
+    otherwise, and while the service drains. `/health` and `/healthz` answer the same."""
     if resources.lifecycle.draining:
         raise Draining()
     findings = await resources.store.check()
@@ -53,10 +57,9 @@ async def readyz(resources: InResources) -> Response:
 
 @router.get(
     "/metrics",
-    summary="Metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics() -> Response:
-    """Prometheus text."""
+    """Get the metrics as Prometheus text."""
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -4,12 +4,14 @@ import logging
 import re
 import time
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.cors import Cors
 from app.api.errors import problem_response
 from app.core.clock import new_id
 from app.errors import RecalldError, TooLarge
@@ -19,7 +21,7 @@ from app.storage.protocol import begin_request
 log = logging.getLogger("recalld.request")
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+_QUIET = frozenset({"/livez", "/readyz", "/health", "/healthz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MANY_DIGITS = 18
 CLIENT_LEFT = 499
@@ -28,10 +30,10 @@ CLIENT_LEFT = 499
 
 class RequestLayer:
     """Wraps the app. Requests with a body of more than `max_body` bytes get 413, and unexpected errors a problem with
-    status 500."""
+    status 500. Every answer gets the headers of `cors`, if web pages of other sites may call the service."""
 
-    def __init__(self, app: ASGIApp, max_body: int) -> None:
-        self.inner, self._max_body = app, max_body
+    def __init__(self, app: ASGIApp, max_body: int, cors: Cors | None = None) -> None:
+        self.inner, self._max_body, self._cors = app, max_body, cors
         self._in_progress = 0
         REQUESTS_IN_PROGRESS.set_function(lambda: self._in_progress)
 
@@ -40,9 +42,11 @@ class RequestLayer:
             await self.inner(scope, receive, send)
             return
         begin_request()
-        request = _Request(scope, receive, send, self._max_body)
+        request = _Request(scope, receive, send, self._max_body, self._cors)
         self._in_progress += 1
         try:
+            if await request.answers_preflight():
+                return
             request.check_declared_size()
             await self.inner(request.scope, request.receive, request.send)
         except RecalldError as error:
@@ -66,18 +70,27 @@ class RequestLayer:
 class _Request:
     """One HTTP request on its way through the layer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body: int, cors: Cors | None) -> None:
         # HEAD is routed as GET; the server drops the body
         self.scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         self._method = scope["method"] if scope["method"] in _METHODS else "other"
         self._receive, self._send = receive, send
-        self._max_body, self._read = max_body, 0
+        self._max_body, self._read, self._cors = max_body, 0, cors
         self._started = time.perf_counter()
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if _SAFE_ID.fullmatch(given) else new_id("req")
         self.status = 0
         self.scope.setdefault("state", {})["request_id"] = self.id
+
+    async def answers_preflight(self) -> bool:
+        """Answers the request if it is a preflight of a page that may call the service."""
+        asked = None if self._cors is None else self._cors.preflight(self._method, self._headers)
+        if asked is None:
+            return False
+        await self.send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": asked})
+        await self.send({"type": "http.response.body", "body": b""})
+        return True
 
     def check_declared_size(self) -> None:
         """Raises TooLarge if `Content-Length` exceeds the limit."""
@@ -94,10 +107,12 @@ class _Request:
         return message
 
     async def send(self, message: Message) -> None:
-        """Sends a message, and adds `X-Request-ID` to the headers."""
+        """Sends a message, and adds `X-Request-ID` and what a page of another site needs to the headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+            if self._cors is not None:
+                message["headers"] += self._cors.headers(self._headers.get(b"origin"))
         await self._send(message)
 
     def _too_large(self) -> TooLarge:

@@ -1,6 +1,9 @@
-"""Builds the OpenAPI document: stable operation ids, the problem schema for every error, headers and examples."""
+"""Builds the OpenAPI document: stable operation ids, the problem schema for every error, headers, examples, and shapes
+that generators of clients can read."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import orjson
 from fastapi import FastAPI
@@ -11,6 +14,19 @@ from app.api.errors import MEDIA_TYPE
 from app.core.schemas import Json, Problem, without_null
 
 DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
+
+**Start with these five:**
+
+1. `POST /v1/sessions/{session_id}/messages` stores what was said. The session begins with its first message.
+2. `POST /v1/memories` remembers one thing.
+3. `POST /v1/memories/search` finds what matters for a query, across sessions.
+4. `POST /v1/context` gives the prompt text for the next model call, within a token budget.
+5. `DELETE /v1/users/{user_id}` erases a user, with all that was derived from them.
+
+```sh
+curl -s http://127.0.0.1:8000/v1/memories -H 'content-type: application/json' \\
+  -d '{"agent_id": "support", "user_id": "ada", "content": "Ada prefers tea"}'
+```
 
 Authentication: `Authorization: Bearer rk_…` or `X-API-Key`. While no key was ever made the service answers its own
 machine without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
@@ -49,14 +65,17 @@ def document(app: FastAPI) -> Json:
         for route in app.routes:
             if isinstance(route, APIRoute):
                 route.operation_id = route.name
+                route.summary = route.summary or _first_sentence(route.description)
         result = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS
         )
         components = result["components"]
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = {**components["schemas"], **problem.pop("$defs", {}), "Problem": problem}
-        unused = ("HTTPValidationError", "ValidationError")
-        components["schemas"] = {name: schemas[name] for name in sorted(schemas) if name not in unused}
+        unused = ("HTTPValidationError", "ValidationError", "JsonValue")
+        kept = {_named(name): schemas[name] for name in schemas if name not in unused}
+        components["schemas"] = {name: _component(name, kept[name]) for name in sorted(kept)}
+        result["paths"] = _readable(result["paths"], names=True)
         components["headers"] = {
             name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()
         }
@@ -101,3 +120,73 @@ def _responses(operation: Json, components: Json, examples: Json) -> None:
         if MEDIA_TYPE in response.get("content", {}):
             components["responses"][f"Problem{status}"] = response
             operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
+
+
+MAX_INT32 = 2**31 - 1
+_ANY_JSON = "#/components/schemas/JsonValue"
+_DROPPED = frozenset({"title", "propertyNames"})
+"""Generators name classes by titles, which repeat the names of fields, and read no rule for the keys of an object."""
+_NAMES_INSIDE = frozenset({"properties", "patternProperties", "schemas", "responses", "content"})
+
+
+def _component(name: str, schema: Json) -> Json:
+    """Returns the schema as the document has it. The constants of enums have names that no other enum has: in some
+    languages all enums share one namespace."""
+    shown: Json = _readable(schema)
+    if "const" in shown:
+        shown["enum"] = [shown.pop("const")]
+    if "enum" in shown:
+        prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+        shown["x-enum-varnames"] = [re.sub(r"\W", "_", f"{prefix}_{value}").upper() for value in shown["enum"]]
+    for field in shown.get("properties", {}).values():
+        _tell_default(field)
+    return shown
+
+
+def _tell_default(field: Json) -> None:
+    """Says the default of a field in its description, and there only: by `default`, some generators require the field,
+    some cannot write it as code, and clients would go on sending the default of the day they were made."""
+    default = field.pop("default", None)
+    text = field.get("description", "")
+    if default is None or isinstance(default, list | dict) or "efault" in text:
+        return
+    word = str(default).lower() if isinstance(default, bool) else str(default)
+    field["description"] = f"{text.rstrip('.')}. Default: {word}." if text else f"Default: {word}."
+
+
+def _readable(node: Any, names: bool = False) -> Any:
+    """Returns a part of the document without what generators of clients stumble over. `names`: the keys of this object
+    are names of ours and not words of the specification."""
+    if isinstance(node, list):
+        return [_readable(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("$ref") == _ANY_JSON:
+        return {name: value for name, value in node.items() if name != "$ref"}
+    if names:
+        return {name: _readable(value) for name, value in node.items()}
+    kept = {word: value for word, value in node.items() if word not in _DROPPED}
+    shown = {
+        word: value if word in ("example", "examples") else _readable(value, word in _NAMES_INSIDE)
+        for word, value in kept.items()
+    }
+    if "$ref" in shown:
+        shown["$ref"] = _named(shown["$ref"])
+    if shown.get("additionalProperties") == {}:
+        shown["additionalProperties"] = True
+    if shown.get("type") == "number":
+        shown.setdefault("format", "double")  # without it, Go and others take 32 bits
+    if shown.get("maximum", 0) > MAX_INT32:
+        shown["maximum"] = MAX_INT32  # of integers they take 32 bits, too; none of ours comes near
+    if not isinstance(shown.get("const", ""), str):
+        del shown["const"]
+    return shown
+
+
+def _named(name: str) -> str:
+    """Returns the name of a schema without underscores: `Page_Memory_` is `MemoryPage`."""
+    return re.sub(r"Page_(\w+)_", r"\1Page", name)

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import numpy as np
 import orjson
 from fastapi import Depends, Query, Response
+from typing_extensions import TypeAliasType
 
 from app.core.identifiers import RULE
-from app.errors import BadRequest, FieldError, Invalid
+from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid_fields
 from app.settings import LimitSettings
 from app.storage.repository import Listing
 
-MAX_ERRORS = 20
 INT64 = 1 << 63
 SMALL_BODY = 16 << 10
 """Bytes. What is smaller is parsed at once, so that the error names the field that is nested too deep."""
@@ -46,9 +46,10 @@ def parse(body: bytes, limits: LimitSettings) -> Any:
         raise Invalid("The body holds an integer outside int64.") from error
     if _simple(value, limits):
         return value
-    errors = list(islice(_faults(value, limits), MAX_ERRORS))
-    if errors:
-        raise Invalid(f"{errors[0].pointer or 'The body'}: {errors[0].detail}", errors=errors)
+    faults = _faults(value, limits)
+    first = next(faults, None)
+    if first is not None:
+        raise invalid_fields(chain((first,), faults))
     return value
 
 
@@ -198,13 +199,16 @@ def check(query: bytes, known: frozenset[str]) -> None:
     except UnicodeDecodeError as error:
         raise BadRequest("The query string is not percent-encoded UTF-8.") from error
     times = Counter(name for name, _ in pairs)
-    errors = [FieldError(_query_pointer(name), "this parameter is not known") for name in times if name not in known]
+    errors = [
+        FieldError(_query_pointer(name), f"this parameter is not known{did_you_mean(name, known)}")
+        for name in islice((name for name in times if name not in known), MAX_ERRORS + 1)
+    ]
     errors += [
         FieldError(_query_pointer(name), "must be given once") for name in times if name in known and times[name] > 1
     ]
     errors += [FieldError(_query_pointer(name), "must not contain NUL") for name, value in pairs if "\0" in value]
     if errors:
-        raise Invalid(f"{errors[0].pointer}: {errors[0].detail}", errors=errors[:20])
+        raise invalid_fields(errors)
 
 
 def _query_pointer(name: str) -> str:
@@ -215,10 +219,13 @@ Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
 
 
+ListOrder = TypeAliasType("ListOrder", Literal["asc", "desc"])
+
+
 async def listing(
     limit: Limit = 20,
     cursor: Cursor = None,
-    order: Annotated[Literal["asc", "desc"], Query(description="By creation.")] = "desc",
+    order: Annotated[ListOrder, Query(description="By creation.")] = "desc",
 ) -> Listing:
     """Returns the order, page size and cursor of a list request."""
     return Listing(order, limit, cursor)

@@ -237,12 +237,13 @@ def check_origin(request: Request) -> None:
     """Raises Forbidden for a request from a page of another site: it must not reach a service on its visitor's machine.
 
     Browsers send `Origin` or, where they omit that (an image, a link), `Sec-Fetch-Site`. Other clients send neither.
+    Origins that the operator named may pass; `*` names none.
     """
     origin = header(request, b"origin")
     if origin is None:
         if (header(request, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
             raise Forbidden("A web page of another site may not call this service (the header Sec-Fetch-Site).")
-    elif not _own_page(origin, header(request, b"host")):
+    elif origin not in resources_of(request).settings.origins and not _own_page(origin, header(request, b"host")):
         raise Forbidden("A web page of another site may not call this service (the header Origin).")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
 from app.lifespan import RealParts, StartRefused, found_store, job_runner
-from app.settings import Settings, describe
+from app.settings import Settings, describe, unknown_variables
 
 SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
     f"{name} ({default}): {text}" for name, default, text in describe()
@@ -43,6 +44,8 @@ def serve(
     given = {"RECALLD_HOST": host, "RECALLD_PORT": port}
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings = Settings()
+    for sentence in unknown_variables():
+        print(sentence)
     configure(settings.log_level)
     process.use_one_arena()
     chosen = settings.embedding
@@ -118,6 +121,8 @@ def worker() -> None:
     leave all of it to workers."""
     settings = Settings()
     configure(settings.log_level)
+    for sentence in unknown_variables():
+        logging.getLogger(__name__).warning(sentence)
     process.use_one_arena()
     with suppress(KeyboardInterrupt):
         asyncio.run(_run(settings))

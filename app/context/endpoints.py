@@ -21,6 +21,6 @@ router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRou
 
 @router.post("", response_model=schemas.Context, responses=problems(404, *BODY), openapi_extra={"x-verb": "read"})
 async def assemble_context(body: schemas.ContextRequest, request: Request) -> Response:
-    """The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why.
-    What is packed counts as accessed."""
+    """Get the right few things for the next prompt, inside a token budget. The answer says what was put in, what was
+    left out and why. What is packed counts as accessed."""
     return answer(await context_of(request).assemble(body))

@@ -3,24 +3,34 @@
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
 from app.memories.search_schemas import SearchWarning
 
-Intent = Literal["general", "recall", "execute"]
-SectionName = Literal[
-    "instructions",
-    "profile",
-    "working",
-    "summary",
-    "messages",
-    "memories",
-    "facts",
-    "procedures",
-    "experience",
-    "episodes",
-]
-MemoryRole = Literal["user", "developer", "system"]
+Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])
+SectionName = TypeAliasType(
+    "SectionName",
+    Literal[
+        "instructions",
+        "profile",
+        "working",
+        "summary",
+        "messages",
+        "memories",
+        "facts",
+        "procedures",
+        "experience",
+        "episodes",
+    ],
+)
+IntentChoice = TypeAliasType("IntentChoice", Literal["auto", "general", "recall", "execute"])
+ContextFormat = TypeAliasType("ContextFormat", Literal["markdown", "messages"])
+CitationStyle = TypeAliasType("CitationStyle", Literal["numbers", "ids", "none"])
+DropReason = TypeAliasType(
+    "DropReason", Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
+)
+MemoryRole = TypeAliasType("MemoryRole", Literal["user", "developer", "system"])
 
 
 class SectionAsked(Schema):
@@ -47,14 +57,14 @@ class ContextRequest(Schema):
     user_id: Identifier | None = None
     session_id: Identifier | None = Field(None, description="Its last messages and its task in progress are added.")
     task_id: Identifier | None = Field(None, description="Default: the session's task in progress.")
-    intent: Literal["auto", "general", "recall", "execute"] = "auto"
+    intent: IntentChoice = "auto"
     token_budget: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE] | None = Field(
         None,
         description="Default: a quarter of the agent's max_context_tokens where it is registered, else 4000.",
     )
     sections: dict[SectionName, SectionAsked] = Field({}, description="Bounds by section.")
-    format: Literal["markdown", "messages"] = "markdown"
-    citations: Literal["numbers", "ids", "none"] = Field(
+    format: ContextFormat = "markdown"
+    citations: CitationStyle = Field(
         "numbers", description="What entries are cited by; a number takes 1 token instead of 25, `sections` maps it."
     )
     system_prompt: str | None = None
@@ -97,7 +107,7 @@ class PackedSection(Schema):
 
 class Dropped(Schema):
     id: str
-    reason: Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
+    reason: DropReason
 
 
 class SectionError(Schema):

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
+from typing_extensions import TypeAliasType
 
 from app.core.clock import rfc3339, zone_named
 from app.core.identifiers import MAX, PATTERN, identifier
@@ -116,11 +117,16 @@ TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
-Object = Annotated[
-    dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")
-]
+JsonObject = TypeAliasType(
+    "JsonObject",
+    Annotated[dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")],
+)
+Object: TypeAlias = JsonObject
 CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
 """For fields that null clears: it is stored as an empty list, object or text."""
+
+
+OWNED = "agent_id, user_id or both are required."
 
 
 class Owned(Schema):
@@ -132,15 +138,16 @@ class Owned(Schema):
     @model_validator(mode="after")
     def _of_somebody(self) -> Self:
         if self.agent_id is None and self.user_id is None:
-            raise ValueError("agent_id, user_id or both are required")
+            raise ValueError(OWNED.rstrip("."))
         return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         result = handler(core)
-        named = ({"properties": {name: {"type": "string"}}, "required": [name]} for name in ("agent_id", "user_id"))
-        # inside allOf, because client generators read anyOf beside properties as a choice of shapes
-        handler.resolve_ref_schema(result)["allOf"] = [{"anyOf": list(named)}]
+        shape = handler.resolve_ref_schema(result)
+        # A word of ours: generators make one class for each choice of required fields, or require them all.
+        shape["x-requires-one-of"] = ["agent_id", "user_id"]
+        shape["description"] = f"{shape.get('description', '')}\n\n{OWNED}".strip()
         return result
 
 

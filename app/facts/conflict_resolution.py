@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-Cardinality: TypeAlias = Literal["one", "many"]
-ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
+from typing_extensions import TypeAliasType
+
+Cardinality = TypeAliasType("Cardinality", Literal["one", "many"])
+ConflictPolicy = TypeAliasType("ConflictPolicy", Literal["temporal", "last_write_wins", "keep_both"])
 
 OPEN_START = ""
 OPEN_END = "~"

@@ -1,6 +1,6 @@
 """HTTP endpoints of facts, and of the graph that facts with an entity as object form."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -55,7 +55,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
     known_at: Annotated[Timestamp | None, Query(description="As it was known then; default: now.")] = None,
     timeline: Annotated[bool, Query(description="Whatever the time at which it is true.")] = False,
     status: Annotated[
-        Literal["active", "disputed", "superseded", "retracted", "any"],
+        schemas.FactListStatus,
         Query(description="Of the time `known_at`: what was known, disputed, or had gone by then."),
     ] = "active",
 ) -> dict[str, Any]:
@@ -67,7 +67,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
     "/search", response_model=schemas.FactSearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
 )
 async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Response:
-    """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
+    """Find facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
     return answer(await facts.search(body))
 
 
@@ -100,13 +100,13 @@ async def assert_facts(
 async def list_facts(
     facts: FactServiceDep, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
-    """Facts that have exactly the owner fields named: what is true now as far as we know, or at other times."""
+    """List the facts that have exactly the owner fields named: what is true now, or was at another time."""
     return answer(await facts.page(where, listing))
 
 
 @router.get("/{fact_id}", response_model=schemas.Fact, responses=problems(404))
 async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Response:
-    """One fact, whatever became of it."""
+    """Get one fact, whatever became of it."""
     fact = await facts.get(fact_id)
     return answer(fact, {"ETag": etag(fact)})
 
@@ -119,7 +119,7 @@ async def delete_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_
 
 @router.get("/{fact_id}/history", response_model=Page[schemas.Fact], responses=problems(404))
 async def get_fact_history(fact_id: FactId, facts: FactServiceDep, listing: InListing) -> Response:
-    """All that was ever stated of the same assertion, today's facts included."""
+    """List all that was ever stated of the same assertion, today's facts included."""
     return answer(await facts.history(fact_id, listing))
 
 
@@ -133,7 +133,7 @@ async def retract_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if
 async def resolve_fact(
     fact_id: FactId, body: schemas.Resolution, facts: FactServiceDep, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Settle a dispute. Answers the fact that was kept."""
+    """Settle a dispute between facts. Answers the fact that was kept."""
     return await write(lambda: facts.resolve(fact_id, body.keep, if_match))
 
 
@@ -173,7 +173,8 @@ async def list_entities(
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
-    """Whom and what the facts are about. `agent_id`, `user_id` or both are required, and widened as in a search."""
+    """List whom and what the facts are about. `agent_id`, `user_id` or both are required, and widened as in a
+    search."""
     return answer(await graph.entities(sight, prefix, limit, cursor))
 
 
@@ -186,5 +187,5 @@ async def get_neighbors(
     predicate: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
     max_nodes: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """What an entity is linked with, in up to three hops along facts that are true at that time, both ways."""
+    """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import Field, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality, ConflictPolicy
-from app.memories.schemas import SearchMode, Source
+from app.memories.schemas import ImportOrigin, SearchMode, Source
 from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema
 from app.storage.text import normalise_content
@@ -99,8 +100,10 @@ MAX_NAME = 256
 ENTITY_CHARACTERS = 64
 """The length of the longest text that is taken for an entity unless the type is given."""
 
-ObjectType = Literal["entity", "literal"]
-FactStatus = Literal["active", "superseded", "retracted", "disputed"]
+ObjectType = TypeAliasType("ObjectType", Literal["entity", "literal"])
+FactSearchStatus = TypeAliasType("FactSearchStatus", Literal["active", "disputed"])
+FactListStatus = TypeAliasType("FactListStatus", Literal["active", "disputed", "superseded", "retracted", "any"])
+FactStatus = TypeAliasType("FactStatus", Literal["active", "superseded", "retracted", "disputed"])
 FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
 
 _FIGURE = re.compile(
@@ -146,7 +149,7 @@ class FactCreate(Owned):
         None, description="From when it is true; null: always was. Left out: from now on, or as what it ends."
     )
     valid_until: Timestamp | None = Field(None, description="Until when, that moment excluded; null: no end is known.")
-    origin: Literal["import"] | None = Field(
+    origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
     cardinality: Cardinality | None = Field(
@@ -225,7 +228,7 @@ class FactSearch(Owned):
     subject: FactName | None = None
     predicate: FactName | None = None
     object_type: ObjectType | None = None
-    status: Literal["active", "disputed"] = "active"
+    status: FactSearchStatus = "active"
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
     min_trust: Share | None = None
@@ -259,7 +262,7 @@ def render(doc: Doc) -> Doc:
     return {name: doc[name] for name in _SHOWN}
 
 
-Bound = Literal["nodes", "edges", "time"]
+Bound = TypeAliasType("Bound", Literal["nodes", "edges", "time"])
 
 
 class Entity(Schema):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from typing_extensions import TypeAliasType
+
 from app.core.schemas import Count, Schema
 from app.storage.filters import Absent, Not
 from app.storage.schema import Collection, Unique
@@ -86,6 +88,12 @@ OPERATIONS = Collection(
 """Operations that callers asked for, in their tenant: progress, result, and the data that an undo needs."""
 
 
+OperationStatus = TypeAliasType(
+    "OperationStatus", Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
+)
+OperationResult = TypeAliasType("OperationResult", dict[str, Any])
+
+
 class Progress(Schema):
     done: Count
     total: Count | None
@@ -96,9 +104,9 @@ class Operation(Schema):
     agent_id: str | None
     user_id: str | None
     kind: str
-    status: Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
+    status: OperationStatus
     progress: Progress
-    result: dict[str, Any] | None
+    result: OperationResult | None
     error: str | None
     can_undo: bool
     created_at: str

@@ -67,7 +67,8 @@ class TidyingJobs:
         if report.failed and not run.lease.last_attempt:
             raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
         result = {"dry_run": dry_run, "memories": merged.report(), **learned, "parts": report.parts}
-        whole = merged.whole and not report.failed and (dry_run or not learned["waiting"])
+        left = learned["waiting"] and not dry_run and self._llm is not None  # without a model they are `skipped`
+        whole = merged.whole and not report.failed and not left
         undo = None if dry_run else await undo_of(run, self._undo_days)
         return Done(result, undo, "succeeded" if whole else "partial")
 

@@ -35,7 +35,7 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
     "/extract", status_code=201, response_model=service.Extracted, responses=problems(409, 412, 503, *BODY)
 )
 async def extract_memories(body: service.ExtractRequest, learning: InLearning, write: Writer) -> Response:
-    """Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
+    """Extract memories from messages: the language model reads them, and what it finds is stored by the usual rules.
     Without a model: 409 `llm_not_configured`."""
     extraction: list[WriteHandler] = []
 

@@ -126,9 +126,8 @@ class ConversationJobs:
     async def _over(self, run: Run, report: Report, result: Doc) -> Done:
         if report.failed and (not report.done or not run.lease.last_attempt):
             raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
-        whole = not report.failed and self._llm is not None
         undo = await undo_of(run, self._undo_days)
-        return Done({**result, "parts": report.parts}, undo, "succeeded" if whole else "partial")
+        return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
     async def summarize(self, run: Run) -> Done:
         """Writes a new summary of the whole session. Without a model it is an extract, unless a caller asked for a

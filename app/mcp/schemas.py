@@ -107,7 +107,8 @@ def schema(arguments: type[Schema], fixed: frozenset[str]) -> Json:
     connection fixes."""
     result = arguments.model_json_schema()
     defaults = {name: given.get("default") for name, given in result["properties"].items()}
-    properties = {name: _short(given) for name, given in result["properties"].items() if name not in fixed}
+    defs = result.get("$defs", {})
+    properties = {name: _short(given, defs) for name, given in result["properties"].items() if name not in fixed}
     for name, given in properties.items():
         if isinstance(defaults[name], int) and not isinstance(defaults[name], bool):
             given["default"] = defaults[name]
@@ -120,19 +121,23 @@ def schema(arguments: type[Schema], fixed: frozenset[str]) -> Json:
     }
 
 
-def _short(node: Any) -> Any:
+def _short(node: Any, defs: Json) -> Any:
+    """Returns the node without what a model does not need, and with named types written out."""
     if isinstance(node, list):
-        return [_short(one) for one in node]
+        return [_short(one, defs) for one in node]
     if not isinstance(node, dict):
         return node
-    options = [one for one in node.get("anyOf", []) if one.get("type") != "null"]
+    if "$ref" in node:
+        kept = {name: value for name, value in node.items() if name != "$ref"}
+        return _short({**defs[node["$ref"].rpartition("/")[2]], **kept}, defs)
+    options = [_short(one, defs) for one in node.get("anyOf", []) if one.get("type") != "null"]
     if len(options) == 1:
         kept = {name: value for name, value in node.items() if name != "anyOf"}
-        return _short({**options[0], **kept})
+        return _short({**options[0], **kept}, defs)
     if options and all("enum" in one or "const" in one for one in options):
         words = [word for one in options for word in one.get("enum", [one.get("const")])]
         return {"type": "string", "enum": words}
-    short = {name: _short(value) for name, value in node.items() if name not in _WORTHLESS}
+    short = {name: _short(value, defs) for name, value in node.items() if name not in _WORTHLESS}
     if short.get("additionalProperties") is True or isinstance(short.get("additionalProperties"), dict):
         del short["additionalProperties"]
     return short

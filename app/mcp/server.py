@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from app import VERSION
+from app.api.errors import known_fields, pointer, sentence
 from app.auth.keys import Principal
 from app.core.identifiers import identifier
 from app.core.schemas import Json, Schema
@@ -102,8 +103,8 @@ class Toolbox:
         try:
             return wanted.model_validate({**arguments, **ours})
         except ValidationError as error:
-            found = [_sentence(problem) for problem in error.errors(include_url=False, include_context=False)]
-            raise ToolError("The arguments are not valid.", errors=tuple(found[:MAX_ERRORS])) from error
+            found = tuple(_told(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
+            raise ToolError("The arguments are not valid.", errors=found) from error
 
     async def profile(self, user_id: str) -> Json:
         """Returns a user's profile. Raises ToolError."""
@@ -121,11 +122,9 @@ def _is(given: Any, fixed: str) -> bool:
         return False
 
 
-def _sentence(error: Any) -> str:
-    where = "".join(f"/{step}" for step in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return f"{where}: this argument is not known"
-    return f"{where or '/'}: {str(error['msg']).removeprefix('Value error, ')}"
+def _told(wanted: type[Schema], fault: Any) -> str:
+    known = known_fields(wanted, fault["loc"][:-1])
+    return f"{pointer(fault['loc']) or '/'}: {sentence(fault, known, 'argument')}"
 
 
 PROFILE = "recalld://users/{user_id}/profile"

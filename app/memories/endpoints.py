@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from typing_extensions import TypeAliasType
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
@@ -81,7 +82,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
 
 
 Filters = Annotated[dict[str, Any], Depends(list_filters)]
-AnyStatus = Literal["active", "superseded", "archived", "disputed", "any"]
+MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
 
 
 @router.post(
@@ -132,9 +133,9 @@ async def list_memories(
     memories: MemoryServiceDep,
     where: Filters,
     listing: InListing,
-    status: Annotated[AnyStatus, Query()] = "active",
+    status: Annotated[MemoryListStatus, Query()] = "active",
 ) -> Response:
-    """Memories that have exactly the owner fields named; shared ones are not added."""
+    """List the memories that have exactly the owner fields named; shared ones are not added."""
     return answer(await memories.page({**where, "status": status}, listing))
 
 
@@ -142,15 +143,15 @@ async def list_memories(
 async def delete_memories(
     memories: MemoryServiceDep,
     where: Filters,
-    status: Annotated[AnyStatus, Query()] = "any",
+    status: Annotated[MemoryListStatus, Query()] = "any",
 ) -> Response:
-    """Delete all that match, with their history. `agent_id`, `user_id` or both are required."""
+    """Delete all memories that match, with their history. `agent_id`, `user_id` or both are required."""
     return answer({"deleted": await memories.delete_some({**where, "status": status})})
 
 
 @router.get("/{memory_id}", response_model=schemas.Memory, responses=problems(404))
 async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Response:
-    """One memory. Reading it so is no access: it fades on."""
+    """Get one memory. Reading it so is no access: it fades on."""
     memory = await memories.get(memory_id)
     return answer(memory, {"ETag": etag(memory)})
 
@@ -186,12 +187,12 @@ async def resolve_memory(
     write: Writer,
     if_match: InPrecondition,
 ) -> Response:
-    """Settle a dispute. Answers the memory that is kept. A disputed one that is kept is believed as much as the ones
-    that it replaces."""
+    """Settle a dispute between memories. Answers the memory that is kept. A disputed one that is kept is believed as
+    much as the ones that it replaces."""
     return await write(lambda: memories.resolve(memory_id, body.keep, if_match))
 
 
 @router.get("/{memory_id}/history", response_model=Page[schemas.HistoryEntry], responses=problems(404))
 async def get_memory_history(memory_id: MemoryId, memories: MemoryServiceDep, listing: InListing) -> Response:
-    """The earlier versions of a memory, each as it was when it left."""
+    """List the earlier versions of a memory, each as it was when it left."""
     return answer(await memories.history(memory_id, listing))

@@ -4,6 +4,7 @@ from math import floor
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
     CLEARS_LIST,
@@ -22,16 +23,23 @@ from app.core.schemas import (
 from app.memories.models import INTERNAL, MAX_TAGS
 from app.storage.schema import Doc
 
-MemoryType = Literal[
-    "fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"
-]
-SearchMode = Literal["hybrid", "vector", "text"]
-MemoryStatus = Literal["active", "superseded", "archived", "disputed"]
-Predecessors = Literal["restore", "delete"]
+MemoryType = TypeAliasType(
+    "MemoryType",
+    Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
+)
+SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
+MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
+SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])
+EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
+FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
+OnSimilar = TypeAliasType("OnSimilar", Literal["keep", "supersede"])
+Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
+ImportOrigin = TypeAliasType("ImportOrigin", Literal["import"])
+Predecessors = TypeAliasType("Predecessors", Literal["restore", "delete"])
 MemoryText = Annotated[
     str, StringConstraints(min_length=1, pattern=r"\S"), Field(description="Not blank; at most 32,000 characters.")
 ]
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Tag = TypeAliasType("Tag", Annotated[str, StringConstraints(min_length=1, max_length=128)])
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 MemoryKey = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
@@ -79,7 +87,7 @@ class MemoryCreate(_Times, Owned):
     supersedes: list[Identifier] = Field(
         [], description="Memories of the same agent_id and user_id that this one replaces."
     )
-    origin: Literal["import"] | None = Field(
+    origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
     deduplicate: Flag = Field(
@@ -87,7 +95,7 @@ class MemoryCreate(_Times, Owned):
         description="Answer an equal memory in place of a second one: same agent_id, user_id, type and text, and the "
         "same context, times, metadata and key. It takes the higher trust and importance, and the new tags.",
     )
-    on_similar: Literal["keep", "supersede"] = Field(
+    on_similar: OnSimilar = Field(
         "keep", description="Keep or supersede near-duplicates of the same agent_id and user_id; never messages."
     )
 
@@ -112,13 +120,13 @@ class MemoryPatch(_Times):
     tags: Annotated[Tags | None, CLEARS_LIST] = None
     metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     pinned: Annotated[Flag | None, NotNull] = None
-    status: Annotated[Literal["active", "archived"] | None, NotNull] = None
+    status: Annotated[SettableStatus | None, NotNull] = None
 
 
 class Source(Schema):
     """Where a record comes from; set by the service."""
 
-    origin: Literal["api", "message", "extraction", "consolidation", "import"]
+    origin: Origin
     session_id: str | None = None
     message_seq: int | None = None
     speaker: str | None = Field(None, description="Name of the speaker; their role where the message had no name.")
@@ -133,7 +141,7 @@ class Source(Schema):
 class EmbeddingInfo(Schema):
     model: str
     dim: int
-    status: Literal["ready", "pending"]
+    status: EmbeddingStatus
 
 
 class Memory(Schema):
@@ -227,7 +235,7 @@ class FeedbackRequest(Schema):
 class FeedbackApplied(Schema):
     memory_id: str
     applied: bool = Field(description="False: nothing was changed, and `reason` says why.")
-    reason: Literal["already_today", "not_found", "forbidden"] | None = Field(
+    reason: FeedbackReason | None = Field(
         description="`already_today`: this API key said the same of this memory on this UTC day. `not_found`: there is "
         "no such memory that the key may see. `forbidden`: the key may read it, but not change it."
     )

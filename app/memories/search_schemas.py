@@ -1,9 +1,9 @@
 """Searches of memories as requests and responses show them."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
-from pydantic_core.core_schema import CoreSchema
+from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
     Flag,
@@ -61,13 +61,8 @@ class SearchRequest(Owned):
             raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
         return self
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        result = super().__get_pydantic_json_schema__(core, handler)
-        hybrid = {"properties": {"mode": {"const": "hybrid"}}}
-        without = {"properties": {"min_score": {"type": "null"}}}
-        handler.resolve_ref_schema(result)["allOf"].append({"anyOf": [hybrid, without]})
-        return result
+
+Scores = TypeAliasType("Scores", dict[str, float])
 
 
 class Found(Schema):
@@ -76,7 +71,7 @@ class Found(Schema):
         description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
         "cosine. `text`: BM25."
     )
-    scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
+    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
 
 
 class TookMs(Schema):

@@ -42,7 +42,7 @@ OperationId = Annotated[Identifier, Path(examples=["op_01a2003d395076f9a13acea58
 
 @jobs_router.get("", response_model=service.Jobs, responses=problems(), openapi_extra=ADMIN)
 async def list_jobs(operations: Operations) -> Response:
-    """What runs by the clock, when it last ran and what came of it."""
+    """List what runs by the clock, when it last ran and what came of it."""
     return answer(await operations.jobs())
 
 
@@ -59,20 +59,20 @@ async def run_job(
     write: Writer,
     body: service.JobRun = _ALL,
 ) -> Response:
-    """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do: each time anew,
-    whatever the Idempotency-Key."""
+    """Run a job now, on this tenant's data, or one user's. With `dry_run` it only says what it would do: each time
+    anew, whatever the Idempotency-Key."""
     return await write(lambda: operations.run(name, body), keyed=not body.dry_run)
 
 
 @operations_router.get("", response_model=Page[Operation], responses=problems())
 async def list_operations(operations: Operations, listing: InListing) -> Response:
-    """Operations, newest first."""
+    """List the operations, newest first."""
     return answer(await operations.page(listing))
 
 
 @operations_router.get("/{operation_id}", response_model=Operation, responses=problems(404))
 async def get_operation(operation_id: OperationId, operations: Operations) -> Response:
-    """How far an operation is, and what came of it."""
+    """Get how far an operation is, and what came of it."""
     return answer(await operations.get(operation_id))
 
 

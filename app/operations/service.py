@@ -28,7 +28,7 @@ class JobInfo(Schema):
 
 class Jobs(Schema):
     items: list[JobInfo]
-    next_cursor: None = None
+    next_cursor: str | None = Field(None, description="Always null: this is all.")
 
 
 class JobRun(Schema):

@@ -1,6 +1,6 @@
 """HTTP endpoints for procedural memory: how things are done, and how often that worked."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -41,7 +41,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the list)
     user_id: Annotated[Identifier | None, Query()] = None,
     name: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
-    status: Annotated[Literal["active", "archived", "any"], Query()] = "active",
+    status: Annotated[schemas.ProcedureListStatus, Query()] = "active",
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
 ) -> dict[str, Any]:
@@ -61,7 +61,7 @@ async def create_procedure(
 async def list_procedures(
     procedures: Procedures, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
-    """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
+    """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
     return answer(await procedures.page(where, listing))
 
 
@@ -72,13 +72,13 @@ async def list_procedures(
     openapi_extra={"x-verb": "read"},
 )
 async def search_procedures(body: schemas.ProcedureSearch, procedures: Procedures) -> Response:
-    """Procedures for a situation, best first: what fits and has worked. Failing lately is said, and ranks down."""
+    """Find procedures for a situation, best first: what fits and has worked. Failing lately is said, and ranks down."""
     return answer(await procedures.search(body))
 
 
 @router.get("/{procedure_id}", response_model=schemas.Procedure, responses=problems(404))
 async def get_procedure(procedure_id: ProcedureId, procedures: Procedures) -> Response:
-    """One procedure."""
+    """Get one procedure."""
     procedure = await procedures.get(procedure_id)
     return answer(procedure, {"ETag": etag(procedure)})
 
@@ -105,7 +105,7 @@ async def delete_procedure(
 
 @router.get("/{procedure_id}/history", response_model=Page[schemas.ProcedureVersion], responses=problems(404))
 async def get_procedure_history(procedure_id: ProcedureId, procedures: Procedures, listing: InListing) -> Response:
-    """The earlier versions of a procedure, each as it was when it left."""
+    """List the earlier versions of a procedure, each as it was when it left."""
     return answer(await procedures.history(procedure_id, listing))
 
 
@@ -117,5 +117,5 @@ async def record_outcome(
     write: Writer,
     if_match: InPrecondition,
 ) -> Response:
-    """Say whether it worked this time. Counted one by one, however many say it at once; the version stays."""
+    """Say whether a procedure worked this time. Counted one by one, however many say it at once; the version stays."""
     return await write(lambda: procedures.record_outcome(procedure_id, body, if_match))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
     CLEARS_LIST,
@@ -22,7 +23,7 @@ from app.core.schemas import (
     example,
 )
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
-from app.memories.search_schemas import HowSearched
+from app.memories.search_schemas import HowSearched, Scores
 from app.storage.filters import Eq
 from app.storage.schema import Collection, Doc, SearchSchema, Unique
 
@@ -75,15 +76,21 @@ PROCEDURE_HISTORY = Collection(
 """One document for each replaced version of a procedure, stored by the change that replaced it."""
 
 
-ProcedureStatus = Literal["active", "archived"]
+ProcedureListStatus = TypeAliasType("ProcedureListStatus", Literal["active", "archived", "any"])
+ProcedureWarningCode = TypeAliasType("ProcedureWarningCode", Literal["failing_lately", "stale"])
+ProcedureStatus = TypeAliasType("ProcedureStatus", Literal["active", "archived"])
 MAX_NOTES = 50
 ProcedureName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200, pattern=r"\S"),
     Field(description="One of its name in a scope, whatever its case and spaces."),
 ]
-ProcedureLine = Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
-ProcedureNote = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+ProcedureLine = TypeAliasType(
+    "ProcedureLine", Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
+)
+ProcedureNote = TypeAliasType(
+    "ProcedureNote", Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+)
 Steps = Annotated[list[ProcedureLine], Field(min_length=1, max_length=100)]
 Preconditions = Annotated[list[ProcedureLine], Field(max_length=50)]
 Notes = Annotated[
@@ -209,7 +216,7 @@ class RecentRecord(Schema):
 
 
 class ProcedureWarning(Schema):
-    code: Literal["failing_lately", "stale"]
+    code: ProcedureWarningCode
     detail: str
 
 
@@ -222,7 +229,7 @@ class FoundProcedure(Schema):
     recent: RecentRecord
     track_record: str = Field(description="In words, as a prompt would say it.")
     warnings: list[ProcedureWarning] = Field(description="Failing lately, or unused for long: both rank it down.")
-    scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
+    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
 
 
 class ProcedureSearchResult(HowSearched):

@@ -55,13 +55,13 @@ CHANGE = problems(404, 409, 412, *BODY)
 
 @users_router.get("", response_model=Page[schemas.StoredProfile], responses=problems())
 async def list_users(users: Users, listing: InListing) -> Response:
-    """Users of whom something was said: a profile or an interaction."""
+    """List the users of whom something was said: a profile or an interaction."""
     return answer(await users.page(listing))
 
 
 @users_router.get("/{user_id}/profile", response_model=schemas.StoredProfile, responses=problems(404))
 async def get_profile(user_id: UserIdPath, users: Users) -> Response:
-    """What is known of a user for good."""
+    """Get what is known of a user for good."""
     profile = await users.profile(user_id)
     return answer(profile, {"ETag": etag(profile)})
 
@@ -70,7 +70,7 @@ async def get_profile(user_id: UserIdPath, users: Users) -> Response:
 async def put_profile(
     user_id: UserIdPath, body: schemas.Profile, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Replace the profile."""
+    """Replace a user's profile."""
     return await write(lambda: users.put_profile(user_id, body, if_match))
 
 
@@ -78,7 +78,7 @@ async def put_profile(
 async def update_profile(
     user_id: UserIdPath, body: schemas.ProfilePatch, users: Users, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Add to the profile: lists grow, scalars are overwritten, what is not named stays."""
+    """Add to a profile: lists grow, scalars are overwritten, what is not named stays."""
     return await write(lambda: users.patch_profile(user_id, body, if_match))
 
 
@@ -92,7 +92,7 @@ async def add_interaction(
 
 @users_router.get("/{user_id}/interactions", response_model=schemas.Interactions, responses=problems(404))
 async def list_interactions(user_id: UserIdPath, users: Users) -> Response:
-    """The last 50 interactions, newest first."""
+    """List the last 50 interactions of a user, newest first."""
     return answer(await users.interactions(user_id))
 
 
@@ -106,7 +106,7 @@ async def add_issue(
 
 @users_router.get("/{user_id}/issues", response_model=Page[schemas.Issue], responses=problems(404))
 async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> Response:
-    """The user's problems, newest first."""
+    """List the user's problems, newest first."""
     return answer(await users.issues(user_id, listing))
 
 
@@ -138,7 +138,7 @@ async def add_solution(
 
 @users_router.get("/{user_id}/solutions", response_model=Page[schemas.Solution], responses=problems(404))
 async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) -> Response:
-    """What has helped this user, newest first."""
+    """List what has helped this user, newest first."""
     return answer(await users.solutions(user_id, listing))
 
 
@@ -150,13 +150,13 @@ async def create_agent(body: schemas.AgentCreate, agents: Agents, write: Writer,
 
 @agents_router.get("", response_model=Page[schemas.Agent], responses=problems())
 async def list_agents(agents: Agents, listing: InListing) -> Response:
-    """Agents, newest first."""
+    """List the agents, newest first."""
     return answer(await agents.page(listing))
 
 
 @agents_router.get("/{agent_id}", response_model=schemas.Agent, responses=problems(404))
 async def get_agent(agent_id: AgentId, agents: Agents) -> Response:
-    """An agent with its settings and experience."""
+    """Get an agent with its settings and experience."""
     agent = await agents.get(agent_id)
     return answer(agent, {"ETag": etag(agent)})
 
@@ -177,7 +177,7 @@ async def delete_agent(agent_id: AgentId, agents: Agents, write: Writer, if_matc
 
 @agents_router.get("/{agent_id}/experience", response_model=schemas.Experience, responses=problems(404))
 async def get_experience(agent_id: AgentId, agents: Agents) -> Response:
-    """What the agent has learned from all its users."""
+    """Get what the agent has learned from all its users."""
     experience, agent = await agents.experience(agent_id)
     return answer(experience, {"ETag": etag(agent)})
 
@@ -197,5 +197,5 @@ async def get_experience_prompt(
     user_id: Annotated[Identifier | None, Query()] = None,
     max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None,
 ) -> Response:
-    """Experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
+    """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
     return answer(await agents.prompt(agent_id, user_id, max_tokens))

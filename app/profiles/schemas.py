@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
     CLEARS_TEXT,
@@ -55,7 +56,7 @@ class StoredAgentSettings:
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
-IssueStatus = Literal["open", "in_progress", "resolved", "closed"]
+IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resolved", "closed"])
 
 Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
 
@@ -111,7 +112,7 @@ class Interaction(Schema):
 
 class Interactions(Schema):
     items: list[Interaction] = Field(description="The last 50, newest first.")
-    next_cursor: None = None
+    next_cursor: str | None = Field(None, description="Always null: this is all.")
 
 
 class IssueIn(Schema):
@@ -261,7 +262,7 @@ def status_of(memory: Doc) -> str | None:
     if memory["memory_type"] != "issue":
         return None
     status = memory["metadata"].get("status")
-    return status if isinstance(status, str) and status in get_args(IssueStatus) else "open"
+    return status if isinstance(status, str) and status in get_args(IssueStatus.__value__) else "open"
 
 
 def render_issue(memory: Doc) -> Doc:

@@ -72,8 +72,8 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
 async def forget_memories(
     body: policy.ForgetRequest, forgetting: InForgetting, write: Writer, request: Request
 ) -> Response:
-    """Forget by policy. The dry run, the default, answers what would go and why; applied, an operation archives it,
-    which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
+    """Forget memories by policy. The dry run, the default, answers what would go and why; applied, an operation
+    archives it, which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
     if body.dry_run:
         get_caller(request)[1].require("read")
         return answer(await forgetting.plan(body))
@@ -91,8 +91,8 @@ LINES = {
 
 @users_router.get("/{user_id}/export", response_class=StreamingResponse, responses={**problems(404), 200: LINES})
 async def export_user(user_id: ErasedUserId, export: InExport, request: Request) -> Response:
-    """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the line `end`
-    it is not whole. It is noted in the audit trail."""
+    """Export everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the
+    line `end` it is not whole. It is noted in the audit trail."""
     _, principal = get_caller(request)
     await export.note(user_id, Actor(principal.scope.tenant, principal.key_id, "export_user"))
     return StreamingResponse(export.lines(user_id), media_type=NDJSON)
@@ -104,7 +104,7 @@ async def export_user(user_id: ErasedUserId, export: InExport, request: Request)
     responses={**problems(404, 409, 412), 202: {"model": Operation, "description": "It is under way."}},
 )
 async def erase_user(user_id: ErasedUserId, erasure: InErasure, request: Request) -> Response:
-    """Erase a user: all records, with what was derived from them, their history, vectors, undo logs, jobs and stored
+    """Erase a user. All records go, with what was derived from them, their history, vectors, undo logs, jobs and stored
     answers. Answers 200 with the receipt when a search has found nothing, within 10 s; else 202 with the operation,
     which goes on by itself, after a crash, too, and has the receipt as its result. Asking again joins it. A keyed hash
     remains, so that no work under way brings the user back; a new write may. A key that is bound to agents may not, and

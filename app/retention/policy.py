@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from app.core.clock import to_ms
 from app.core.schemas import Count, Flag, Identifier, Owned, Schema, Share, example
@@ -80,8 +81,11 @@ class ForgetRequest(Owned):
     dry_run: Flag = Field(True, description="Only say what would go.")
 
 
+ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"])
+
+
 class Reason(Schema):
-    reason: Literal["recency", "type", "access"]
+    reason: ForgetReason
     points: float
     detail: str
 

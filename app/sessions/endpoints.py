@@ -1,6 +1,6 @@
 """Endpoints of sessions and their messages."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -63,15 +63,15 @@ async def list_sessions(
     listing: InListing,
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
-    status: Annotated[Literal["active", "ended"] | None, Query()] = None,
+    status: Annotated[schemas.SessionStatus | None, Query()] = None,
 ) -> Response:
-    """Sessions, newest first."""
+    """List the sessions, newest first."""
     return answer(await sessions.page({"agent_id": agent_id, "user_id": user_id, "status": status}, listing))
 
 
 @router.get("/{session_id}", response_model=schemas.Session, responses=problems(404))
 async def get_session(session_id: SessionId, sessions: Sessions) -> Response:
-    """One session, without its messages."""
+    """Get one session, without its messages."""
     session = await sessions.get(session_id)
     return answer(session, {"ETag": etag(session)})
 
@@ -116,7 +116,7 @@ async def list_messages(  # noqa: PLR0913 (query parameters)
     before_seq: Seq = None,
     after_seq: Seq = None,
 ) -> Response:
-    """Messages, oldest first: paged onwards, or a window on the end by `last` and `max_tokens`."""
+    """List the messages, oldest first: paged onwards, or a window on the end by `last` and `max_tokens`."""
     window = Window(last, max_tokens, before_seq, after_seq)
     return answer(await windows.messages(session_id, window, limit, cursor))
 
@@ -125,7 +125,7 @@ async def list_messages(  # noqa: PLR0913 (query parameters)
 async def clear_messages(
     session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """A clean slate: short-term memory is emptied, long-term memory stays."""
+    """Delete the messages of a session: short-term memory is emptied, long-term memory stays."""
     return await write(lambda: sessions.clear(session_id, if_match))
 
 
@@ -136,7 +136,7 @@ async def get_session_context(
     max_messages: Annotated[int, Query(ge=1, le=MAX_LAST)] = 10,
     max_tokens: Tokens = None,
 ) -> Response:
-    """The last messages as text for a prompt, within a token budget."""
+    """Get the last messages as text for a prompt, within a token budget."""
     return answer(await windows.context(session_id, max_messages, max_tokens))
 
 
@@ -149,5 +149,5 @@ async def end_session(session_id: SessionId, sessions: Sessions, write: Writer, 
 
 @router.get("/{session_id}/stats", response_model=schemas.SessionStats, responses=problems(404))
 async def get_session_stats(session_id: SessionId, sessions: Sessions) -> Response:
-    """Counts by role, tokens, first and last message, memories formed."""
+    """Count the messages by role, their tokens and the memories formed, with first and last message."""
     return answer(await sessions.stats(session_id))

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
 from app.storage.schema import Collection, Doc, Unique
@@ -51,11 +52,17 @@ def counter(session_id: str) -> str:
     return f"messages:{session_id}"
 
 
-Role = Literal["system", "developer", "user", "assistant", "tool"]
-Memorize = Annotated[
-    Literal["none", "messages", "extract"],
-    Field(description="`messages`: what user and assistant say becomes long-term memory at once; `extract`: on end."),
-]
+MessageRole = TypeAliasType("MessageRole", Literal["system", "developer", "user", "assistant", "tool"])
+Memorize = TypeAliasType(
+    "Memorize",
+    Annotated[
+        Literal["none", "messages", "extract"],
+        Field(
+            description="`messages`: what user and assistant say becomes long-term memory at once; `extract`: on end."
+        ),
+    ],
+)
+SessionStatus = TypeAliasType("SessionStatus", Literal["active", "ended"])
 MessageName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
@@ -83,12 +90,12 @@ class Session(Schema):
     session_id: str
     agent_id: str
     user_id: str
-    status: Literal["active", "ended"]
+    status: SessionStatus
     summary: str | None = Field(
         description="Begins with `(extract)` where it quotes the conversation. A `summary` memory holds it, too."
     )
     metadata: Object
-    memorize: Literal["none", "messages", "extract"]
+    memorize: Memorize
     message_count: Count = Field(description="Messages held now.")
     token_count: Count = Field(description="Their o200k tokens.")
     last_message_at: str | None
@@ -131,6 +138,9 @@ class ContentPart(Schema):
         return self
 
 
+MessageContent = TypeAliasType("MessageContent", str | Annotated[list[ContentPart], Field(min_length=1)])
+
+
 def _none_if_empty(value: Any) -> Any:
     return None if value == [] else value
 
@@ -138,10 +148,8 @@ def _none_if_empty(value: Any) -> Any:
 class MessageIn(Schema):
     """A message as OpenAI's clients hold it, `model_dump()` included."""
 
-    role: Role
-    content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
-        None, description="Text, content parts, or null beside tool_calls."
-    )
+    role: MessageRole
+    content: MessageContent | None = Field(None, description="Text, content parts, or null beside tool_calls.")
     name: MessageName | None = Field(None, description="Who speaks; else the role.")
     tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_none_if_empty)] = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
@@ -189,8 +197,8 @@ class Message(Schema):
     message_id: str
     session_id: str
     seq: int = Field(description="1, 2, 3 …: no gaps, never restarts.")
-    role: Role
-    content: str | list[dict[str, Any]] | None
+    role: MessageRole
+    content: MessageContent | None
     name: str | None
     tool_calls: list[dict[str, Any]] | None
     tool_call_id: str | None
@@ -213,7 +221,7 @@ class Appended(Schema):
 
 class ContextMessage(Schema):
     seq: int
-    role: Role
+    role: MessageRole
     name: str | None
     content: str
 

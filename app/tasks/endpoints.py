@@ -49,14 +49,14 @@ async def list_tasks(
     session_id: Annotated[Identifier | None, Query()] = None,
     status: Annotated[schemas.TaskStatus | None, Query()] = None,
 ) -> Response:
-    """Tasks, newest first."""
+    """List the tasks, newest first."""
     filters = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
     return answer(await tasks.page(filters, listing))
 
 
 @router.get("/{task_id}", response_model=schemas.Task, responses=problems(404))
 async def get_task(task_id: TaskId, tasks: Tasks) -> Response:
-    """A task with all its state."""
+    """Get a task with all its state."""
     task = await tasks.get(task_id)
     return answer(task, {"ETag": etag(task)})
 
@@ -91,7 +91,7 @@ async def update_task_context(
 async def put_task_plan(
     task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Replace the plan."""
+    """Replace a task's plan."""
     return await write(lambda: tasks.put_plan(task_id, body.plan, if_match))
 
 
@@ -125,8 +125,9 @@ async def add_task_evidence(
 async def get_working_memory(
     task_id: TaskId, tasks: Tasks, max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None
 ) -> Response:
-    """The task as text for a prompt, within a token budget: the step in hand first, then goal, next steps, context,
-    open questions, notes, last results and evidence, as far as there is room. Long entries are cut with a mark."""
+    """Get the task as text for a prompt, within a token budget. The step in hand comes first, then goal, next steps,
+    context, open questions, notes, last results and evidence, as far as there is room. Long entries are cut with a
+    mark."""
     return answer(await tasks.working_memory(task_id, max_tokens))
 
 
@@ -140,7 +141,7 @@ async def create_checkpoint(
 
 @router.get("/{task_id}/checkpoints", response_model=Page[schemas.Checkpoint], responses=problems(404))
 async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) -> Response:
-    """Checkpoints, newest first."""
+    """List the checkpoints of a task, newest first."""
     return answer(await tasks.checkpoints(task_id, listing))
 
 
@@ -148,7 +149,7 @@ async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) ->
 async def get_checkpoint(
     task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=MAX_WHOLE, description="-1: the latest.")], tasks: Tasks
 ) -> Response:
-    """One checkpoint."""
+    """Get one checkpoint."""
     return answer(await tasks.get_checkpoint(task_id, seq))
 
 
@@ -156,5 +157,5 @@ async def get_checkpoint(
 async def restore_task(
     task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.Restore = _LATEST
 ) -> Response:
-    """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
+    """Bring a checkpoint's state back, in one write. The restore and what was there before are kept as checkpoints."""
     return await write(lambda: tasks.restore(task_id, body.seq, if_match))

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
     CLEARS_LIST,
@@ -58,8 +59,10 @@ def counter(task_id: str) -> str:
     return f"checkpoints:{task_id}"
 
 
-TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
-StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]
+CheckpointReason = TypeAliasType("CheckpointReason", Literal["asked", "steps", "before_restore", "restore"])
+NewTaskStatus = TypeAliasType("NewTaskStatus", Literal["pending", "in_progress"])
+TaskStatus = TypeAliasType("TaskStatus", Literal["pending", "in_progress", "completed", "failed", "cancelled"])
+StepStatus = TypeAliasType("StepStatus", Literal["pending", "in_progress", "completed", "failed", "skipped"])
 MaxTokens = Annotated[
     int,
     Field(
@@ -125,7 +128,7 @@ class TaskCreate(Schema):
     user_id: Identifier | None = None
     session_id: Identifier | None = None
     goal: Text
-    status: Literal["pending", "in_progress"] = "pending"
+    status: NewTaskStatus = "pending"
     plan: list[StepIn] = []
     context: Object = {}
     open_questions: Questions = []
@@ -223,7 +226,7 @@ class Checkpoint(Schema):
     task_id: str
     seq: int
     label: str | None
-    reason: Literal["asked", "steps", "before_restore", "restore"]
+    reason: CheckpointReason
     restored_seq: int | None
     state: Object
     created_at: str

@@ -38,6 +38,121 @@ def test_operation_ids_are_unique_words(operations: list[Operation]) -> None:
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
 
 
+def nodes(node: Any, *way: str) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Every object of the document with its place; examples are data and left out."""
+    if isinstance(node, list):
+        for at, one in enumerate(node):
+            yield from nodes(one, *way, str(at))
+    elif isinstance(node, dict):
+        yield way, node
+        for name, one in node.items():
+            if name not in ("example", "examples"):
+                yield from nodes(one, *way, name)
+
+
+def plain(name: str) -> str:
+    """A name as languages without underscores or case would have it."""
+    return name.replace("_", "").lower()
+
+
+def test_schemas_have_names_that_collide_in_no_language(contract: Contract) -> None:
+    names = list(contract.document["components"]["schemas"])
+    assert len({plain(name) for name in names}) == len(names)
+    assert [name for name in names if not re.fullmatch(r"[A-Z][A-Za-z]*", name)] == []
+    variants = {plain(word) for name in names for word in (f"{name}Inner", f"{name}Value")}
+    assert variants & {plain(name) for name in names} == set(), "generators call items of lists and maps so"
+
+
+def test_every_enum_and_every_union_is_a_schema_with_a_name(contract: Contract) -> None:
+    """Generators number the others: Status1 … Status29."""
+    document = contract.document
+    enums = {name: one["enum"] for name, one in document["components"]["schemas"].items() if "enum" in one}
+    assert enums["MemoryType"][:3] == ["fact", "preference", "instruction"]
+    assert len(enums) > 30
+    for way, node in nodes(document):
+        named = way[:2] == ("components", "schemas") and len(way) == 3
+        if "enum" in node and way[-1:] != ("properties",):
+            assert named, way
+            assert node["type"] == "string", way
+        several = [one for one in node.get("anyOf", []) if one != {"type": "null"}]
+        assert len(several) < 2 or named, way
+        assert not {"oneOf", "allOf", "propertyNames", "not", "if"} & node.keys(), way
+
+
+def test_the_constants_of_enums_collide_in_no_language(contract: Contract) -> None:
+    """Go and C have one namespace for the constants of all enums."""
+    schemas = contract.document["components"]["schemas"]
+    names = [name for one in schemas.values() if "enum" in one for name in one["x-enum-varnames"]]
+    assert len(set(names)) == len(names)
+    assert "MEMORY_TYPE_FACT" in names
+    assert [len(one["enum"]) == len(one["x-enum-varnames"]) for one in schemas.values() if "enum" in one].count(
+        False
+    ) == 0
+
+
+def test_no_property_can_be_null_only(contract: Contract) -> None:
+    for way, node in nodes(contract.document):
+        if node.get("type") == "null":
+            assert len(way) > 1, way
+            assert way[-2] == "anyOf", way
+
+
+def test_nothing_has_a_title_that_repeats_its_name(contract: Contract) -> None:
+    """Some generators name classes by titles."""
+    for way, node in nodes(contract.document):
+        if way != ("info",) and way[-1:] != ("properties",):
+            assert not isinstance(node.get("title"), str), way
+
+
+def test_defaults_of_fields_are_told_in_words(contract: Contract) -> None:
+    """By a default, openapi-typescript makes a field required, Go's generator writes `{}` as code, and clients send
+    today's default for ever."""
+    schemas = contract.document["components"]["schemas"]
+    for way, node in nodes(schemas):
+        assert way[-1:] == ("properties",) or "default" not in node, way
+    told = schemas["MemoryCreate"]["properties"]
+    assert told["importance"]["description"].endswith(". Default: 0.5.")
+    assert told["memory_type"]["description"] == "Default: fact."
+    assert told["pinned"]["description"].endswith(". Default: false.")
+    assert "efault" not in told["tags"].get("description", ""), "an empty list needs no word"
+    assert schemas["ContextRequest"]["properties"]["as_of"]["description"] == "What was true then; default: now."
+
+
+def test_owners_are_optional_and_what_is_asked_of_them_is_said(contract: Contract) -> None:
+    schemas = contract.document["components"]["schemas"]
+    owned = [name for name, one in schemas.items() if {"agent_id", "user_id"} <= set(one.get("x-requires-one-of", ()))]
+    assert {"MemoryCreate", "SearchRequest", "FactCreate", "FactSearch", "ProcedureCreate"} <= set(owned)
+    for name in owned:
+        assert not {"agent_id", "user_id"} & set(schemas[name].get("required", ())), name
+        assert "agent_id, user_id or both are required" in schemas[name]["description"], name
+
+
+def test_the_first_page_says_with_which_calls_to_start(contract: Contract, operations: list[Operation]) -> None:
+    said = contract.document["info"]["description"]
+    _, _, rest = said.partition("Start with these five")
+    calls = re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/\S+)`", rest)
+    assert len(calls) == 5
+    known = {(op.method, op.path) for op in operations}
+    assert set(calls) <= known
+    assert {"/v1/memories", "/v1/memories/search", "/v1/context"} <= {path for _, path in calls}
+
+
+def test_summaries_are_sentences(operations: list[Operation]) -> None:
+    summaries = [op.spec["summary"] for op in operations]
+    for op in operations:
+        summary = op.spec["summary"]
+        assert re.fullmatch(r"[A-Z].*[^.]\.", summary), (op.name, summary)
+        assert 2 <= len(summary.split()) <= 20, (op.name, summary)
+        assert summary.count(". ") == 0, (op.name, summary)
+    assert len(set(summaries)) == len(summaries)
+
+
+def test_every_tag_says_what_it_is(contract: Contract, operations: list[Operation]) -> None:
+    tags = {tag["name"]: tag["description"] for tag in contract.document["tags"]}
+    assert {tag for op in operations for tag in op.spec["tags"]} == set(tags)
+    assert all(text.endswith(".") and len(text.split()) > 3 for text in tags.values())
+
+
 def test_every_operation_is_described(contract: Contract, operations: list[Operation]) -> None:
     tags = {tag["name"] for tag in contract.document["tags"]}
     for op in operations:

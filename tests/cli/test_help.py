@@ -29,7 +29,7 @@ def test_help_names_every_command(run: Run) -> None:
         ("RECALLD_PORT", "http", "RECALLD_PORT is 'http':"),
         ("RECALLD_LIMITS_BODY_BYTES", "4MB", "RECALLD_LIMITS_BODY_BYTES is '4MB':"),
         ("RECALLD_AUTH", "no", "RECALLD_AUTH is 'no':"),
-        ("RECALLD_LIMITS_BODYBYTES", "1", "RECALLD_LIMITS_BODYBYTES is '1':"),
+        ("RECALLD_LIMITS_BODYBYTES", "1", "RECALLD_LIMITS_BODYBYTES is no setting: did you mean RECALLD_LIMITS_BODY_"),
         ("RECALLD_ERASURE_KEY", "hunter2", "RECALLD_ERASURE_KEY is a secret: Value error, It must have at least 32"),
         ("RECALLD_LIMITS", "{", "error parsing value for field"),
     ],

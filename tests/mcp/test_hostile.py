@@ -123,6 +123,8 @@ async def test_an_error_says_what_to_do(api: httpx.AsyncClient) -> None:
 
     assert "agent_id, user_id or both are required" in await said("recall", query="x")
     assert "- /agent_id: Field required" in await said("get_context", query="x")
-    assert "- /querry: this argument is not known" in await said("recall", querry="x", user_id="u")
+    assert "- /querry: this argument is not known: did you mean `query`?" in await said(
+        "recall", querry="x", user_id="u"
+    )
     assert "RFC 3339" in await said("recall", query="x", user_id="u", since="yesterday")
     assert "- /content: must have at most 32000 characters" in await said("remember", content="x" * 32_001, user_id="u")

@@ -71,7 +71,7 @@ class Contract:
             target: Any = self.document
             for step in node["$ref"].removeprefix("#/").split("/"):
                 target = target[step]
-            node = target
+            node = {**target, **{word: value for word, value in node.items() if word != "$ref"}}
         return node
 
     def fits(self, schema: Json, value: Any) -> str | None:
