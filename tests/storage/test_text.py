@@ -136,3 +136,30 @@ def test_case_and_width_do_not_matter(text: str) -> None:
 def test_cost_is_linear(unit: str) -> None:
     text = (unit * 32_000)[:32_000]
     assert index_text(text).length < 64_001
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("party 🎉!", ["parti", "🎉"]),
+        ("👍🏽 👍🏿 👍", ["👍", "👍", "👍"]),  # skin tones are one
+        ("❤️❤", ["❤", "❤"]),  # shown as an emoji or as a sign
+        ("👨‍👩‍👧", ["👨", "👩", "👧"]),
+        ("🤷‍♂️🤷‍♀️🤷", ["🤷", "🤷", "🤷"]),
+        ("👩🏽‍🦰", ["👩"]),
+        ("🇩🇪🇯🇵", ["🇩🇪", "🇯🇵"]),
+        ("🇩", ["🇩"]),
+        ("🏳️‍🌈", ["🏳", "🌈"]),
+        ("🏴󠁧󠁢󠁥󠁮󠁧󠁿", ["🏴󠁧󠁢󠁥󠁮󠁧󠁿"]),
+        ("1️⃣ and #️⃣", ["1", "#⃣"]),
+        ("犬🐕", ["犬", "🐕"]),
+        ("a→b ✓ 5×3", ["b", "✓", "5", "3"]),
+    ],
+)
+def test_each_emoji_is_a_term(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+def test_an_emoji_of_many_parts_is_bounded() -> None:
+    assert len(terms("🏴" + "\U000e0067" * 30_000)) == 1
+    assert index_text("👩" + "\u200d👩" * 10_000).length == 10_001
