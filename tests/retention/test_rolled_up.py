@@ -6,7 +6,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.lifespan import COLLECTIONS
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter

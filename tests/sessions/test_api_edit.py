@@ -8,7 +8,7 @@ import pytest
 
 from app.core import tokens
 from app.lifespan import COLLECTIONS
-from app.sessions.models import MESSAGES
+from app.sessions.schemas import MESSAGES
 from app.storage.changes import Delete, Insert
 from tests.conftest import Service
 from tests.support.context import ask

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.sessions.models import SESSIONS
+from app.sessions.schemas import SESSIONS
 from app.sessions.repository import SessionRepository, new_session
 from app.storage.changes import CommitConflict, Insert
 from app.storage.scope import Scope

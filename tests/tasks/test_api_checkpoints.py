@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.storage.changes import Delete, Insert, Update
-from app.tasks.models import CHECKPOINTS, TASKS
+from app.tasks.schemas import CHECKPOINTS, TASKS
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import Json, problem
 from tests.support.tasks import STATE, TASK, begin, checkpoints, move, note, send, task
