@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from app import metrics
+from app.actions.roll_ups import ROLL_UPS
 from app.actions.schemas import ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
@@ -83,6 +84,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    ROLL_UPS,
     FACTS,
     FACT_GROUPS,
     PROCEDURES,

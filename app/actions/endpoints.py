@@ -111,7 +111,7 @@ async def get_action_stats(  # noqa: PLR0913 (query parameters)
 
 @router.get("/{action_id}", response_model=schemas.Action, responses=problems(404))
 async def get_action(action_id: ActionId, actions: Actions) -> Response:
-    """One action."""
+    """One action. For one that was rolled up and purged, the memory that stands for it answers (`rolled_up_into`)."""
     action = await actions.get(action_id)
     return answer(action, {"ETag": etag(action)})
 

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from app.core.schemas import Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality, ConflictPolicy
-from app.memories.schemas import SearchMode, Source
+from app.memories.schemas import SearchMode, Source, SourceIn
 from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema
 from app.storage.text import normalise_content
@@ -61,6 +61,7 @@ FACTS = Collection(
         importance="confidence",
         pinned="known_from",
         text=sentence,
+        placed="source.speaker",
     ),
     internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
 )
@@ -149,6 +150,7 @@ class FactCreate(Owned):
     origin: Literal["import"] | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
+    source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
     cardinality: Cardinality | None = Field(
         None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
     )

@@ -24,7 +24,7 @@ from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import SessionRepository, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.sessions.summaries import SummaryText, is_extract
 from app.storage.changes import Change, CommitConflict, Update
@@ -183,8 +183,8 @@ class ConversationJobs:
         said: dict[int, Doc] = {}
         memories = MemoryRepository(self._tools.store, scope)
         async for docs in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
-            said |= {doc["source"]["message_seq"]: doc for doc in docs}
-            if min(said) <= lines[0].seq:
+            said |= {doc["source"]["message_seq"]: doc for doc in docs if was_said_in(session, doc)}
+            if said and min(said) <= lines[0].seq:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
 

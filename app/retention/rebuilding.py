@@ -10,7 +10,7 @@ from app.facts.schemas import FACTS
 from app.facts.service import computed
 from app.jobs.models import OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
-from app.memories.records import identity_hash, metadata_terms, standing
+from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retention.service import KEPT
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn
@@ -18,7 +18,7 @@ from app.storage.schema import Collection, Doc
 from app.storage.text import content_hash, normalise_content
 
 SAID = ("role", "content", "tool_calls", "tool_call_id")
-IMPORTED = (MEMORIES, FACTS, PROCEDURES)
+IMPORTED = (MEMORIES, FACTS, PROCEDURES, ACTIONS)
 """Collections whose records say in `source` that they were imported."""
 
 
@@ -57,7 +57,8 @@ def _memory(doc: Doc) -> Doc:
 
 
 def _action(doc: Doc) -> Doc:
-    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"])}
+    source = {**SOURCE, "session_id": doc["session_id"], **(doc.get("source") or {})}
+    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"]), "source": source}
 
 
 def _procedure(doc: Doc) -> Doc:

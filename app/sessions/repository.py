@@ -12,7 +12,7 @@ from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
-from app.storage.filters import Eq, Filter, Range, both
+from app.storage.filters import Absent, Eq, Filter, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Doc
@@ -115,6 +115,13 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
     return new_memory(fields, source, now, unique=False)
 
 
+def was_said_in(session: Doc, memory: Doc) -> bool:
+    """Returns whether the memory was made of a message of this session. A caller's own memory may name one, too."""
+    source, owners = memory["source"], ("agent_id", "user_id")
+    spoken = source["speaker"] is not None and source["message_seq"] is not None
+    return spoken and source["session_id"] == session["session_id"] and all(memory[o] == session[o] for o in owners)
+
+
 class SessionRepository(Repository):
     """Sessions, with their messages in `messages`."""
 
@@ -126,6 +133,10 @@ class SessionRepository(Repository):
         """Returns the filter for the session's messages between two numbers, both excluded."""
         bounds = None if after_seq is None and before_seq is None else Range("seq", gt=after_seq, lt=before_seq)
         return both(Eq("session_id", session["session_id"]), bounds)
+
+    def said_in(self, session: Doc) -> Filter:
+        """Returns the filter for the session's messages without the deleted ones."""
+        return both(Eq("session_id", session["session_id"]), Absent("deleted_at"))
 
     async def count_messages(self, session: Doc, role: str) -> int:
         """Returns the number of messages of a role."""

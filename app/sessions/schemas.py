@@ -25,7 +25,15 @@ SESSIONS = Collection(
 MESSAGES = Collection(
     name="messages",
     id_field="message_id",
-    fields={"session_id": "text", "agent_id": "text", "user_id": "text", "seq": "number", "role": "text"},
+    fields={
+        "session_id": "text",
+        "agent_id": "text",
+        "user_id": "text",
+        "seq": "number",
+        "role": "text",
+        "timestamp": "time",
+        "deleted_at": "time",
+    },
     order="seq",
     unique=(Unique("seq", ("session_id", "seq")),),
     indexes=(("session_id",), ("user_id",)),

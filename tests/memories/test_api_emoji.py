@@ -56,4 +56,3 @@ async def test_a_text_is_found_by_its_emoji(stocked: httpx.AsyncClient, query: s
 
 async def test_words_and_emoji_stand_side_by_side(stocked: httpx.AsyncClient) -> None:
     assert (await found(stocked, "release🎉team", mode="text"))[0] == TEXTS[0]
-    assert (await found(stocked, "🎉"))[0] == TEXTS[0]

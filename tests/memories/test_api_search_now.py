@@ -16,7 +16,9 @@ TEXTS = ("tea in April", "tea in May", "tea in July")
 async def stocked(api: httpx.AsyncClient) -> None:
     """What happened in April and May, what will happen in July, and what was only written down, on 1 June."""
     days = ("2026-04-10", "2026-05-10", "2026-07-10")
-    await batch(api, *({"content": text, "event_at": f"{day}T12:00:00Z"} for text, day in zip(TEXTS, days, strict=True)))
+    dated = zip(TEXTS, days, strict=True)
+    await batch(api, *({"content": text, "event_at": f"{day}T12:00:00Z"} for text, day in dated))
+    )
     await remember(api, "tea, written down")
 
 

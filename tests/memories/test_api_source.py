@@ -36,7 +36,8 @@ async def test_a_caller_says_where_a_memory_comes_from_and_the_service_adds_its_
 
 
 async def test_every_memory_of_a_batch_has_its_own_source(api: httpx.AsyncClient) -> None:
-    made = await batch(api, {"content": "one", "source": {"url": "u:1"}}, {"content": "two"}, {"content": "three", "source": {}})
+    items: list[Json] = [{"source": {"url": "u:1"}}, {}, {"source": {}}]
+    made = await batch(api, *({"content": f"number {at}", **item} for at, item in enumerate(items)))
     assert [one["source"]["url"] for one in made["items"]] == ["u:1", None, None]
 
 
@@ -118,7 +119,8 @@ async def test_facts_say_where_they_come_from(api: httpx.AsyncClient) -> None:
     items = [{**fact, "object": name, "source": {"note": name}, "cardinality": "many"} for name in ("milk", "rum")]
     both = (await api.post("/v1/facts/batch", json={"items": items})).json()["items"]
     assert [one["source"]["note"] for one in both] == ["milk", "rum"]
-    problem(await api.post("/v1/facts", json={**fact, "source": {"origin": "message"}}), 422, "invalid", "/source/origin")
+    refused = await api.post("/v1/facts", json={**fact, "source": {"origin": "message"}})
+    problem(refused, 422, "invalid", "/source/origin")
 
 
 async def test_actions_say_where_they_come_from(service: Service) -> None:
@@ -136,6 +138,7 @@ async def test_actions_say_where_they_come_from(service: Service) -> None:
 
 async def test_the_tool_remember_passes_the_source_on(service: Service, api: httpx.AsyncClient) -> None:
     async with connecting(service)("?agent_id=a&user_id=u") as client:
-        made = await call(client, "remember", content="Ada lives in Boston", source={"session_id": "chat-7", "url": "u:3"})
+        said = {"session_id": "chat-7", "url": "u:3"}
+        made = await call(client, "remember", content="Ada lives in Boston", source=said)
     source = (await api.get(f"/v1/memories/{made['memory_id']}")).json()["source"]
     assert (source["session_id"], source["url"], source["origin"]) == ("chat-7", "u:3", "api")

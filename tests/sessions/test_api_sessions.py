@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.sessions.schemas import SESSIONS
 from app.sessions.repository import SessionRepository, new_session
+from app.sessions.schemas import SESSIONS
 from app.storage.changes import CommitConflict, Insert
 from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
@@ -244,7 +244,8 @@ async def test_sessions_of_an_earlier_version_are_found_by_metadata_too(service:
 
 
 def old_session(session_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    doc = new_session({"session_id": session_id, **OWNER, "metadata": metadata}, f"2026-05-01T00:00:00.{session_id[1:]}Z")
+    now = f"2026-05-01T00:00:00.{session_id[1:]}Z"
+    doc = new_session({"session_id": session_id, **OWNER, "metadata": metadata}, now)
     doc.pop("metadata_terms", None)
     return doc
 
