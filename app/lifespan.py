@@ -33,6 +33,7 @@ from app.jobs.models import (
     JOBS,
     OPERATIONS,
     POST_CONVERSATION,
+    REDERIVE,
     RETENTION,
     SCHEDULES,
     SUMMARIZE,
@@ -44,6 +45,7 @@ from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.jobs import ConversationJobs
+from app.learning.rederivation import Rederivation
 from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
@@ -295,6 +297,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
+        REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
     }
     looks: dict[str, Look] = {

@@ -206,12 +206,12 @@ class ConversationJobs:
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
         session, seq = talk.session, talk.lines[-1].seq
         assert session is not None
-        same = {"created_at": session["created_at"]}
+        same = {name: session.get(name) for name in ("created_at", "revised")}
         change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
         try:
             await run.commit([change])
         except CommitConflict:
-            log.info("the session is gone")
+            log.info("the session is gone, or messages were changed meanwhile")
 
     async def _extract(self, run: Run, scope: Scope, report: Report) -> None:
         session = await self._session(run, scope)

@@ -41,6 +41,12 @@ async def told(service: Service, llm: Model) -> None:
     assert (await end(service))["status"] == "succeeded"
 
 
+async def judged(service: Service) -> None:
+    """The job that judges has run, and those that it queued for a quiet moment."""
+    await work(service)
+    await work(service, minutes=2)
+
+
 async def contents(service: Service) -> set[str]:
     return {memory["content"] for memory in await kept(service)}
 
@@ -63,7 +69,7 @@ async def test_what_came_of_a_deleted_message_goes_and_the_rest_is_learned_again
     assert (await api.delete("/v1/sessions/s/messages/1")).status_code == 204
     assert (await api.get("/v1/sessions/s")).json()["summary"] is None, "at once"
     assert await summaries(service) == []
-    await work(service, minutes=2)
+    await judged(service)
     assert await contents(service) == {"The user prefers tea.", "The user has a sister in Oslo."}
     assert await stated_of(api) == {"Oslo"}
     assert "Rome" not in str(llm.asked[asked:])
@@ -83,7 +89,7 @@ async def test_what_came_of_an_edited_message_says_what_it_says_now(
     }
     edited = await api.patch("/v1/sessions/s/messages/1", json={"content": "I live in Turin."})
     assert edited.status_code == 200
-    await work(service, minutes=2)
+    await judged(service)
     assert await contents(service) == {"The user prefers tea.", "The user lives in Turin."}
     assert await stated_of(api) == {"Turin", "Oslo"}
     assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user lives in Turin."
@@ -93,7 +99,7 @@ async def test_an_edit_of_metadata_alone_judges_nothing(service: Service, llm: M
     await told(service, llm)
     before, asked = await contents(service), len(llm.asked)
     await api.patch("/v1/sessions/s/messages/1", json={"metadata": {"seen": True}})
-    await work(service, minutes=2)
+    await judged(service)
     assert (await contents(service), len(llm.asked)) == (before, asked)
     assert (await api.get("/v1/sessions/s")).json()["summary"] is not None
 
@@ -109,7 +115,7 @@ async def test_what_a_memory_of_it_had_superseded_comes_back(
     assert (await api.get(f"/v1/memories/{old['memory_id']}")).json()["status"] == "superseded"
     llm.says = {}
     await api.delete("/v1/sessions/s/messages/1")
-    await work(service, minutes=2)
+    await judged(service)
     assert (await api.get(f"/v1/memories/{old['memory_id']}")).json()["status"] == "active"
 
 
@@ -118,7 +124,7 @@ async def test_what_callers_stored_themselves_stays(service: Service, llm: Model
     own = await remember(api, "Rome it is.", source={"session_id": "s", "message_seq": 1})
     await api.patch("/v1/sessions/s", json={"summary": "Written by hand."})
     await api.delete("/v1/sessions/s/messages/1")
-    await work(service, minutes=2)
+    await judged(service)
     assert (await api.get(f"/v1/memories/{own['memory_id']}")).status_code == 200
     assert (await api.get("/v1/sessions/s")).json()["summary"] == "Written by hand."
 
@@ -132,7 +138,7 @@ async def test_another_session_and_another_user_keep_what_is_theirs(
     await end(service, "other")
     llm.says = {}
     await api.delete("/v1/sessions/s/messages/1")
-    await work(service, minutes=2)
+    await judged(service)
     assert "The user likes Rome." in await contents(service)
 
 
@@ -142,7 +148,7 @@ async def test_nothing_of_the_deleted_text_is_left_in_operations_and_derivations
     await told(service, llm)
     llm.says = {}
     await api.delete("/v1/sessions/s/messages/1")
-    await work(service, minutes=2)
+    await judged(service)
     held = await service.resources.store.find(DERIVATIONS, None, order="asc", limit=1_000)
     assert "Rome" not in str(held)
     assert "Rome" not in (await api.get("/v1/operations", params={"limit": 100})).text
@@ -184,7 +190,7 @@ async def test_without_a_model_the_extract_is_made_again(start: Starter, setting
         await end(service)
         assert "Tom" in (await api.get("/v1/sessions/s")).json()["summary"]
         assert (await api.delete("/v1/sessions/s/messages/7")).status_code == 204
-        await work(service, minutes=2)
+        await judged(service)
         assert (await api.get("/v1/sessions/s")).json()["summary"] == before
         assert "Tom" not in str([one["content"] for one in await summaries(service)])
         assert (await api.get("/v1/sessions", params=PAIR)).json()["items"][0]["message_count"] == 6

@@ -18,7 +18,6 @@ async def stocked(api: httpx.AsyncClient) -> None:
     days = ("2026-04-10", "2026-05-10", "2026-07-10")
     dated = zip(TEXTS, days, strict=True)
     await batch(api, *({"content": text, "event_at": f"{day}T12:00:00Z"} for text, day in dated))
-    )
     await remember(api, "tea, written down")
 
 

@@ -9,7 +9,7 @@ import pytest
 from app.core import tokens
 from app.lifespan import COLLECTIONS
 from app.sessions.schemas import MESSAGES
-from app.storage.changes import Delete, Insert
+from app.storage.changes import Change, Delete, Insert
 from tests.conftest import Service
 from tests.support.context import ask
 from tests.support.memories import found, history, problem, recall
@@ -269,7 +269,7 @@ async def test_messages_of_an_earlier_version_are_shown_edited_and_deleted(servi
     await talked(service.client)
     for doc in await rows(service, "messages"):
         old = {name: value for name, value in doc.items() if name not in ("edited_at", "deleted_at")}
-        changes = [Delete(MESSAGES, "default", doc["message_id"]), Insert(MESSAGES, old)]
+        changes: list[Change] = [Delete(MESSAGES, "default", doc["message_id"]), Insert(MESSAGES, old)]
         await service.resources.store.commit(changes)
     assert [(one["edited_at"], one["deleted_at"]) for one in await messages(service.client)] == [(None, None)] * 3
     await edit(service.client, 1, content="I live in Turin.")

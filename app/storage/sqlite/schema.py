@@ -320,7 +320,10 @@ def _refill(connection: apsw.Connection, collection: Collection, missing: Sequen
     name = quoted(collection.name)
     fields = ", ".join(f"{quoted(field)} = ?" for field in missing)
     step, last = f"SELECT row, doc FROM {name} WHERE row > ? ORDER BY row LIMIT {REFILLED_AT_ONCE}", 0
-    while rows := connection.execute(step, (last,)).fetchall():
+    while True:
+        rows: list[Any] = connection.execute(step, (last,)).fetchall()
+        if not rows:
+            return
         for row, doc in rows:
             values = values_of(orjson.loads(doc), missing)
             connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))
