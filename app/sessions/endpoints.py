@@ -56,7 +56,7 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictR
 
 SessionId = Annotated[Identifier, Path(examples=["chat-1"])]
 Edits = Annotated[MessageEdits, Depends(message_edits)]
-MessageSeq = Annotated[int, Path(ge=0, le=MAX_WHOLE, description="The number of the message.")]
+MessageNumber = Annotated[int, Path(ge=0, le=MAX_WHOLE, description="The number of the message.")]
 Seq = Annotated[int | None, Query(ge=0, le=MAX_WHOLE)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
@@ -146,7 +146,7 @@ async def clear_messages(
 @router.patch("/{session_id}/messages/{seq}", response_model=schemas.Message, responses=problems(404, 409, 412, *BODY))
 async def update_message(
     session_id: SessionId,
-    seq: MessageSeq,
+    seq: MessageNumber,
     body: schemas.MessagePatch,
     edits: Edits,
     write: Writer,
@@ -161,7 +161,7 @@ async def update_message(
     "/{session_id}/messages/{seq}", status_code=204, response_class=Response, responses=problems(404, 409, 412)
 )
 async def delete_message(
-    session_id: SessionId, seq: MessageSeq, edits: Edits, write: Writer, if_match: InPrecondition
+    session_id: SessionId, seq: MessageNumber, edits: Edits, write: Writer, if_match: InPrecondition
 ) -> Response:
     """Delete a message. A tombstone keeps its number; its memory goes, and what was learned from it is judged again.
     `If-Match` names the version of the session."""
