@@ -33,7 +33,7 @@ REBUILT = {
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "action_logs": {"content_hash"},
     "messages": {"text"},
-    "conversation_sessions": {"metadata_terms", "revised"},
+    "conversation_sessions": {"metadata_terms"},
     "procedures": {"name_key", "content_hash"},
     "procedure_history": {"name_key", "content_hash"},
     "operations": {"undo", "undoing"},
