@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from app import metrics
+from app.actions.roll_ups import ROLL_UPS
 from app.actions.schemas import ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
@@ -32,6 +33,7 @@ from app.jobs.models import (
     JOBS,
     OPERATIONS,
     POST_CONVERSATION,
+    REDERIVE,
     RETENTION,
     SCHEDULES,
     SUMMARIZE,
@@ -43,6 +45,7 @@ from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.jobs import ConversationJobs
+from app.learning.rederivation import Rederivation
 from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
@@ -83,6 +86,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    ROLL_UPS,
     FACTS,
     FACT_GROUPS,
     PROCEDURES,
@@ -293,6 +297,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
+        REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
     }
     looks: dict[str, Look] = {

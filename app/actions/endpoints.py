@@ -111,7 +111,7 @@ async def get_action_stats(  # noqa: PLR0913 (query parameters)
 
 @router.get("/{action_id}", response_model=schemas.Action, responses=problems(404))
 async def get_action(action_id: ActionId, actions: Actions) -> Response:
-    """Get one action."""
+    """Get one action. The memory that stands for it answers once it was rolled up and purged (`rolled_up_into`)."""
     action = await actions.get(action_id)
     return answer(action, {"ETag": etag(action)})
 

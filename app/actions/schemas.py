@@ -6,6 +6,8 @@ from pydantic import Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
+from app.memories.records import SOURCE
+from app.memories.schemas import Source, SourceIn
 from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema
 
@@ -47,6 +49,7 @@ ACTIONS = Collection(
         ranges=("timestamp",),
         time=("timestamp",),
         anchor=("timestamp",),
+        placed="source.speaker",
     ),
     internal=INTERNAL,
 )
@@ -104,6 +107,9 @@ class ActionCreate(Schema):
     feedback: Feedback = Feedback()
     timestamp: Timestamp | None = Field(None, description="Default: now.")
     metadata: Object = {}
+    source: SourceIn | None = Field(
+        None, description="Where the log comes from; its session is `session_id`, if you name no other."
+    )
 
 
 class ActionBatch(Schema):
@@ -130,6 +136,11 @@ class Action(Schema):
     feedback: Feedback
     timestamp: str
     metadata: Object
+    source: Source
+    rolled_up_into: str | None = Field(
+        description="Of an action that was purged: the memory that stands for it. `content`, `metadata`, `source` and "
+        "the times are then that memory's, and the action's own fields are empty."
+    )
     version: int
     created_at: str
     updated_at: str
@@ -154,7 +165,7 @@ class ActionSearch(Owned):
     task_id: Identifier | None = None
     since: Timestamp | None = None
     until: Timestamp | None = None
-    now: Timestamp | None = None
+    now: Timestamp | None = Field(None, description="The time of the search: what happened later is hidden.")
     top_k: TopK = 10
 
 
@@ -196,5 +207,6 @@ class Stats(Figures):
 
 
 def render(doc: Doc) -> Doc:
-    """Renders an action without internal fields."""
-    return {name: value for name, value in doc.items() if name not in INTERNAL}
+    """Renders an action without internal fields. Those of earlier versions have no source."""
+    shown = {name: value for name, value in doc.items() if name not in INTERNAL}
+    return {"source": {**SOURCE, "session_id": doc["session_id"]}, "rolled_up_into": None, **shown}

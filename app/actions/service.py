@@ -14,13 +14,16 @@ from typing import Any
 
 import orjson
 
+from app.actions import roll_ups
 from app.actions.schemas import ACTIONS, ActionCreate, ActionSearch, Feedback, render
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
+from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding_backfill import Embeddable, note
 from app.memories.indexing import Embeddings, IndexText
+from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
@@ -132,7 +135,7 @@ class ActionService:
         """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
-        docs = [_document(body, now) for body in bodies]
+        docs = [_document(body, self._actions.scope.key_id, now) for body in bodies]
         for doc in docs:
             self._actions.scope.require_write(doc["agent_id"], doc["user_id"])
         entries = await self._embeddings.entries([_passage(doc) for doc in docs])
@@ -164,12 +167,20 @@ class ActionService:
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Doc:
-        """Returns an action. Raises NotFound."""
-        return render(await self._actions.get(action_id))
+        """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""
+        doc = await self._actions.find_one(action_id)
+        return roll_ups.render(action_id, await self._summary(action_id)) if doc is None else render(doc)
+
+    async def _summary(self, action_id: str) -> Doc:
+        actions, now = self._actions, rfc3339(self._clock.now())
+        return await roll_ups.summary_of(actions.store, actions.scope, action_id, now)
 
     async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult:
         """Merges feedback: absent fields stay, null clears a field."""
-        doc = await self._actions.get(action_id)
+        doc = await self._actions.find_one(action_id)
+        if doc is None:
+            memory_id = (await self._summary(action_id))["memory_id"]
+            raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
         precondition.check(doc)
         feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
         fields = {} if same(feedback, doc["feedback"]) else {"feedback": feedback}
@@ -206,8 +217,9 @@ def _passage(action: Doc) -> IndexText:
 ACTION = Embeddable(ACTIONS, _passage, lambda _: {})
 
 
-def _document(body: ActionCreate, now: str) -> Doc:
-    fields = body.model_dump(exclude={"content", "timestamp"})
+def _document(body: ActionCreate, key_id: str | None, now: str) -> Doc:
+    fields = body.model_dump(exclude={"content", "timestamp", "source"})
+    said = {} if body.source is None else body.source.stated()
     content = body.content or _one_line(body)
     return {
         "action_id": new_id("act"),
@@ -215,6 +227,7 @@ def _document(body: ActionCreate, now: str) -> Doc:
         "content": content,
         "content_hash": shown_once(content, body.outcome, body.entities),
         "timestamp": body.timestamp or now,
+        "source": {**SOURCE, "session_id": body.session_id, **said, "api_key_id": key_id},
         "version": 1,
         "created_at": now,
         "updated_at": now,
@@ -252,6 +265,7 @@ def _searched(body: ActionSearch) -> Filter:
     )
     return both(
         _listed({**filters, "since": body.since, "until": body.until}),
+        None if body.now is None else Range("timestamp", le=body.now),
         Eq("outcome", "success") if body.only_successful else None,
     )
 

@@ -10,11 +10,12 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import numpy as np
 import orjson
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Query, Request, Response
 from typing_extensions import TypeAliasType
 
+from app.auth.dependencies import resources_of
 from app.core.identifiers import RULE
-from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid_fields
+from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
 from app.settings import LimitSettings
 from app.storage.repository import Listing
 
@@ -232,6 +233,30 @@ async def listing(
 
 
 InListing = Annotated[Listing, Depends(listing)]
+
+
+async def metadata_filter(
+    request: Request,
+    metadata: Annotated[
+        str | None,
+        Query(max_length=8_192, description='Has all of these entries: a JSON object, as `{"topic": "billing"}`.'),
+    ] = None,
+) -> dict[str, Any] | None:
+    """Returns the entries that the query string asks for. Raises Invalid if they are no JSON object."""
+    if metadata is None:
+        return None
+    try:
+        entries = parse(metadata.encode(), resources_of(request).settings.limits)
+    except BadRequest as error:
+        raise invalid("/query/metadata", f"is not a JSON object: {error.detail}") from error
+    except Invalid as error:
+        raise invalid("/query/metadata", error.detail) from error
+    if not isinstance(entries, dict):
+        raise invalid("/query/metadata", 'must be a JSON object, as {"topic": "billing"}')
+    return entries
+
+
+InMetadata = Annotated[dict[str, Any] | None, Depends(metadata_filter)]
 
 
 def answer(body: Any, headers: dict[str, str] | None = None) -> Response:

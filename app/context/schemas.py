@@ -80,7 +80,7 @@ class ContextRequest(Schema):
     )
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
     known_at: Timestamp | None = Field(None, description="Facts as they were known then; default: now.")
-    now: Timestamp | None = None
+    now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")
     timezone: TimeZone | None = None
 
 

@@ -11,7 +11,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.schemas import Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality, ConflictPolicy
-from app.memories.schemas import ImportOrigin, SearchMode, Source
+from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
 from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema
 from app.storage.text import normalise_content
@@ -62,6 +62,7 @@ FACTS = Collection(
         importance="confidence",
         pinned="known_from",
         text=sentence,
+        placed="source.speaker",
     ),
     internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
 )
@@ -152,6 +153,7 @@ class FactCreate(Owned):
     origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
+    source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
     cardinality: Cardinality | None = Field(
         None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
     )

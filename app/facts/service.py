@@ -42,23 +42,23 @@ class FactService:
 
     async def assert_one(self, body: FactCreate, precondition: IfMatch) -> WriteResult:
         """Asserts one fact. Returns 201 if it is new, else 200."""
-        outcome, created = await self._assert([body], precondition, {})
+        outcome, created = await self._assert([body], precondition, [{}])
         (fact,) = outcome.body["items"]
         return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
 
     async def assert_all(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, source: Mapping[str, Any] | None = None
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc] | None = None
     ) -> WriteResult:
-        """Asserts all facts in their order, or none. `source` names their origin if that is not a caller."""
-        outcome, _ = await self._assert(bodies, precondition, source or {})
+        """Asserts all facts in their order, or none. `sources`: for facts that the service derives, the fields of each
+        source beside the API key."""
+        outcome, _ = await self._assert(bodies, precondition, sources or [{}] * len(bodies))
         return outcome
 
     async def _assert(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, origin: Mapping[str, Any]
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
-        source = {**SOURCE, "api_key_id": self._facts.scope.key_id, **origin}
-        drafts = [draft_of(body, source | ({"origin": body.origin} if body.origin else {})) for body in bodies]
+        drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
@@ -70,6 +70,11 @@ class FactService:
         items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
         changes = [change for ledger in ledgers.values() for change in await self._changes(ledger)]
         return WriteResult({"items": items}, changes, 201), any(new for _, new in asserted)
+
+    def _source(self, body: FactCreate, derived: Doc) -> Doc:
+        said = {} if body.source is None else body.source.stated()
+        origin = {} if body.origin is None else {"origin": body.origin}
+        return {**SOURCE, **said, "api_key_id": self._facts.scope.key_id, **derived, **origin}
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""

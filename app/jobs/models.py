@@ -11,6 +11,7 @@ from app.storage.schema import Collection, Unique
 
 POST_CONVERSATION = "post_conversation"
 SUMMARIZE = "summarize"
+REDERIVE = "rederive"
 CONSOLIDATION = "consolidation"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
@@ -34,6 +35,7 @@ _LANE_OF: Mapping[str, Lane] = {
     SUMMARIZE: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
     RETENTION: LANGUAGE_MODEL,  # summarizes days
+    REDERIVE: ORDINARY,
     EMBED_PENDING: EMBEDDING_MODEL,
     DECAY: ORDINARY,
     EXPIRY: ORDINARY,

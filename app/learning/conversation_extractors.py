@@ -20,7 +20,8 @@ from app.memories.repository import MemoryRepository
 from app.profiles.merge import EMPTY_PROFILE, merge_experience
 from app.profiles.schemas import AGENTS, USERS, ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.storage.changes import Change
+from app.sessions.schemas import SESSIONS
+from app.storage.changes import Change, Update
 from app.storage.filters import Eq, Not, both
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Doc
@@ -62,6 +63,12 @@ class Conversation:
         assert self.session is not None
         seqs = {"from_seq": self.lines[0].seq, "to_seq": self.lines[-1].seq}
         return {**self.owner, "session_id": self.session["session_id"], **seqs}
+
+    def unchanged(self) -> list[Change]:
+        """Returns a change that conflicts if a message was edited or deleted since the session was read."""
+        assert self.session is not None
+        same = {name: self.session.get(name) for name in ("created_at", "revised")}
+        return [Update(SESSIONS, self.scope.tenant, self.session["session_id"], expect=same)]
 
 
 @dataclass(frozen=True, slots=True)

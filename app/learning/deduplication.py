@@ -325,9 +325,9 @@ async def asserted(
     which are stored in the field `cites` of the fact's source."""
     if not drawn:
         return {"fact_ids": [], "dropped": dict(dropped)}, []
-    cited = list(dict.fromkeys(each for _, ids in drawn for each in ids))
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
     service = FactService(FactRepository(tools.store, scope), Embeddings(tools.embedder), lookup, tools.clock)
-    outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, {**source, cites: cited})
+    sources = [{**source, cites: list(dict.fromkeys(ids))} for _, ids in drawn]
+    outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
     fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
     return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)

@@ -18,6 +18,7 @@ from app.learning.extraction import DroppedCounts
 from app.learning.prompts import StatedFact, StatedProcedure
 from app.procedures.repository import learned
 from app.procedures.schemas import ProcedureCreate
+from app.storage.changes import Change
 from app.storage.schema import Doc
 from app.storage.scope import Scope
 
@@ -62,6 +63,10 @@ class Batch:
     def described(self) -> Doc:
         """Returns owner and episodes, as fields of a derivation."""
         return {**self.owner, "action_ids": [doc["action_id"] for doc in self.docs]}
+
+    def unchanged(self) -> list[Change]:
+        """Returns no changes: what was logged does not change."""
+        return []
 
 
 def _shown(number: int, doc: Doc) -> Doc:

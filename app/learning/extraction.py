@@ -19,6 +19,7 @@ from app.learning.prompts import LearnedExperience, LearnedFact, LearnedMemory, 
 from app.llm.base import LLM, Budget
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
+from app.storage.changes import Change
 from app.storage.schema import Doc
 
 DroppedCounts = Counter[str]
@@ -170,6 +171,10 @@ class LearningSource(Protocol):
         """Returns owner and source, as fields of the derivation."""
         ...
 
+    def unchanged(self) -> list[Change]:
+        """Returns changes that conflict if the source is no longer what the model was shown."""
+        ...
+
 
 S = TypeVar("S", bound=LearningSource)
 S_contra = TypeVar("S_contra", bound=LearningSource, contravariant=True)
@@ -251,7 +256,8 @@ class LearningRun:
             self._report_noted(name, noted)
             return
         try:
-            result = await commit_noted(self.run, await planned(), derivation_id, source.described())
+            plan = _guarded(await planned(), source)
+            result = await commit_noted(self.run, plan, derivation_id, source.described())
         except Skipped as why:
             self.report.skip(name, str(why))
         except Forbidden as error:
@@ -261,3 +267,13 @@ class LearningRun:
             self.report.fail(name, error.detail)
         else:
             self.report.add(name, result or {})
+
+
+def _guarded(plan: DerivationPlan, source: LearningSource) -> DerivationPlan:
+    """Returns a plan whose changes conflict if the source was changed meanwhile."""
+
+    async def guarded() -> tuple[Doc, list[Change]]:
+        result, changes = await plan()
+        return result, [*changes, *source.unchanged()]
+
+    return guarded

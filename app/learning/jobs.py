@@ -24,7 +24,7 @@ from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import SessionRepository, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.sessions.summaries import SummaryText, is_extract
 from app.storage.changes import Change, CommitConflict, Update
@@ -182,8 +182,8 @@ class ConversationJobs:
         said: dict[int, Doc] = {}
         memories = MemoryRepository(self._tools.store, scope)
         async for docs in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
-            said |= {doc["source"]["message_seq"]: doc for doc in docs}
-            if min(said) <= lines[0].seq:
+            said |= {doc["source"]["message_seq"]: doc for doc in docs if was_said_in(session, doc)}
+            if said and min(said) <= lines[0].seq:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
 
@@ -205,12 +205,12 @@ class ConversationJobs:
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
         session, seq = talk.session, talk.lines[-1].seq
         assert session is not None
-        same = {"created_at": session["created_at"]}
+        same = {name: session.get(name) for name in ("created_at", "revised")}
         change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
         try:
             await run.commit([change])
         except CommitConflict:
-            log.info("the session is gone")
+            log.info("the session is gone, or messages were changed meanwhile")
 
     async def _extract(self, run: Run, scope: Scope, report: Report) -> None:
         session = await self._session(run, scope)

@@ -27,7 +27,7 @@ from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import EXTRACT, SessionSummaries, SummaryText, expected, is_extract
-from app.storage.changes import Change, Update
+from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.storage.text import UNSPACED, terms
@@ -203,6 +203,8 @@ class SummaryExtractor:
         """Asks the model and returns the plan. Raises Skipped if there is no session."""
         if talk.session is None:
             raise Skipped("there is no session")
+        if (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
+            raise Skipped("the summary covers these messages")
         earlier = talk.session["summary"]
         text = await ask(talk, earlier, llm, budget)
         return stored(tools, talk, replace(written_by(llm, talk, text), rolls=earlier is not None))
@@ -252,6 +254,8 @@ def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> Derivation
         session = await sessions.find_one(begun["session_id"])
         if session is None or session["created_at"] != begun["created_at"]:
             raise Skipped("the session is gone")
+        if session.get("revised") != begun.get("revised"):
+            raise CommitConflict(SESSIONS.name, session["session_id"], "revised")  # the job runs again
         if (session.get("summary_seq") or 0) > (summary.seq or 0):
             raise Skipped("a later summary stands")
         if not await _covered(sessions, session, summary.seq):

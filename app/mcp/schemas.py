@@ -31,6 +31,7 @@ class RememberArguments(Whose):
     tags: Tags | None = None
     event_at: Timestamp | None = Field(None, description="When it happened, RFC 3339 with zone.")
     supersedes: list[Identifier] | None = Field(None, description="memory_ids that this makes untrue.")
+    source: Object | None = Field(None, description="Where it comes from: session_id, message_seq, url, note.")
     shared: Flag = Field(False, description="True: for all agents of the user.")
 
 

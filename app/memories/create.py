@@ -96,8 +96,9 @@ class MemoryWriter:
 
     async def _item(self, body: MemoryCreate, source: Doc, pointer: str) -> _Item:
         unique = body.deduplicate and body.key is None
-        said = {} if body.origin is None else {"origin": body.origin}
-        source = {**said, **source, "api_key_id": self._memories.scope.key_id}
+        said = {} if body.source is None else body.source.stated()
+        origin = {} if body.origin is None else {"origin": body.origin}
+        source = {**said, **origin, **source, "api_key_id": self._memories.scope.key_id}
         item = _Item(body, source, pointer, new_memory(body.model_dump(), source, self._now, unique=unique))
         old = await self._known(item)
         if old is not None and body.key is not None and _guarded(old, body):
@@ -260,9 +261,13 @@ def _guarded(old: Doc, body: MemoryCreate) -> bool:
     return bool(old["trust"] > body.trust)
 
 
+_NO_FIELDS = {"supersedes", "deduplicate", "on_similar", "key", "origin", "source"}
+"""What a body says beside the fields that it revises. A source never changes."""
+
+
 def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
     """Returns the fields that a body changes in the memory with its key. Fields that are absent in the body stay."""
-    fields = body.model_dump(exclude_unset=True, exclude={"supersedes", "deduplicate", "on_similar", "key", "origin"})
+    fields = body.model_dump(exclude_unset=True, exclude=_NO_FIELDS)
     return revision(old, fields, now)
 
 

@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.strict import InListing, answer, written
+from app.api.strict import InListing, InMetadata, answer, written
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas, search_schemas
@@ -76,6 +76,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     pinned: Annotated[bool | None, Query()] = None,
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
+    metadata: InMetadata = None,
 ) -> dict[str, Any]:
     """Returns the filters in the query string of lists and deletions."""
     return dict(locals())

@@ -65,6 +65,7 @@ MEMORIES = Collection(
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
         content=("identity_hash", "content_hash"),
+        placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
         flags=flags_of,
         flag_fields=FIELDS,
     ),

@@ -21,6 +21,8 @@ SOURCE: Mapping[str, Any] = {
     "role": None,
     "action_ids": [],
     "memory_ids": [],
+    "url": None,
+    "note": None,
     "model": None,
     "prompt_version": None,
     "api_key_id": None,

@@ -21,12 +21,13 @@ from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
 from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
-from app.storage.text import IndexedText
+from app.storage.text import IndexedText, has_emoji
 
-REVISION = 1
+REVISION = 2
 """Revision of the rules by which index entries are made. Raise it when the rules change, so that stores are rewritten.
 
 1: tags are terms, flags of the document, vectors of windows, `standing`.
+2: emoji are terms. A store at revision 1 has only its records with emoji rewritten.
 """
 
 SEARCH = "search"
@@ -89,10 +90,10 @@ class Reindex:
             walk.turn_to(pairs[-1] + 1)
 
     async def _page(self, kind: Embeddable, page: Sequence[MissingVector], walk: "_Walk") -> None:
-        docs = [one.doc for one in page]
-        passages = [kind.passage(doc) for doc in docs]
-        windows = await self._embedder.windows([passage.content for passage in passages])
-        long = [at for at, parts in enumerate(windows) if len(parts) > 1]
+        read = [(one.doc, kind.passage(one.doc)) for one in page]
+        chosen = [(doc, text) for doc, text in read if walk.revision < 1 or _any_emoji(text)]
+        docs, passages = [doc for doc, _ in chosen], [text for _, text in chosen]
+        long = await self._long(passages) if walk.revision < 1 else []
         embeddings = Embeddings(self._embedder)
         entries = dict(zip(long, await embeddings.entries_each([passages[at] for at in long]), strict=True))
         texts = await off_loop(sum(len(one.content) for one in passages), _indexed, passages)
@@ -104,6 +105,11 @@ class Reindex:
         for start in range(0, len(updates), COMMITTED_AT_ONCE):
             await self._commit(updates[start : start + COMMITTED_AT_ONCE])
         walk.did(page[-1].row, len(updates), len(page) + LONG_COST * len(long))
+
+    async def _long(self, passages: Sequence[IndexText]) -> list[int]:
+        """Returns the indices of the texts that have more than one window."""
+        windows = await self._embedder.windows([passage.content for passage in passages])
+        return [at for at, parts in enumerate(windows) if len(parts) > 1]
 
     async def _commit(self, updates: Sequence[Update]) -> None:
         """Commits the updates.
@@ -135,7 +141,8 @@ class _Walk:
         noted = noted or {}
         self.finished = noted.get("revision", 0) >= REVISION
         mine = noted if noted.get("target") == REVISION else {}
-        self._revision: int = noted.get("revision", 0)
+        self.revision: int = noted.get("revision", 0)
+        """The revision of the entries that the walk has not visited yet."""
         self._collection: str | None = mine.get("collection")
         self.pair: int = mine.get("pair", 0)
         self.row: int = mine.get("row", 0)
@@ -177,19 +184,23 @@ class _Walk:
 
     def end(self) -> None:
         """Marks the whole walk as done."""
-        self._revision, self._collection, self.pair, self.row = REVISION, None, 0, 0
+        self.revision, self._collection, self.pair, self.row = REVISION, None, 0, 0
 
     def note(self) -> dict[str, Any]:
         """Returns the position as stored fields."""
         self._noted = self._cost
         return {
-            "revision": self._revision,
+            "revision": self.revision,
             "target": REVISION,
             "collection": self._collection,
             "pair": self.pair,
             "row": self.row,
             "done": self._done,
         }
+
+
+def _any_emoji(passage: IndexText) -> bool:
+    return any(map(has_emoji, (passage.content, passage.context or "", *passage.tags)))
 
 
 def _indexed(passages: Sequence[IndexText]) -> list[IndexedText]:
@@ -215,7 +226,8 @@ def _update(
     if entry is not None and entry.vector is not None:
         fields = {**missing, **kind.fields(embeddings.info(entry))}
         return replace(update, set=fields, text=None, entry=entry, keep=True)
-    return update if passage.tags or missing or kind.collection.spec.flags is not None else None
+    differs = passage.tags or missing or kind.collection.spec.flags is not None or _any_emoji(passage)
+    return update if differs else None
 
 
 async def forget(store: Store) -> None:

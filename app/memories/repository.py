@@ -8,7 +8,7 @@ from typing import Any
 from app.core.clock import new_id
 from app.memories.embedding_backfill import note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
-from app.memories.records import identity_hash, passage
+from app.memories.records import identity_hash, metadata_terms, passage
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert
 from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
@@ -146,6 +146,7 @@ def listed(filters: Mapping[str, Any]) -> Filter:
         None if status in (None, "any") else Eq("status", status),
         None if filters.get("session_id") is None else Eq("source.session_id", filters["session_id"]),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
+        *(Has("metadata_terms", term) for term in metadata_terms(filters.get("metadata") or {})),
         None if filters.get("pinned") is None else Eq("pinned", filters["pinned"]),
         None if since is None and until is None else Range("created_at", ge=since, lt=until),
     )

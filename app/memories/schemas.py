@@ -9,6 +9,8 @@ from typing_extensions import TypeAliasType
 from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
+    MAX_WHOLE,
+    WHOLE,
     Count,
     Flag,
     Identifier,
@@ -44,6 +46,42 @@ Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 MemoryKey = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
 Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
+
+
+MessageSeq = Annotated[int, Field(strict=True, ge=1, le=MAX_WHOLE), WHOLE]
+
+
+class SourceIn(Schema):
+    """Where a record comes from, as the caller says. It never changes afterwards, and nothing in it is looked up."""
+
+    session_id: Identifier | None = Field(None, description="The session that it comes from.")
+    message_seq: MessageSeq | None = Field(None, description="The message of that session.")
+    action_ids: Annotated[list[Identifier], Field(max_length=100)] = Field(
+        [], description="The actions that it comes from."
+    )
+    url: Annotated[str, StringConstraints(min_length=1, max_length=2048)] | None = None
+    note: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = None
+
+    def stated(self) -> Doc:
+        """Returns the fields that the caller gave."""
+        return self.model_dump(exclude_unset=True, exclude_none=True)
+
+
+class Source(Schema):
+    """Where a record comes from: what the caller said, and what the service adds."""
+
+    origin: Origin
+    session_id: str | None = None
+    message_seq: int | None = None
+    speaker: str | None = Field(None, description="Name of the speaker; their role where the message had no name.")
+    role: str | None = Field(None, description="Of the message that it was made from: `user` or `assistant`.")
+    action_ids: list[str] = Field([], description="`GET /v1/actions/{action_id}` answers for each, also once purged.")
+    memory_ids: list[str] = []
+    url: str | None = None
+    note: str | None = None
+    model: str | None = None
+    prompt_version: str | None = None
+    api_key_id: str | None = None
 
 
 class _Times(Schema):
@@ -90,6 +128,7 @@ class MemoryCreate(_Times, Owned):
     origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
+    source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
     deduplicate: Flag = Field(
         True,
         description="Answer an equal memory in place of a second one: same agent_id, user_id, type and text, and the "
@@ -121,21 +160,6 @@ class MemoryPatch(_Times):
     metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     pinned: Annotated[Flag | None, NotNull] = None
     status: Annotated[SettableStatus | None, NotNull] = None
-
-
-class Source(Schema):
-    """Where a record comes from; set by the service."""
-
-    origin: Origin
-    session_id: str | None = None
-    message_seq: int | None = None
-    speaker: str | None = Field(None, description="Name of the speaker; their role where the message had no name.")
-    role: str | None = Field(None, description="Of the message that it was made from: `user` or `assistant`.")
-    action_ids: list[str] = []
-    memory_ids: list[str] = []
-    model: str | None = None
-    prompt_version: str | None = None
-    api_key_id: str | None = None
 
 
 class EmbeddingInfo(Schema):

@@ -1,6 +1,6 @@
 """The search endpoint's logic: runs a memory search and renders the response as JSON."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from app.memories.schemas import render, rounded
 from app.memories.search_schemas import SearchRequest
 from app.resources import AccessLog
 from app.retrieval.decay import fading_one_by_one
-from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range
 from app.storage.repository import unexpired
@@ -80,20 +80,32 @@ class MemorySearch:
         )
         if body.record_access and retrieved.hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in retrieved.hits])
-        shown = [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in retrieved.hits]
-        agents = {one.agent_id for one in shown}
-        faded = {agent: fading_one_by_one(now_ms, await self._decays.of(agent)) for agent in agents}
-        importance = _written([one.importance(faded[one.agent_id]) for one in shown])
+        whole = body.fields is None
+        memories = await (self._whole(retrieved.hits, now_ms) if whole else self._slim(retrieved.hits, now_ms, body))
         scores = _written([hit.score for hit in retrieved.hits])
         pieces = [b'{"items":[']
-        for hit, one, strength, score in zip(retrieved.hits, shown, importance, scores, strict=True):
+        for hit, memory, score in zip(retrieved.hits, memories, scores, strict=True):
             parts = b',"scores":' + orjson.dumps(hit.parts) if hit.parts else b""
-            pieces += b'{"memory":', one.head, strength, b'},"score":', score, parts, b"},"
-        if shown:
+            pieces += b'{"memory":', memory, b',"score":', score, parts, b"},"
+        if memories:
             pieces[-1] = b"}"
         understood = {"understood": _understood(interval)} if body.explain else {}
         pieces += b"],", orjson.dumps(retrieved.how() | understood)[1:]
         return b"".join(pieces)
+
+    async def _whole(self, hits: Sequence[Hit], now_ms: int) -> list[bytes]:
+        """Returns the memories as JSON."""
+        shown = [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in hits]
+        agents = {one.agent_id for one in shown}
+        faded = {agent: fading_one_by_one(now_ms, await self._decays.of(agent)) for agent in agents}
+        importance = _written([one.importance(faded[one.agent_id]) for one in shown])
+        return [one.head + strength + b"}" for one, strength in zip(shown, importance, strict=True)]
+
+    async def _slim(self, hits: Sequence[Hit], now_ms: int, body: SearchRequest) -> list[bytes]:
+        """Returns the fields of the memories that the request names as JSON, with the ids."""
+        named = {"memory_id", *(body.fields or ())}
+        shown = [await self._decays.shown(hit.doc, now_ms) for hit in hits]
+        return [orjson.dumps({name: value for name, value in one.items() if name in named}) for one in shown]
 
 
 def _understood(interval: TimeInterval | None) -> Doc:
@@ -140,13 +152,12 @@ def _narrowed(body: SearchRequest) -> Iterator[Filter]:
         yield from (Has("metadata_terms", term) for term in metadata_terms(body.metadata))
     if body.min_trust is not None:
         yield Range("trust", ge=body.min_trust)
-    if (happened := _happened(body.since, body.until)) is not None:
-        yield happened
+    if body.since is not None or body.until is not None:
+        yield _happened(ge=body.since, lt=body.until)
+    if body.now is not None:
+        yield _happened(le=body.now)
 
 
-def _happened(since: str | None, until: str | None) -> Filter | None:
+def _happened(**bounds: str | None) -> Filter:
     """Returns a filter on `event_at`, or on `created_at` for memories without one."""
-    if since is None and until is None:
-        return None
-    by_event = Range("event_at", ge=since, lt=until)
-    return Or((by_event, And((Absent("event_at"), Range("created_at", ge=since, lt=until)))))
+    return Or((Range("event_at", **bounds), And((Absent("event_at"), Range("created_at", **bounds)))))

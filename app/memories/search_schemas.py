@@ -1,8 +1,10 @@
 """Searches of memories as requests and responses show them."""
 
-from typing import Annotated, Self
+from difflib import get_close_matches
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core.core_schema import CoreSchema
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
@@ -18,6 +20,26 @@ from app.core.schemas import (
     example,
 )
 from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, Tags
+
+
+def _known_field(name: str) -> str:
+    if name in Memory.model_fields:
+        return name
+    nearest = get_close_matches(name[:64], Memory.model_fields, 1, 0)[0]
+    raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
+
+
+MemoryField = Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})]
+
+
+class FoundMemory(Memory):
+    """A memory. If the request names `fields`, it has these and its id."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        result = handler(core)
+        handler.resolve_ref_schema(result)["required"] = ["memory_id"]
+        return result
 
 
 class SearchRequest(Owned):
@@ -46,7 +68,8 @@ class SearchRequest(Owned):
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     now: Timestamp | None = Field(
         None,
-        description="The time that fading and expiry are reckoned at, and that times in the query are relative to.",
+        description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
+        "What happened later (`event_at`, else `created_at`) is hidden.",
     )
     timezone: TimeZone | None = None
     top_k: TopK = 10
@@ -54,6 +77,9 @@ class SearchRequest(Owned):
     min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
     explain: Flag = False
     record_access: Flag = True
+    fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
+        None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
+    )
 
     @model_validator(mode="after")
     def _scored(self) -> Self:
@@ -66,7 +92,7 @@ Scores = TypeAliasType("Scores", dict[str, float])
 
 
 class Found(Schema):
-    memory: Memory
+    memory: FoundMemory
     score: float = Field(
         description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
         "cosine. `text`: BM25."

@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from app.actions.roll_ups import roll_ups
 from app.actions.schemas import ACTIONS
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, parse_rfc3339, rfc3339
@@ -227,7 +228,8 @@ class ForgettingJobs:
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         (entry,) = await embeddings.entries([passage(old | changed)])
         changed["embedding"] = embeddings.info(entry)
-        return [*memories.revise(old, changed, now, entry), *memories.note_pending(old | changed | {"updated_at": now})]
+        pending = memories.note_pending(old | changed | {"updated_at": now})
+        return [*memories.revise(old, changed, now, entry), *pending, *roll_ups(old, ids, now)]
 
     async def _summed_up(
         self,
@@ -238,7 +240,7 @@ class ForgettingJobs:
         ids: list[str],
         origin: Doc,
     ) -> list[Change]:
-        _, agent, user, date = day
+        tenant, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
         fields: dict[str, Any] = {
             "agent_id": agent,
@@ -253,7 +255,8 @@ class ForgettingJobs:
         source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
         doc = new_memory(fields, source, now, unique=False)
         (entry,) = await embeddings.entries([passage(doc)])
-        return memories.add(doc | {"embedding": embeddings.info(entry)}, entry)
+        noted = roll_ups(doc | {"tenant_id": tenant}, ids, now)
+        return [*memories.add(doc | {"embedding": embeddings.info(entry)}, entry), *noted]
 
     async def _archive_unused(self, run: Run) -> int:
         tenant, unused = _tenant(run), self._unused()

@@ -10,15 +10,15 @@ from app.facts.schemas import FACTS
 from app.facts.service import computed
 from app.jobs.models import OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
-from app.memories.records import identity_hash, metadata_terms, standing
+from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retention.service import KEPT
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn
 from app.storage.schema import Collection, Doc
 from app.storage.text import content_hash, normalise_content
 
-SAID = ("role", "content", "tool_calls", "tool_call_id")
-IMPORTED = (MEMORIES, FACTS, PROCEDURES)
+SAID = ("role", "content", "tool_calls", "tool_call_id", "result", "refusal", "audio", "function_call")
+IMPORTED = (MEMORIES, FACTS, PROCEDURES, ACTIONS)
 """Collections whose records say in `source` that they were imported."""
 
 
@@ -57,7 +57,8 @@ def _memory(doc: Doc) -> Doc:
 
 
 def _action(doc: Doc) -> Doc:
-    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"])}
+    source = {**SOURCE, "session_id": doc["session_id"], **(doc.get("source") or {})}
+    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"]), "source": source}
 
 
 def _procedure(doc: Doc) -> Doc:
@@ -65,12 +66,16 @@ def _procedure(doc: Doc) -> Doc:
 
 
 def _session(doc: Doc) -> Doc:
-    """Returns the summary fields, which an export omits for a session without a summary."""
-    return {name: doc.get(name) for name in ("summary_id", "summary_seq")}
+    """Returns the summary fields, which an export omits for a session without a summary, and the terms of the
+    metadata."""
+    summary = {name: doc.get(name) for name in ("summary_id", "summary_seq")}
+    return summary | {"metadata_terms": metadata_terms(doc["metadata"])}
 
 
 def _message(doc: Doc) -> Doc:
-    said = {name: doc[name] for name in SAID if doc[name] is not None}
+    if doc.get("deleted_at") is not None:
+        return {"text": ""}
+    said = {name: doc[name] for name in SAID if doc.get(name) is not None}
     return {"text": MessageIn.model_validate(said).text()}
 
 

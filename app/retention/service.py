@@ -40,7 +40,7 @@ KEPT: Mapping[str, frozenset[str]] = {
     MEMORIES.name: frozenset(
         {"anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"}
     ),
-    SESSIONS.name: frozenset({"learned_seq", "summary_id", "summary_seq"}),
+    SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
     TASKS.name: frozenset({"kept_after_end"}),
     ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"interacted"}),

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
@@ -50,6 +51,7 @@ PARENTS: Mapping[str, tuple[Collection, str]] = {
     HISTORY.name: (MEMORIES, "record_id"),
     FEEDBACK.name: (MEMORIES, "memory_id"),
     PROCEDURE_HISTORY.name: (PROCEDURES, "record_id"),
+    ROLL_UPS.name: (MEMORIES, "memory_id"),
 }
 """Records that belong to another record, and the field that names it."""
 
@@ -280,7 +282,7 @@ class UserImport:
             numbers.append((sessions.counter(doc["session_id"]), doc.get("learned_seq")))
         elif collection is tasks.CHECKPOINTS:
             numbers.append((tasks.counter(doc["task_id"]), doc["seq"]))
-        elif collection is MEMORIES and doc["source"].get("session_id") is not None:
+        elif collection is MEMORIES and doc["source"].get("session_id") and doc["source"].get("speaker"):
             numbers.append((sessions.counter(doc["source"]["session_id"]), doc["source"].get("message_seq")))
         for name, number in numbers:
             if type(number) is int:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.strict import Cursor, InListing, Limit, answer
+from app.api.strict import Cursor, InListing, InMetadata, Limit, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_WHOLE, Identifier, Page
 from app.jobs.models import Operation
@@ -14,6 +14,7 @@ from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import Deleted
 from app.sessions import schemas
+from app.sessions.edits import MessageEdits
 from app.sessions.repository import SessionRepository
 from app.sessions.service import SessionService
 from app.sessions.windows import MAX_LAST, Window, Windows
@@ -38,6 +39,15 @@ async def windows(request: Request) -> Windows:
     return Windows(SessionRepository(resources.store, principal.scope), resources.clock)
 
 
+async def message_edits(request: Request) -> MessageEdits:
+    """Creates the service that edits and deletes messages of the request's caller."""
+    resources, principal = get_caller(request)
+    sessions = SessionRepository(resources.store, principal.scope)
+    memories = MemoryRepository(resources.store, principal.scope)
+    embeddings = Embeddings(resources.embedder)
+    return MessageEdits(sessions, memories, embeddings, resources.clock, resources.settings)
+
+
 Sessions = Annotated[SessionService, Depends(session_service)]
 InWindows = Annotated[Windows, Depends(windows)]
 
@@ -45,6 +55,8 @@ InWindows = Annotated[Windows, Depends(windows)]
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictRoute)
 
 SessionId = Annotated[Identifier, Path(examples=["chat-1"])]
+Edits = Annotated[MessageEdits, Depends(message_edits)]
+MessageNumber = Annotated[int, Path(ge=0, le=MAX_WHOLE, description="The number of the message.")]
 Seq = Annotated[int | None, Query(ge=0, le=MAX_WHOLE)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
@@ -64,9 +76,11 @@ async def list_sessions(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     status: Annotated[schemas.SessionStatus | None, Query()] = None,
+    metadata: InMetadata = None,
 ) -> Response:
     """List the sessions, newest first."""
-    return answer(await sessions.page({"agent_id": agent_id, "user_id": user_id, "status": status}, listing))
+    filters = {"agent_id": agent_id, "user_id": user_id, "status": status, "metadata": metadata}
+    return answer(await sessions.page(filters, listing))
 
 
 @router.get("/{session_id}", response_model=schemas.Session, responses=problems(404))
@@ -129,6 +143,31 @@ async def clear_messages(
     return await write(lambda: sessions.clear(session_id, if_match))
 
 
+@router.patch("/{session_id}/messages/{seq}", response_model=schemas.Message, responses=problems(404, 409, 412, *BODY))
+async def update_message(
+    session_id: SessionId,
+    seq: MessageNumber,
+    body: schemas.MessagePatch,
+    edits: Edits,
+    write: Writer,
+    if_match: InPrecondition,
+) -> Response:
+    """Edit a message: what is absent stays, null clears. Its memory says the new text, and what was learned from it is
+    judged again. `If-Match` names the version of the session."""
+    return await write(lambda: edits.edit(session_id, seq, body, if_match))
+
+
+@router.delete(
+    "/{session_id}/messages/{seq}", status_code=204, response_class=Response, responses=problems(404, 409, 412)
+)
+async def delete_message(
+    session_id: SessionId, seq: MessageNumber, edits: Edits, write: Writer, if_match: InPrecondition
+) -> Response:
+    """Delete a message. A tombstone keeps its number; its memory goes, and what was learned from it is judged again.
+    `If-Match` names the version of the session."""
+    return await write(lambda: edits.delete(session_id, seq, if_match))
+
+
 @router.get("/{session_id}/context", response_model=schemas.SessionContext, responses=problems(404))
 async def get_session_context(
     session_id: SessionId,
@@ -145,6 +184,14 @@ async def end_session(session_id: SessionId, sessions: Sessions, write: Writer, 
     """End the conversation: it takes no more messages. The answer is the operation that learns from it: with a language
     model memories, profile, experience and a summary; without one what can be done without. Ending it twice is fine."""
     return await write(lambda: sessions.end(session_id, if_match))
+
+
+@router.post("/{session_id}/reopen", response_model=schemas.Session, responses=problems(404, 409, 412))
+async def reopen_session(
+    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
+) -> Response:
+    """Make an ended session take messages again. Reopening an active one changes nothing."""
+    return await write(lambda: sessions.reopen(session_id, if_match))
 
 
 @router.get("/{session_id}/stats", response_model=schemas.SessionStats, responses=problems(404))

@@ -9,12 +9,12 @@ from app.core import tokens
 from app.core.clock import new_id
 from app.core.served_text import strip_served
 from app.memories.models import MEMORIES
-from app.memories.records import new_memory
+from app.memories.records import metadata_terms, new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
-from app.storage.filters import Eq, Filter, Range, both
+from app.storage.filters import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.protocol import Store
-from app.storage.repository import Repository
+from app.storage.repository import Listing, Repository
 from app.storage.schema import Doc
 from app.storage.scope import Scope
 
@@ -33,6 +33,7 @@ def new_session(fields: Doc, now: str) -> Doc:
         "status": "active",
         "summary": None,
         "metadata": fields.get("metadata") or {},
+        "metadata_terms": metadata_terms(fields.get("metadata") or {}),
         "memorize": fields.get("memorize") or "messages",
         "message_count": 0,
         "token_count": 0,
@@ -54,7 +55,7 @@ def new_messages(session: Doc, messages: Sequence[MessageIn], now: str) -> list[
     return [_message(session, message, Ref(first, index), now) for index, message in enumerate(messages)]
 
 
-def _message(session: Doc, message: MessageIn, seq: Ref, now: str) -> Doc:
+def _message(session: Doc, message: MessageIn, seq: Ref | int, now: str) -> Doc:
     sent = message.model_dump(exclude_unset=True)
     return {
         "message_id": new_id("msg"),
@@ -71,10 +72,24 @@ def _message(session: Doc, message: MessageIn, seq: Ref, now: str) -> Doc:
         "metadata": message.metadata,
         **{name: sent.get(name) for name in AS_GIVEN},
         "timestamp": message.timestamp or now,
+        "edited_at": None,
+        "deleted_at": None,
         "text": message.text(),
         "tokens": _tokens(message, sent),
         "created_at": now,
     }
+
+
+def edited(session: Doc, old: Doc, message: MessageIn, now: str) -> Doc:
+    """Returns the document of an edited message. It keeps its id, number and creation."""
+    kept = {name: old[name] for name in ("message_id", "created_at")}
+    return _message(session, message, old["seq"], now) | kept | {"edited_at": now}
+
+
+def tombstone(old: Doc, now: str) -> Doc:
+    """Returns what stays of a deleted message: its number, role and times."""
+    said = (*AS_GIVEN, "content", "name", "tool_calls", "tool_call_id", "result")
+    return old | dict.fromkeys(said) | {"metadata": {}, "text": "", "tokens": 0, "deleted_at": now}
 
 
 def _tokens(message: MessageIn, sent: dict[str, Any]) -> int:
@@ -115,6 +130,13 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
     return new_memory(fields, source, now, unique=False)
 
 
+def was_said_in(session: Doc, memory: Doc) -> bool:
+    """Returns whether the memory was made of a message of this session. A caller's own memory may name one, too."""
+    source, owners = memory["source"], ("agent_id", "user_id")
+    spoken = source["speaker"] is not None and source["message_seq"] is not None
+    return spoken and source["session_id"] == session["session_id"] and all(memory[o] == session[o] for o in owners)
+
+
 class SessionRepository(Repository):
     """Sessions, with their messages in `messages`."""
 
@@ -127,9 +149,27 @@ class SessionRepository(Repository):
         bounds = None if after_seq is None and before_seq is None else Range("seq", gt=after_seq, lt=before_seq)
         return both(Eq("session_id", session["session_id"]), bounds)
 
+    def said_in(self, session: Doc) -> Filter:
+        """Returns the filter for the session's messages without the deleted ones."""
+        return both(Eq("session_id", session["session_id"]), Absent("deleted_at"))
+
     async def count_messages(self, session: Doc, role: str) -> int:
         """Returns the number of messages of a role."""
-        return await self.messages.count(both(self.within(session), Eq("role", role)))
+        return await self.messages.count(both(self.said_in(session), Eq("role", role)))
+
+    async def page_with(self, where: Filter, entries: Doc, listing: Listing, mark: str) -> tuple[list[Doc], str | None]:
+        """Returns a page of the sessions whose metadata has all entries, and the cursor of the next page.
+
+        Sessions of earlier versions store no terms of their metadata, so they are compared one by one.
+        """
+        wanted = metadata_terms(entries)
+        stored = And(tuple(Has("metadata_terms", term) for term in wanted))
+        return await self.page(
+            both(where, Or((stored, Absent("metadata_terms")))),
+            listing,
+            mark=mark,
+            keep=lambda session: {*wanted} <= {*metadata_terms(session["metadata"])},
+        )
 
     async def count_memories(self, session: Doc) -> int:
         """Returns the number of memories made from the session."""
@@ -141,6 +181,11 @@ class SessionRepository(Repository):
     def add_message(self, doc: Doc) -> Insert:
         """Returns the insert of a message."""
         return Insert(MESSAGES, {"tenant_id": self.scope.tenant, **doc})
+
+    def change_message(self, old: Doc, new: Doc) -> Update:
+        """Returns the change of a message. The session's change in the same commit notices concurrent ones."""
+        fields = {name: value for name, value in new.items() if name not in ("tenant_id", "message_id")}
+        return Update(MESSAGES, self.scope.tenant, old["message_id"], set=fields, user=old["user_id"])
 
     def count_in(self, session: Doc, added: list[Doc]) -> Update:
         """Returns the change that adds messages to the counts of the session.

@@ -17,16 +17,31 @@ wrote it.
 SESSIONS = Collection(
     name="conversation_sessions",
     id_field="session_id",
-    fields={"agent_id": "text", "user_id": "text", "status": "text", "expires_at": "time", "created_at": "time"},
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "status": "text",
+        "metadata_terms": "list",
+        "expires_at": "time",
+        "created_at": "time",
+    },
     indexes=(("agent_id", "user_id"), ("user_id",)),
     global_indexes=("expires_at",),
     opaque=("metadata",),
-    internal=SUMMARY_INTERNAL | {"learned_seq"},
+    internal=SUMMARY_INTERNAL | {"learned_seq", "revised", "metadata_terms"},
 )
 MESSAGES = Collection(
     name="messages",
     id_field="message_id",
-    fields={"session_id": "text", "agent_id": "text", "user_id": "text", "seq": "number", "role": "text"},
+    fields={
+        "session_id": "text",
+        "agent_id": "text",
+        "user_id": "text",
+        "seq": "number",
+        "role": "text",
+        "timestamp": "time",
+        "deleted_at": "time",
+    },
     order="seq",
     unique=(Unique("seq", ("session_id", "seq")),),
     indexes=(("session_id",), ("user_id",)),
@@ -39,11 +54,13 @@ MESSAGES = Collection(
 `seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts.
 """
 
-SESSION_INTERNAL = SUMMARY_INTERNAL | {"tenant_id", "learned_seq"}
+SESSION_INTERNAL = SESSIONS.internal | {"tenant_id"}
 MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
 """Fields that no response contains.
 
-`learned_seq`: learning has processed the messages up to this one. `text`: the text of a message, its parts joined.
+`learned_seq`: learning has processed the messages up to this one. `revised`: how often messages were edited or deleted.
+`metadata_terms`: a digest of each entry of the metadata, as memories have them. `text`: the text of a
+message, its parts joined.
 """
 
 
@@ -145,10 +162,7 @@ def _none_if_empty(value: Any) -> Any:
     return None if value == [] else value
 
 
-class MessageIn(Schema):
-    """A message as OpenAI's clients hold it, `model_dump()` included."""
-
-    role: MessageRole
+class _MessageFields(Schema):
     content: MessageContent | None = Field(None, description="Text, content parts, or null beside tool_calls.")
     name: MessageName | None = Field(None, description="Who speaks; else the role.")
     tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_none_if_empty)] = None
@@ -160,6 +174,12 @@ class MessageIn(Schema):
     annotations: list[JsonValue] | None = None
     audio: JsonValue = None
     function_call: JsonValue = None
+
+
+class MessageIn(_MessageFields):
+    """A message as OpenAI's clients hold it, `model_dump()` included."""
+
+    role: MessageRole
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -175,6 +195,14 @@ class MessageIn(Schema):
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.type == "text" and part.text)
         return self.content or ""
+
+
+class MessagePatch(_MessageFields):
+    """What is absent stays; null clears. The result must be a message."""
+
+    model_config = example({"content": "I moved to Boston last month."})
+
+    timestamp: Annotated[Timestamp | None, NotNull] = Field(None, description="When it was said.")
 
 
 class MessagesAppend(Schema):
@@ -210,6 +238,8 @@ class Message(Schema):
     function_call: JsonValue
     timestamp: str
     tokens: Count
+    edited_at: str | None = Field(description="When it was edited last.")
+    deleted_at: str | None = Field(description="When it was deleted. Its number, role and times stay; it says nothing.")
     created_at: str
 
 
@@ -250,5 +280,6 @@ def render(doc: Doc) -> Doc:
 
 
 def render_message(doc: Doc) -> Doc:
-    """Returns a message as responses show it."""
-    return {name: value for name, value in doc.items() if name not in MESSAGE_INTERNAL}
+    """Returns a message as responses show it. Messages of earlier versions were never edited."""
+    shown = {name: value for name, value in doc.items() if name not in MESSAGE_INTERNAL}
+    return {"edited_at": None, "deleted_at": None, **shown}

@@ -13,7 +13,7 @@ from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
 from app.memories.indexing import Embeddings
-from app.memories.records import passage
+from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository
 from app.sessions.repository import SessionRepository
@@ -82,9 +82,10 @@ class SessionService:
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns one page of the sessions that match the filters."""
-        named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
-        where = both(*named, unexpired(self._now()))
-        docs, cursor = await self._sessions.page(where, listing, mark=repr(named))
+        entries: Doc = filters.get("metadata") or {}
+        named = [Eq(name, value) for name, value in sorted(filters.items()) if name != "metadata" and value is not None]
+        where, mark = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
+        docs, cursor = await self._sessions.page_with(where, entries, listing, mark)
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
@@ -95,6 +96,8 @@ class SessionService:
             name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(doc[name], value)
         }
         more, changes = await self._summarized(doc | fields) if "summary" in fields else ({}, [])
+        if "metadata" in fields:
+            more = more | {"metadata_terms": metadata_terms(fields["metadata"])}
         outcome = self._changed(doc, fields | more)
         return replace(outcome, changes=[*outcome.changes, *changes])
 
@@ -121,6 +124,12 @@ class SessionService:
         scope.require_write(doc["agent_id"], doc["user_id"])
         operation, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
+
+    async def reopen(self, session_id: str, precondition: IfMatch) -> WriteResult:
+        """Makes an ended session active again. Learning goes on after the messages that it has processed."""
+        doc = await self._live(session_id)
+        precondition.check(doc)
+        return self._changed(doc, {} if doc["status"] == "active" else {"status": "active", "ended_at": None})
 
     def _to_learn(self, session_id: str) -> Doc:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
@@ -258,7 +267,7 @@ class SessionService:
         """Returns counts and times of a session."""
         session = await self._live(session_id)
         counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}
-        first = await self._sessions.messages.find(self._sessions.within(session), order="asc", limit=1)
+        first = await self._sessions.messages.find(self._sessions.said_in(session), order="asc", limit=1)
         return {
             "session_id": session_id,
             "message_count": session["message_count"],

@@ -113,11 +113,16 @@ class SessionSummaries:
         changed = revision(old | {"source": source}, fields, now)
         if source != old["source"]:
             changed["source"] = source
-        if not changed:
-            return []
-        if not needs_new_entry(changed):
-            return self._memories.revise(old, changed, now)
-        (entry,) = await self._embeddings.entries([passage(old | changed)])
-        changed["embedding"] = self._embeddings.info(entry)
-        new = old | changed | {"updated_at": now}
-        return [*self._memories.revise(old, changed, now, entry), *self._memories.note_pending(new)]
+        return await revised(self._memories, self._embeddings, old, changed, now)
+
+
+async def revised(memories: MemoryRepository, embeddings: Embeddings, old: Doc, changed: Doc, now: str) -> list[Change]:
+    """Returns the changes that set these fields of a memory and, if its text changes, embed it again."""
+    if not changed:
+        return []
+    if not needs_new_entry(changed):
+        return memories.revise(old, changed, now)
+    (entry,) = await embeddings.entries([passage(old | changed)])
+    changed = changed | {"embedding": embeddings.info(entry)}
+    pending = memories.note_pending(old | changed | {"updated_at": now})
+    return [*memories.revise(old, changed, now, entry), *pending]

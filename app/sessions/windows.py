@@ -11,6 +11,7 @@ from app.core.prompt_fencing import entry, escape
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import render_message
+from app.storage.filters import both
 from app.storage.repository import Listing
 from app.storage.schema import Doc
 
@@ -47,6 +48,7 @@ class Windows:
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
         if window.looks_back:
+            where = both(where, self._sessions.said_in(session))
             if cursor is not None:  # a cursor belongs to a paged list
                 raise InvalidCursor()
             found = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
@@ -59,7 +61,7 @@ class Windows:
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> Doc:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
-        where = self._sessions.within(session)
+        where = self._sessions.said_in(session)
         found = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
         characters = sum(doc["tokens"] for doc in found) * _CHARACTERS_A_TOKEN
         return await off_loop(characters, _context, session["summary"], found, max_messages, max_tokens)

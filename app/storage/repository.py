@@ -107,18 +107,35 @@ class Repository:
         """Counts the visible documents that match."""
         return await self.store.count(self.collection, self.scope.tenant, both(where, self.scope.visible()))
 
-    async def page(self, where: Filter, listing: Listing, *, mark: str) -> tuple[list[Doc], str | None]:
+    async def page(
+        self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[Doc], bool] | None = None
+    ) -> tuple[list[Doc], str | None]:
         """Returns one page and the cursor of the next, or None on the last page.
 
-        A cursor is valid only for the same `mark`, which describes the request. Raises InvalidCursor.
+        A cursor is valid only for the same `mark`, which describes the request. `keep` says what belongs to the list
+        where the filter cannot. Raises InvalidCursor.
         """
         mark = repr((self.scope.tenant, self.collection.name, listing.order, mark))
         after = open_cursor(listing.cursor, mark) if listing.cursor is not None else None
-        docs = await self.find(where, order=listing.order, after=after, limit=listing.limit + 1)
+        docs = await self._next(where, listing, after, keep)
         if len(docs) <= listing.limit:
             return docs, None
         docs.pop()
         return docs, seal_cursor(self.collection.after(docs[-1]), mark)
+
+    async def _next(
+        self, where: Filter, listing: Listing, after: After | None, keep: Callable[[Doc], bool] | None
+    ) -> list[Doc]:
+        """Returns the documents of a page, and one more if there is one."""
+        wanted = listing.limit + 1
+        found = await self.find(where, order=listing.order, after=after, limit=wanted)
+        if keep is None:
+            return found
+        kept = list(filter(keep, found))
+        while len(kept) < wanted and len(found) == wanted:
+            found = await self.find(where, order=listing.order, after=self.collection.after(found[-1]), limit=wanted)
+            kept += filter(keep, found)
+        return kept[:wanted]
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 

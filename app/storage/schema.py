@@ -48,6 +48,8 @@ class SearchSchema:
     session: str = "source.session_id"
     ordinal: str = "source.message_seq"
     speaker: str = "source.speaker"
+    placed: str | None = None
+    """A field without which a record that names a session has no position in it. None: every such record has one."""
     text: Callable[[Mapping[str, Any]], str] = itemgetter("content")
     """Returns the text of a document for a reranker: the text that was embedded."""
     flags: Callable[[Mapping[str, Any]], int] | None = None

@@ -3,7 +3,7 @@
 The functions are pure and the same for documents and queries. A word is treated by its script, never by a guessed
 language, so that both always agree. Word boundaries follow Unicode's categories (a letter keeps its combining marks).
 Scripts written without spaces become overlapping bigrams (Unicode UAX 29 leaves them to a dictionary; bigrams need
-none).
+none). Each emoji is a term; so is each part of a joined one.
 """
 
 import re
@@ -57,7 +57,18 @@ def _marks() -> str:
 
 
 _LETTER = rf"[^\W_{UNSPACED}]"
-_TOKEN = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_marks()}]+{_LETTER}*)*")
+_PICTURE = (
+    "\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u2775\u2794-\u27bf\u2b05-\u2b55\u3030\u303d"
+    "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
+)
+_FLAG = "[\U0001f1e6-\U0001f1ff]{1,2}|\U0001f3f4[\U000e0020-\U000e007f]*"
+_EMOJI = rf"{_FLAG}|[#*]\ufe0f?\u20e3|[{_PICTURE}]"
+"""A flag (two letters, or a flag with its region), a key, or one picture. Skin tones and variation selectors belong to
+none of them, so that a thumb of any colour is the same term."""
+_HAS_EMOJI = re.compile(_EMOJI)
+_PERSON = re.compile("\u200d[\u2640\u2642\U0001f9b0-\U0001f9b3]")
+"""Sex and hair as they are joined to the picture of a person, which is the same term without them."""
+_TOKEN = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_marks()}]+{_LETTER}*)*|{_EMOJI}")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _HAN = re.compile(f"[{HAN}]")
 _JOINERS = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
@@ -141,7 +152,7 @@ def text_ids(text: str) -> TermIds:
         return term_ids(terms(text))
     words: list[str] = []
     runs: list[str] = []
-    for token in _TOKEN.findall(_JOINERS.sub("", _fold(text))):
+    for token in _tokens(_fold(text)):
         unspaced = len(token) > 1 and _UNSPACED.match(token)
         (runs if unspaced else words).append(token)
     kept = [term for word in words if word not in STOP_WORDS and (term := _term(word))]
@@ -229,15 +240,19 @@ def _fold(text: str) -> str:
 
 
 def _words(folded: str) -> list[str]:
+    return [word for token in _tokens(folded) for word in (_bigrams(token) if _UNSPACED.match(token) else [token])]
+
+
+def _tokens(folded: str) -> list[str]:
     if folded.isascii():
         return _TOKEN.findall(folded)
-    words: list[str] = []
-    for token in _TOKEN.findall(_JOINERS.sub("", folded)):
-        if _UNSPACED.match(token):
-            words += _bigrams(token)
-        else:
-            words.append(token)
-    return words
+    found = _TOKEN.findall(_JOINERS.sub("", _PERSON.sub("", folded)))
+    return [token.replace("\ufe0f", "") for token in found]
+
+
+def has_emoji(text: str) -> bool:
+    """Returns whether some of the text's terms are emoji."""
+    return not text.isascii() and _HAS_EMOJI.search(text) is not None
 
 
 def _bigrams(run: str) -> list[str]:

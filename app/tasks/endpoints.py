@@ -157,5 +157,6 @@ async def get_checkpoint(
 async def restore_task(
     task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.Restore = _LATEST
 ) -> Response:
-    """Bring a checkpoint's state back, in one write. The restore and what was there before are kept as checkpoints."""
-    return await write(lambda: tasks.restore(task_id, body.seq, if_match))
+    """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints. A
+    task that is completed or cancelled needs `reopen: true`."""
+    return await write(lambda: tasks.restore(task_id, body, if_match))

@@ -47,7 +47,7 @@ class TaskRepository(Repository):
                 "seq": Ref(name, index),
                 "label": None,
                 "restored_seq": None,
-                "state": {part: task[part] for part in STATE},
+                "state": {part: task.get(part, []) for part in STATE},
                 "created_at": now,
                 **snapshot,
             }

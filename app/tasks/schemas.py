@@ -11,6 +11,7 @@ from app.core.schemas import (
     MAX_WHOLE,
     WHOLE,
     Count,
+    Flag,
     Identifier,
     NotNull,
     Object,
@@ -50,8 +51,9 @@ CHECKPOINTS = Collection(
     audited=False,
 )
 
-STATE = ("plan", "context", "scratchpad", "evidence", "status")
-"""The parts of a task that a checkpoint stores and a restore sets back."""
+STATE = ("plan", "context", "scratchpad", "evidence", "open_questions", "status")
+"""The parts of a task that a checkpoint stores and a restore sets back. Tasks and checkpoints of earlier versions have
+no open questions."""
 
 
 def counter(task_id: str) -> str:
@@ -236,6 +238,7 @@ class Restore(Schema):
     model_config = example({"seq": -1})
 
     seq: Annotated[int, Field(strict=True, ge=-1, le=MAX_WHOLE, description="-1: the latest."), WHOLE] = -1
+    reopen: Flag = Field(False, description="Needed where the task is completed or cancelled.")
 
 
 def render(doc: Doc) -> Doc:

@@ -24,6 +24,7 @@ from app.tasks.schemas import (
     STATE,
     EvidenceIn,
     NoteIn,
+    Restore,
     StepIn,
     StepPatch,
     TaskCreate,
@@ -208,12 +209,14 @@ class TaskService:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
-    async def restore(self, task_id: str, seq: int, precondition: IfMatch) -> WriteResult:
+    async def restore(self, task_id: str, body: Restore, precondition: IfMatch) -> WriteResult:
         """Restores the state of a checkpoint in one write. The state before it and the restore itself become
-        checkpoints."""
+        checkpoints. Raises Conflict if the task is over and the caller does not reopen it."""
         task = await self._read(task_id, precondition)
-        found = await self._tasks.checkpoint(task, seq)
-        back = {part: found["state"][part] for part in STATE}
+        found = await self._tasks.checkpoint(task, body.seq)
+        if not entries.MOVES[task["status"]] and not body.reopen:
+            raise Conflict(f"This task is {task['status']}: restore it with `reopen: true` if it is to go on.")
+        back = {part: found["state"][part] for part in STATE if part in found["state"]}
         back |= await _bounded(back, task["max_tokens"])  # the limit may have been lowered since
         before = {"reason": "before_restore"}
         after = {"reason": "restore", "restored_seq": found["seq"], "state": back}

@@ -42,6 +42,8 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
         "role": None,
         "action_ids": [],
         "memory_ids": None,
+        "url": None,
+        "note": None,
         "model": "scripted",
         "prompt_version": prompts.load("memories").id,
         "api_key_id": memory["source"]["api_key_id"],

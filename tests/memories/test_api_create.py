@@ -73,7 +73,7 @@ async def test_provenance_is_set_by_the_service(service: Service) -> None:
     assert made.json()["source"]["api_key_id"] == headers["Authorization"].split("_")[1]
 
 
-@pytest.mark.parametrize("field", ["source", "memory_id", "status", "version", "created_at", "embedding", "tenant_id"])
+@pytest.mark.parametrize("field", ["memory_id", "status", "version", "created_at", "embedding", "tenant_id"])
 async def test_what_the_service_sets_cannot_be_sent(api: httpx.AsyncClient, field: str) -> None:
     problem(await api.post("/v1/memories", json={**PAIR, "content": "x", field: {}}), 422, pointer=f"/{field}")
     mine = await remember(api, "mine")

@@ -81,3 +81,14 @@ async def test_an_expired_memory_is_gone_to_the_millisecond_everywhere(
     assert await listed(api, status="any") == []
     assert await found(api, "x") == []
     assert await found(api, "x", mode="text") == []
+
+
+async def test_deleting_by_metadata_takes_what_has_all_entries(api: httpx.AsyncClient) -> None:
+    await remember(api, "one", metadata={"batch": 7, "from": "crm"})
+    await remember(api, "two", metadata={"batch": 7})
+    await remember(api, "three", metadata={"batch": "7", "from": "crm"})
+    await remember(api, "four", metadata={"batch": 7, "from": "crm"}, user_id="u2")
+    problem(await api.delete("/v1/memories", params={"metadata": '{"batch": 7}'}), 422, "invalid", "/query/user_id")
+    asked = {"user_id": "u", "metadata": '{"batch": 7, "from": "crm"}'}
+    assert (await api.delete("/v1/memories", params=asked)).json() == {"deleted": 1}
+    assert await listed(api) == ["four", "three", "two"]

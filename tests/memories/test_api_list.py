@@ -18,8 +18,10 @@ pytestmark = pytest.mark.anyio
 async def stocked(shared_settings: Settings, model: OnnxModel, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
     async with shared_service(shared_settings, model) as service:
         api = service.client
-        await remember(api, "first", memory_type="preference", tags=["t", "o'clock"], importance=0.9)
-        await remember(api, "second", key="k", pinned=True)
+        await remember(
+            api, "first", memory_type="preference", tags=["t", "o'clock"], importance=0.9, metadata={"a.b": [1], "n": 1}
+        )
+        await remember(api, "second", key="k", pinned=True, metadata={"n": 1, "$x": None})
         service.clock.move(days=1)
         await remember(api, "agent's", user_id=None)
         await remember(api, "user's", agent_id=None)
@@ -46,6 +48,12 @@ async def stocked(shared_settings: Settings, model: OnnxModel, anyio_backend: st
         ({"session_id": "none"}, []),
         ({"status": "superseded"}, []),
         ({"limit": 2}, ["other's", "user's"]),
+        ({"metadata": '{"n": 1}'}, ["second", "first"]),
+        ({"metadata": '{"n": 1.0, "a.b": [1]}'}, ["first"]),
+        ({"metadata": '{"$x": null}'}, ["second"]),
+        ({"metadata": '{"n": "1"}'}, []),
+        ({"metadata": '{"n": 1}', "tag": "t", "user_id": "u"}, ["first"]),
+        ({"metadata": "{}", "user_id": "u2"}, ["other's"]),
     ],
 )
 async def test_lists_have_what_matches_exactly_newest_first(
@@ -66,6 +74,10 @@ async def test_lists_have_what_matches_exactly_newest_first(
         ("since", "2026-06-02T00:00:00"),
         ("pinned", "perhaps"),
         ("status", "deleted"),
+        ("metadata", "[1]"),
+        ("metadata", '{"n": 1'),
+        ("metadata", '{"n": NaN}'),
+        ("metadata", "x" * 9000),
     ],
 )
 async def test_bad_parameters_are_named(stocked: httpx.AsyncClient, name: str, value: str) -> None:
@@ -100,7 +112,7 @@ async def test_a_cursor_is_bound_to_filters_order_and_tenant(service: Service) -
     same = await api.get("/v1/memories", params={**params, "cursor": cursor}, headers=ours)
     assert [item["content"] for item in same.json()["items"]] == ["one"]
 
-    for changed in ({"user_id": "u2"}, {"order": "asc"}, {"tag": "t"}, {"status": "any"}):
+    for changed in ({"user_id": "u2"}, {"order": "asc"}, {"tag": "t"}, {"status": "any"}, {"metadata": '{"a":1}'}):
         response = await api.get("/v1/memories", params={**params, **changed, "cursor": cursor}, headers=ours)
         problem(response, 400, "invalid_cursor")
     problem(await api.get("/v1/memories", params={**params, "cursor": cursor}, headers=theirs), 400, "invalid_cursor")

@@ -9,13 +9,14 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable
+from app.facts.schemas import FACTS
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
 from app.memories.models import INDEXING, MEMORIES
 from app.memories.records import new_memory, passage
 from app.memories.reindex import REVISION, Reindex
 from app.settings import JobSettings, Settings
-from app.storage.changes import Change, Committed, IndexEntry, Insert
+from app.storage.changes import Change, Committed, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store
 from app.storage.schema import Doc
@@ -81,6 +82,30 @@ async def test_a_memory_is_found_by_its_tag_after_the_walk(service: Service) -> 
     assert await found(service.client, "orchestra", mode="text") == ["She plays the cello"]
     assert (await service.client.get(f"/v1/memories/{memory_id}")).json() == before, "the version stays"
     assert sorted((await columns(service)).cosine.tolist()) == pytest.approx(sorted(vectors)), "nothing was embedded"
+
+
+async def test_a_store_at_revision_1_has_its_emoji_indexed_and_nothing_else_rewritten(service: Service) -> None:
+    """Long texts, whose windows are embedded, were rewritten by revision 1."""
+    store = service.resources.store
+    await catching_up(service).catch_up(1_000)
+    await store.commit([Update(INDEXING, SYSTEM, reindex.SEARCH, set={"revision": 1, "target": 1, "collection": None})])
+    api = service.client
+    texts = ("The release is out 🎉", "Rain is likely", LONG_TEXT)
+    for text in texts:
+        made = (await api.post("/v1/memories", json={**PAIR, "content": text})).json()
+        without = index_text(text.replace("🎉", ""))
+        await store.commit([Update(MEMORIES, "default", made["memory_id"], text=without)])
+    fact = {**PAIR, "subject": "Ada", "predicate": "likes", "object": "🎉"}
+    made = (await api.post("/v1/facts", json=fact)).json()
+    await store.commit([Update(FACTS, "default", made["fact_id"], text=index_text("Ada likes"))])
+    assert await found(api, "🎉", mode="text") == []
+    embedder = Faulty(service.resources.embedder)
+    assert await catching_up(service, embedder=embedder).catch_up(1_000) == 2
+    assert embedder.calls == []
+    assert await found(api, "🎉", mode="text") == [texts[0]]
+    facts = (await api.post("/v1/facts/search", json={**PAIR, "query": "🎉", "mode": "text"})).json()["items"]
+    assert [item["fact"]["object"] for item in facts] == ["🎉"]
+    assert not await catching_up(service).unfinished()
 
 
 async def test_flags_and_standing_are_filled_in(service: Service) -> None:

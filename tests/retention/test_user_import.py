@@ -9,6 +9,8 @@ import pytest
 
 from app.audit.tombstones import ErasureKey
 from app.cli.archive import ArchiveRefused, is_user_export, read_user
+from app.jobs.models import RETENTION
+from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, PENDING
 from app.retention.erasure import owned
@@ -20,6 +22,7 @@ from tests.conftest import Service, Starter
 from tests.support.identifiers import decomposed, segment
 from tests.support.lives import Life
 from tests.support.memories import Json
+from tests.support.operations import work
 
 pytestmark = pytest.mark.anyio
 REBUILT = {
@@ -31,6 +34,7 @@ REBUILT = {
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "action_logs": {"content_hash"},
     "messages": {"text"},
+    "conversation_sessions": {"metadata_terms"},
     "procedures": {"name_key", "content_hash"},
     "procedure_history": {"name_key", "content_hash"},
     "operations": {"undo", "undoing"},
@@ -314,3 +318,36 @@ async def test_a_user_of_any_id_comes_in_under_either_spelling(tenants: Tenants)
     assert (report.user_id, report.new, report.bad) == (name, 1, [])
     (came,) = (await tenants.api.get("/v1/memories", params={"user_id": name}, headers=tenants.b)).json()["items"]
     assert came["user_id"] == name
+
+
+async def test_a_purged_action_leads_to_its_summary_in_the_other_tenant_too(tenants: Tenants) -> None:
+    body = {"agent_id": "a", "user_id": "ada", "action_type": "mail", "timestamp": "2026-04-01T10:00:00Z"}
+    action = (await tenants.api.post("/v1/actions", json=body, headers=tenants.a)).json()
+    service = tenants.service
+    await service.resources.store.commit([Job(RETENTION, SYSTEM).enqueue(service.clock.now())])
+    assert await work(service) == 1
+    assert (await tenants.imported(await tenants.exported(tenants.a))).ok
+    path = f"/v1/actions/{action['action_id']}"
+    there, here = [(await tenants.api.get(path, headers=key)).json() for key in (tenants.a, tenants.b)]
+    assert there["rolled_up_into"] == here["rolled_up_into"] is not None
+    assert here["content"].startswith("On 2026-04-01: 1 action")
+
+
+async def test_sessions_are_found_by_metadata_in_the_other_tenant_too(tenants: Tenants) -> None:
+    session = {"session_id": "s", "agent_id": "a", "user_id": "ada", "metadata": {"channel": "mail"}}
+    assert (await tenants.api.post("/v1/sessions", json=session, headers=tenants.a)).status_code == 201
+    said = [{"role": "tool", "tool_call_id": "c", "result": {"sky": 1}}, {"role": "user", "content": "gone"}]
+    await tenants.api.post("/v1/sessions/s/messages", json={"messages": said}, headers=tenants.a)
+    assert (await tenants.api.delete("/v1/sessions/s/messages/2", headers=tenants.a)).status_code == 204
+    report = await tenants.imported(await tenants.exported(tenants.a))
+    assert report.ok, report.bad
+    found = await tenants.api.get("/v1/sessions", params={"metadata": '{"channel": "mail"}'}, headers=tenants.b)
+    assert [one["session_id"] for one in found.json()["items"]] == ["s"]
+    held = (await tenants.api.get("/v1/sessions/s/messages", headers=tenants.b)).json()["items"]
+    assert [(one["seq"], one["result"], one["deleted_at"] is None) for one in held] == [
+        (1, {"sky": 1}, True),
+        (2, None, False),
+    ]
+    added = {"messages": [{"role": "user", "content": "next"}]}
+    made = await tenants.api.post("/v1/sessions/s/messages", json=added, headers=tenants.b)
+    assert made.json()["items"][0]["seq"] == 3

@@ -6,8 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.sessions.repository import SessionRepository
-from app.storage.changes import CommitConflict
+from app.sessions.repository import SessionRepository, new_session
+from app.sessions.schemas import SESSIONS
+from app.storage.changes import CommitConflict, Insert
 from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import problem
@@ -203,3 +204,86 @@ async def test_the_purge_of_an_expired_session_leaves_the_next_one_of_its_id_alo
         await store.commit(sessions.remove(old))
     assert (await api.get("/v1/sessions/s")).json()["user_id"] == "u2"
     assert [m["content"] for m in await messages(api)] == ["two"]
+
+
+async def test_sessions_are_listed_by_metadata(service: Service) -> None:
+    api = service.client
+    for number in range(5):
+        await create(api, f"s{number}", metadata={"channel": "mail" if number % 2 else "chat", "n": number})
+    await api.patch("/v1/sessions/s4", json={"metadata": {"channel": "mail", "a.b": [None]}})
+
+    async def listed(**params: Any) -> list[str]:
+        answer = await api.get("/v1/sessions", params=params)
+        assert answer.status_code == 200, answer.text
+        return [session["session_id"] for session in answer.json()["items"]]
+
+    assert await listed(metadata='{"channel": "mail"}') == ["s4", "s3", "s1"]
+    assert await listed(metadata='{"channel": "chat"}', order="asc") == ["s0", "s2"]
+    assert await listed(metadata='{"channel": "mail", "n": 3.0}') == ["s3"]
+    assert await listed(metadata='{"a.b": [null]}') == ["s4"]
+    assert await listed(metadata='{"n": "3"}') == []
+    first = (await api.get("/v1/sessions", params={"metadata": '{"channel": "mail"}', "limit": 2})).json()
+    rest = {"metadata": '{"channel": "mail"}', "limit": 2, "cursor": first["next_cursor"]}
+    assert [one["session_id"] for one in first["items"]] == ["s4", "s3"]
+    assert await listed(**rest) == ["s1"]
+    problem(await api.get("/v1/sessions", params={**rest, "metadata": "{}"}), 400, "invalid_cursor")
+    problem(await api.get("/v1/sessions", params={"metadata": "mail"}), 422, "invalid", "/query/metadata")
+
+
+async def test_sessions_of_an_earlier_version_are_found_by_metadata_too(service: Service) -> None:
+    """They are stored without what the filter compares."""
+    for number in range(130):
+        await service.resources.store.commit(
+            [Insert(SESSIONS, {"tenant_id": "default", **old_session(f"s{number:03}", {"n": number % 60})})]
+        )
+    asked: dict[str, Any] = {"metadata": '{"n": 5}', "limit": 2}
+    first = (await service.client.get("/v1/sessions", params=asked)).json()
+    assert [one["session_id"] for one in first["items"]] == ["s125", "s065"]
+    rest = (await service.client.get("/v1/sessions", params={**asked, "cursor": first["next_cursor"]})).json()
+    assert ([one["session_id"] for one in rest["items"]], rest["next_cursor"]) == (["s005"], None)
+
+
+def old_session(session_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    now = f"2026-05-01T00:00:00.{session_id[1:]}Z"
+    doc = new_session({"session_id": session_id, **OWNER, "metadata": metadata}, now)
+    doc.pop("metadata_terms", None)
+    return doc
+
+
+# --- Reopening --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_ended_session_can_be_reopened(api: httpx.AsyncClient) -> None:
+    await append(api, said("hello"))
+    await api.post("/v1/sessions/s/end")
+    await append(api, said("too late"), expect=409)
+    ended = (await api.get("/v1/sessions/s")).json()
+    reopened = await api.post("/v1/sessions/s/reopen")
+    assert reopened.status_code == 200, reopened.text
+    session = reopened.json()
+    assert (session["status"], session["ended_at"], session["version"]) == ("active", None, ended["version"] + 1)
+    assert reopened.headers["etag"] == f'"{session["version"]}"'
+    await append(api, said("in time"))
+    assert await seqs(api) == [1, 2]
+    assert (await api.get("/v1/sessions", params={"status": "ended"})).json()["items"] == []
+    again = (await api.post("/v1/sessions/s/reopen")).json()
+    assert again["version"] == session["version"], "it is open already"
+    assert (await api.post("/v1/sessions/s/end")).status_code == 202
+
+
+async def test_reopening_is_conditional_repeatable_and_for_its_owners(service: Service) -> None:
+    headers = await service.key()
+    api = service.client
+    session = {"session_id": "s", **OWNER}
+    assert (await api.post("/v1/sessions", json=session, headers=headers)).status_code == 201
+    await api.post("/v1/sessions/s/end", headers=headers)
+    for stranger in (await service.key("other"), await service.key(users=["nobody"])):
+        problem(await api.post("/v1/sessions/s/reopen", headers=stranger), 404, "not_found")
+    stale = await api.post("/v1/sessions/s/reopen", headers={**headers, "If-Match": '"1"'})
+    problem(stale, 412, "precondition_failed")
+    once = {**headers, "Idempotency-Key": "again"}
+    first = await api.post("/v1/sessions/s/reopen", headers=once)
+    await api.post("/v1/sessions/s/end", headers=headers)
+    replayed = await api.post("/v1/sessions/s/reopen", headers=once)
+    assert (replayed.json(), replayed.headers["idempotency-replayed"]) == (first.json(), "true")
+    assert (await api.get("/v1/sessions/s", headers=headers)).json()["status"] == "ended"

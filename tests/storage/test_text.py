@@ -139,7 +139,9 @@ def test_cost_is_linear(unit: str) -> None:
     assert index_text(text).length < 64_001
 
 
-RUNS = st.text(st.sampled_from("的了猫犬東京さくらアイウ한국어ไทยလာ𠀀𠮷a1 ,\u0301\u200d"), max_size=300)
+RUNS = st.text(
+    st.sampled_from("的了猫犬東京さくらアイウ한국어ไทยလာ𠀀𠮷a1 ,\u0301\u200d🎉👩🏽🇩🇪❤\ufe0f#\u20e3♀"), max_size=300
+)
 
 
 @given(RUNS, st.booleans())
@@ -150,3 +152,30 @@ def test_ids_of_a_text_are_those_of_its_terms_however_long_its_runs_are(text: st
 
 def test_a_long_run_of_stop_words_keeps_its_pairs() -> None:
     assert set(text_ids("的" * 100).tolist()) == set(term_ids(["的的"]).tolist())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("party 🎉!", ["parti", "🎉"]),
+        ("👍🏽 👍🏿 👍", ["👍", "👍", "👍"]),  # skin tones are one
+        ("❤️❤", ["❤", "❤"]),  # shown as an emoji or as a sign
+        ("👨‍👩‍👧", ["👨", "👩", "👧"]),
+        ("🤷‍♂️🤷‍♀️🤷", ["🤷", "🤷", "🤷"]),
+        ("👩🏽‍🦰", ["👩"]),
+        ("🇩🇪🇯🇵", ["🇩🇪", "🇯🇵"]),
+        ("🇩", ["🇩"]),
+        ("🏳️‍🌈", ["🏳", "🌈"]),
+        ("🏴󠁧󠁢󠁥󠁮󠁧󠁿", ["🏴󠁧󠁢󠁥󠁮󠁧󠁿"]),
+        ("1️⃣ and #️⃣", ["1", "#⃣"]),
+        ("犬🐕", ["犬", "🐕"]),
+        ("a→b ✓ 5×3", ["b", "✓", "5", "3"]),
+    ],
+)
+def test_each_emoji_is_a_term(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+def test_an_emoji_of_many_parts_is_bounded() -> None:
+    assert len(terms("🏴" + "\U000e0067" * 30_000)) == 1
+    assert index_text("👩" + "\u200d👩" * 10_000).length == 10_001

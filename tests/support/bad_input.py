@@ -174,10 +174,12 @@ def put(tree: Any, pointer: str, value: Any) -> Any:
 
 def path_cases(contract: Contract, op: Operation) -> Iterator[Case]:
     for parameter in op.parameters("path"):
+        number = parameter["schema"].get("type") == "integer"
         for bad in BAD_IDS:
-            yield Case(
-                op, f"path {bad[:20]}", {400, 404, 405, 415, 422}, url(op, **{parameter["name"]: bad}), JSON, b"{}"
-            )
+            if bad == ".." and number:
+                continue  # clients resolve it before they send it: `/messages/..` is the session itself
+            statuses = {400, 404, 405, 415, 422}
+            yield Case(op, f"path {bad[:20]}", statuses, url(op, **{parameter["name"]: bad}), JSON, b"{}")
 
 
 def query_cases(contract: Contract, op: Operation) -> Iterator[Case]:

@@ -59,6 +59,8 @@ class Life:
         )
         await self.call("POST", f"/v1/sessions/chat-{self.user}/end")
         await self.call("DELETE", f"/v1/sessions/new-{self.user}/messages")
+        await self.call("PATCH", f"/v1/sessions/chat-{self.user}/messages/1", {"content": f"I am {user}, indeed"})
+        await self.call("DELETE", f"/v1/sessions/chat-{self.user}/messages/2")
 
     async def _memories(self) -> None:
         user = self.mark

@@ -8,7 +8,7 @@ from tests.support.memories import Json
 
 OWNER: Json = {"agent_id": "a", "user_id": "u"}
 TASK = "/v1/tasks/t"
-STATE = ("plan", "context", "scratchpad", "evidence", "status")
+STATE = ("plan", "context", "scratchpad", "evidence", "status", "open_questions")
 
 
 async def begin(api: httpx.AsyncClient, task_id: str = "t", **fields: Any) -> Json:

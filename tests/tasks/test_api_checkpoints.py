@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.tasks.schemas import TASKS
+from app.storage.changes import Delete, Insert, Update
+from app.tasks.schemas import CHECKPOINTS, TASKS
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import Json, problem
 from tests.support.tasks import STATE, TASK, begin, checkpoints, move, note, send, task
@@ -231,3 +232,60 @@ async def test_a_checkpoint_needs_no_body(api: httpx.AsyncClient) -> None:
     made = await api.post(f"{TASK}/checkpoints")
     assert (made.status_code, made.json()["label"]) == (201, None)
     assert (await api.post(f"{TASK}/restore")).status_code == 200
+
+
+# --- Open questions, and tasks that are over --------------------------------------------------------------------------
+
+
+async def test_open_questions_come_back_with_a_checkpoint(api: httpx.AsyncClient) -> None:
+    await begin(api, open_questions=["Who signs?"])
+    made = await send(api, "POST", "/checkpoints", {}, 201)
+    assert made["state"]["open_questions"] == ["Who signs?"]
+    await send(api, "PATCH", "", {"open_questions": ["When?", "Where?"]})
+    assert (await send(api, "POST", "/restore", {"seq": 1}))["open_questions"] == ["Who signs?"]
+    assert (await send(api, "POST", "/restore", {"seq": 2}))["open_questions"] == ["When?", "Where?"]
+    assert "Where?" in (await send(api, "GET", "/working-memory"))["text"]
+
+
+async def test_a_checkpoint_of_an_earlier_version_leaves_the_questions(service: Service) -> None:
+    await begin(service.client, open_questions=["Who signs?"])
+    await send(service.client, "POST", "/checkpoints", {}, 201)
+    (kept,) = await service.resources.store.find(CHECKPOINTS, "default")
+    state = {name: value for name, value in kept["state"].items() if name != "open_questions"}
+    await service.resources.store.commit([Update(CHECKPOINTS, "default", kept["checkpoint_id"], set={"state": state})])
+    assert (await send(service.client, "POST", "/restore", {}))["open_questions"] == ["Who signs?"]
+    assert "open_questions" not in (await send(service.client, "GET", "/checkpoints/1"))["state"]
+
+
+async def test_a_task_of_an_earlier_version_is_kept_and_restored(service: Service) -> None:
+    made = await begin(service.client)
+    stored = await service.resources.store.get(TASKS, "default", "t")
+    assert stored is not None
+    del stored["open_questions"]
+    await service.resources.store.commit([Delete(TASKS, "default", "t"), Insert(TASKS, stored)])
+    assert (await send(service.client, "POST", "/checkpoints", {}, 201))["state"]["open_questions"] == []
+    await send(service.client, "PATCH", "", {"open_questions": ["Who signs?"]})
+    assert (await send(service.client, "POST", "/restore", {}))["open_questions"] == made["open_questions"] == []
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+async def test_a_task_that_is_over_is_restored_only_where_that_is_meant(api: httpx.AsyncClient, end: str) -> None:
+    before = await worked(api)
+    await send(api, "POST", "/checkpoints", {}, 201)
+    over, kept = await move(api, end), await checkpoints(api)
+    for body in ({}, {"seq": 1}, {"reopen": False}):
+        refused = problem(await api.post(f"{TASK}/restore", json=body), 409, "conflict")
+        assert "reopen" in refused["detail"]
+    assert (await task(api), await checkpoints(api)) == (over, kept)
+    restored = await send(api, "POST", "/restore", {"seq": 1, "reopen": True})
+    assert state_of(restored) == state_of(before)
+    assert restored["expires_at"] is None
+    await move(api, "completed")
+
+
+async def test_a_task_that_goes_on_needs_no_reopening(api: httpx.AsyncClient) -> None:
+    await worked(api)
+    await send(api, "POST", "/checkpoints", {}, 201)
+    await move(api, "failed")
+    assert (await send(api, "POST", "/restore", {}))["status"] == "in_progress"
+    assert (await send(api, "POST", "/restore", {"reopen": True}))["status"] == "in_progress"

@@ -88,7 +88,12 @@ def visible(request: SourceRequest) -> Filter:
     """Returns the filter for memories that are active, valid and trusted enough at the request's time."""
     body = request.body
     search_request = SearchRequest(
-        query=body.query, agent_id=body.agent_id, user_id=body.user_id, min_trust=body.min_trust, as_of=body.as_of
+        query=body.query,
+        agent_id=body.agent_id,
+        user_id=body.user_id,
+        min_trust=body.min_trust,
+        as_of=body.as_of,
+        now=body.now,
     )
     return search_filter(search_request, rfc3339(request.now))
 
@@ -120,7 +125,7 @@ def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | N
     status = status_of(doc)
     context = f" ({doc['context']})" if doc["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
-    spoken = session is not None and seq is not None
+    spoken = session is not None and seq is not None and source["speaker"] is not None
     dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same event may happen again on another day
     origin = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
     return Candidate(

@@ -13,7 +13,7 @@ from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
 from app.sessions.windows import content
-from app.storage.filters import Eq, Not, both
+from app.storage.filters import Eq, Not, Range, both
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Doc
 from app.storage.text import content_hash
@@ -194,7 +194,9 @@ async def gather_messages(request: SourceRequest) -> list[Candidate]:
     if session is None or not request.owns(session):
         request.warnings.append({"code": NOT_BEGUN, "detail": "The session has not begun yet: it has no messages."})
         return []
-    found = await sessions.messages.find(sessions.within(session), order="desc", limit=request.limit + SPARE_MESSAGES)
+    until = None if request.body.now is None else Range("timestamp", le=request.body.now)
+    where = both(sessions.said_in(session), until)
+    found = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
     if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(request.body.query):
         del found[0]
     items = await off_loop(sum(len(doc["text"]) for doc in found), _turn_items, session, found[::-1])

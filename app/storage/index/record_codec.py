@@ -277,7 +277,7 @@ def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Map
         "time": (spec.time, lambda doc: to_ms(_first(doc, spec.time))),
         "anchor": (spec.anchor, lambda doc: to_ms(_first(doc, spec.anchor))),
         "content": (spec.content, lambda doc: int(_first(doc, spec.content, 0))),
-        "session": ((spec.session, spec.ordinal), lambda doc: _session(spec, doc)),
+        "session": ((spec.session, spec.ordinal, spec.placed or spec.ordinal), lambda doc: _session(spec, doc)),
         "ordinal": one(spec.ordinal, lambda value: value or 0),
         "importance": one(spec.importance, lambda value: value or 0.0),
         "pinned": one(spec.pinned, bool),
@@ -289,8 +289,10 @@ def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Map
 
 def _session(spec: SearchSchema, doc: Mapping[str, Any]) -> int:
     """Returns the session's hash, or 0. Derived records have no session position."""
-    session = value_at(doc, spec.session)
-    return 0 if session is None or value_at(doc, spec.ordinal) is None else facet_id(spec.session, session)
+    session, needed = value_at(doc, spec.session), (spec.ordinal, spec.placed or spec.ordinal)
+    if session is None or any(value_at(doc, field) is None for field in needed):
+        return 0
+    return facet_id(spec.session, session)
 
 
 def range_value(value: str | float | None) -> float:

@@ -197,6 +197,7 @@ LAYOUT = 1
 `_reconcile`."""
 
 WAL_PAUSE_MS = 20
+REFILLED_AT_ONCE = 1_000
 _PRAGMAS = (
     "synchronous = FULL",
     "wal_autocheckpoint = 6000",
@@ -302,7 +303,7 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     for field in missing:
         connection.execute(f"ALTER TABLE {name} ADD COLUMN {quoted(field)}")
     if missing:
-        _refill(connection, collection)
+        _refill(connection, collection, missing)
     wanted = indexes(collection)
     existing = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
     for index, statement in wanted.items():
@@ -314,13 +315,19 @@ def _columns(connection: apsw.Connection, table: str) -> set[str]:
     return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def _refill(connection: apsw.Connection, collection: Collection) -> None:
+def _refill(connection: apsw.Connection, collection: Collection, missing: Sequence[str]) -> None:
+    """Fills new columns from the documents, in steps: the documents of a collection may not fit into memory."""
     name = quoted(collection.name)
-    fields = ", ".join(f"{quoted(field)} = ?" for field in collection.columns)
-    rows: list[Any] = connection.execute(f"SELECT row, doc FROM {name}").fetchall()
-    for row, doc in rows:
-        values = row_values(collection, orjson.loads(doc))
-        connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))
+    fields = ", ".join(f"{quoted(field)} = ?" for field in missing)
+    step, last = f"SELECT row, doc FROM {name} WHERE row > ? ORDER BY row LIMIT {REFILLED_AT_ONCE}", 0
+    while True:
+        rows: list[Any] = connection.execute(step, (last,)).fetchall()
+        if not rows:
+            return
+        for row, doc in rows:
+            values = values_of(orjson.loads(doc), missing)
+            connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))
+        last = rows[-1][0]
 
 
 def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:

@@ -1,0 +1,150 @@
+"""The job that judges again what was learned from a message, once the message was edited or deleted.
+
+It finds the derivations whose messages include the changed one, and of their records those that name it. With a
+language model these go, and the conversation is learned from again, which brings back what the other messages say.
+Without one nothing could bring them back: a record that names other messages, too, stays and no longer names this one.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from app.core.clock import Clock, new_id, rfc3339
+from app.facts.repository import FactRepository
+from app.facts.schemas import FACTS
+from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE
+from app.jobs.queue import Job
+from app.jobs.runner import Done, Run
+from app.learning.derivations import DERIVATIONS
+from app.memories.models import MEMORIES
+from app.memories.repository import MemoryRepository
+from app.memories.succession import Succession
+from app.sessions.repository import SessionRepository
+from app.sessions.schemas import SESSIONS
+from app.sessions.service import QUIET
+from app.storage.changes import Change, Delete, Insert, Update
+from app.storage.filters import Eq
+from app.storage.protocol import Store
+from app.storage.repository import pages
+from app.storage.schema import Collection, Doc
+from app.storage.scope import Scope
+
+PAGE = 50
+
+
+class Rederivation:
+    """Runs the job. `learns`: a language model is configured."""
+
+    def __init__(self, store: Store, clock: Clock, *, learns: bool) -> None:
+        self._store, self._clock, self._learns = store, clock, learns
+
+    async def handle(self, run: Run) -> Done:
+        """Judges what was learned from one message. Each record is a commit, so an interrupted run can be repeated."""
+        scope, payload = Scope(run.tenant), run.payload
+        session = await SessionRepository(self._store, scope).find_one(payload["session_id"])
+        if session is None:
+            return Done({"skipped": "the session is gone"})
+        find = partial(self._store.find, DERIVATIONS, run.tenant, Eq("session_id", session["session_id"]))
+        notes = [note async for docs in pages(find, DERIVATIONS, PAGE) for note in docs if _learned(note)]
+        covering = [note for note in notes if note["from_seq"] <= payload["seq"] <= note["to_seq"]]
+        judge = _Judge(run, scope, learns=self._learns)
+        for note in covering:
+            await judge.judge(note)
+        told = [note for note in notes if "summary" in note["result"]]
+        forgotten = [change for note in told for change in await self._forgotten(run, note)]
+        rekeyed = [change for note in covering if note not in told for change in _rekeyed(note)]
+        await run.commit([*forgotten, *rekeyed, *self._learn_again(run, session, judge)])
+        return Done({"judged": judge.count})
+
+    async def _forgotten(self, run: Run, note: Doc) -> list[Change]:
+        """Returns the changes that remove the text of a summary from its derivation and its operation."""
+        changes: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"])]
+        operation_id = note["operation_id"]
+        operation = None if operation_id is None else await self._store.get(OPERATIONS, run.tenant, operation_id)
+        parts = ((operation or {}).get("result") or {}).get("parts") or {}
+        if operation is not None and "summary" in parts.get("summary", {}):
+            result = operation["result"] | {"parts": parts | {"summary": parts["summary"] | {"summary": None}}}
+            changes.append(Update(OPERATIONS, run.tenant, operation_id, set={"result": result}))
+        return changes
+
+    def _learn_again(self, run: Run, session: Doc, judge: "_Judge") -> list[Change]:
+        """Returns the changes that queue a new summary, and learning from the messages that were judged."""
+        changes, kinds = list[Change](), [SUMMARIZE] if run.payload["summarize"] else []
+        learned_seq = session.get("learned_seq") or 0
+        if self._learns and session["memorize"] != "none" and (judge.count or learned_seq >= judge.first_seq):
+            same = {name: session.get(name) for name in ("created_at", "learned_seq")}
+            before = {"learned_seq": min(learned_seq, judge.first_seq - 1)}
+            changes.append(Update(SESSIONS, run.tenant, session["session_id"], set=before, expect=same))
+            kinds.append(POST_CONVERSATION)
+        bound = {name: run.payload.get(name) for name in ("agents", "users", "key_id")}
+        payload = {"session_id": session["session_id"], **bound}
+        return [*changes, *(Job(kind, run.tenant, payload).enqueue(self._clock.now() + QUIET) for kind in kinds)]
+
+
+class _Judge:
+    """Judges the records of derivations. `first_seq`: the first message that has to be learned from again."""
+
+    def __init__(self, run: Run, scope: Scope, *, learns: bool) -> None:
+        self._run, self._learns = run, learns
+        self._memories, self._facts = MemoryRepository(run.store, scope), FactRepository(run.store, scope)
+        self._session_id, self._memory_id = run.payload["session_id"], run.payload["memory_id"]
+        self.first_seq: int = run.payload["seq"]
+        self.count = 0
+
+    async def judge(self, note: Doc) -> None:
+        """Judges the memories and facts of one derivation."""
+        memories = await self._memories.get_many(note["result"].get("memory_ids") or [])
+        facts = await self._facts.get_many(note["result"].get("fact_ids") or [])
+        for collection, docs in ((MEMORIES, memories), (FACTS, facts)):
+            for doc in docs.values():
+                if self._names(doc):
+                    await self._one(collection, doc, note)
+
+    def _names(self, doc: Doc) -> bool:
+        """Returns whether the record was learned from the message. Of a session without memories of its messages no
+        record says which ones it was learned from."""
+        source = doc["source"]
+        learned = source["origin"] in ("extraction", "import") and source["session_id"] == self._session_id
+        return learned and (not source["memory_ids"] or self._memory_id in source["memory_ids"])
+
+    async def _one(self, collection: Collection, doc: Doc, note: Doc) -> None:
+        others = [each for each in doc["source"]["memory_ids"] if each != self._memory_id]
+        if others and not self._learns:
+            source = doc["source"] | {"memory_ids": others}
+            same = {"version": doc["version"]}
+            update = Update(collection, self._run.tenant, doc[collection.id_field], set={"source": source}, expect=same)
+            await self._run.commit([update])
+        elif collection is MEMORIES:
+            await self._run.commit(await self._without_memory(doc))
+        else:
+            await self._run.commit(await self._without_fact(doc))
+        self.count += 1
+        self.first_seq = min([self.first_seq, *await self._seqs(others, note)])
+
+    async def _without_memory(self, doc: Doc) -> list[Change]:
+        """Returns the changes that delete a memory. What it had superseded comes back."""
+        succession = Succession(self._memories, rfc3339(self._run.clock.now()))
+        return [*self._memories.remove([doc]), *await succession.restore(doc)]
+
+    async def _without_fact(self, doc: Doc) -> list[Change]:
+        group = await self._facts.group(doc["group_id"])
+        last = await self._facts.stands_alone(doc)
+        return [] if group is None else self._facts.remove(doc, group, last=last)
+
+    async def _seqs(self, memory_ids: Sequence[str], note: Doc) -> list[int]:
+        """Returns the numbers of the messages that a record names beside the changed one."""
+        if not memory_ids:
+            return [] if self._memory_id is not None else [note["from_seq"]]
+        found = await self._memories.get_many(memory_ids)
+        return [doc["source"]["message_seq"] for doc in found.values() if doc["source"]["message_seq"] is not None]
+
+
+def _learned(note: Doc) -> bool:
+    """Returns whether a derivation learned from messages. The note that a session ended is not repeated."""
+    return "from_seq" in note and "noted" not in note["result"]
+
+
+def _rekeyed(note: Doc) -> list[Change]:
+    """Returns the changes that give a derivation another id, so that its messages may be learned from again, and that
+    remove the steps of its undo, which may hold what the message said."""
+    again = note | {"derivation_id": new_id("der"), "undo": []}
+    return [Delete(DERIVATIONS, note["tenant_id"], note["derivation_id"]), Insert(DERIVATIONS, again)]

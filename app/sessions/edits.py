@@ -1,0 +1,183 @@
+"""Edits and deletions of single messages, with what the service keeps of them. Methods commit nothing.
+
+The message's memory follows in the same commit, and a summary of the service that may quote it goes. A job then judges
+what was learned from the message (`learning/rederivation.py`).
+"""
+
+from functools import partial
+
+from pydantic import ValidationError
+
+from app.core.clock import Clock, rfc3339
+from app.core.process import off_loop
+from app.core.schemas import same
+from app.errors import NotFound, invalid
+from app.jobs.models import REDERIVE
+from app.jobs.queue import Job
+from app.memories.indexing import Embeddings
+from app.memories.models import MEMORIES
+from app.memories.records import passage, revision
+from app.memories.repository import MemoryRepository, of_pair
+from app.memories.succession import Succession
+from app.sessions import repository
+from app.sessions.repository import SessionRepository, was_said_in
+from app.sessions.schemas import MessageIn, MessagePatch, render_message
+from app.sessions.summaries import SessionSummaries, revised
+from app.settings import Settings
+from app.storage.changes import Change
+from app.storage.filters import Eq, Filter, both
+from app.storage.repository import pages
+from app.storage.schema import Doc
+from app.writes.executor import IfMatch, WriteResult
+
+PAGE = 500
+"""The number of memories that one query reads."""
+
+
+class MessageEdits:
+    """Changes single messages of the sessions that one caller may see."""
+
+    def __init__(
+        self,
+        sessions: SessionRepository,
+        memories: MemoryRepository,
+        embeddings: Embeddings,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
+        self._limits, self._trust = settings.limits, settings.trust
+        self._summaries = SessionSummaries(memories, embeddings)
+
+    async def edit(self, session_id: str, seq: int, body: MessagePatch, precondition: IfMatch) -> WriteResult:
+        """Changes the fields that are set in `body`. Raises NotFound, or Invalid if the result is no message."""
+        now = self._now()
+        session, old = await self._read(session_id, seq, precondition, now)
+        message = self._merged(old, body)
+        new = await off_loop(len(message.text()), repository.edited, session, old, message, now)
+        if same(render_message(old), render_message(new | {"edited_at": old.get("edited_at")})):
+            return WriteResult(render_message(old))
+        fields, changes = await self._remade(session, old, new, now)
+        newest = await self._newest(session)
+        if newest[0]["seq"] == seq:
+            fields["last_message_at"] = new["timestamp"]
+        counts = {"token_count": session["token_count"] + new["tokens"] - old["tokens"]}
+        changes += [self._sessions.change_message(old, new), self._counted(session, fields | counts, now)]
+        return WriteResult(render_message(new), changes)
+
+    async def delete(self, session_id: str, seq: int, precondition: IfMatch) -> WriteResult:
+        """Replaces a message by a tombstone that keeps its number. Raises NotFound."""
+        now = self._now()
+        session, old = await self._read(session_id, seq, precondition, now)
+        memory = await self._memory_of(session, old)
+        fields, changes = await self._unlearned(session, old, memory)
+        if memory is not None:
+            changes += await self._forgotten(memory, now)
+        left = [doc for doc in await self._newest(session) if doc["seq"] != seq]
+        fields |= {
+            "message_count": session["message_count"] - 1,
+            "token_count": session["token_count"] - old["tokens"],
+            "last_message_at": left[0]["timestamp"] if left else None,
+        }
+        changes += [self._sessions.change_message(old, repository.tombstone(old, now))]
+        return WriteResult(None, [*changes, self._counted(session, fields, now)], 204)
+
+    # --- The message --------------------------------------------------------------------------------------------------
+
+    async def _read(self, session_id: str, seq: int, precondition: IfMatch, now: str) -> tuple[Doc, Doc]:
+        session = await self._sessions.get_unexpired(session_id, now)
+        self._sessions.require_write(session)
+        precondition.check(session)
+        found = await self._sessions.messages.find(both(self._sessions.said_in(session), Eq("seq", seq)), limit=1)
+        if not found:
+            raise NotFound("The session has no such message.")
+        return session, found[0]
+
+    def _merged(self, old: Doc, body: MessagePatch) -> MessageIn:
+        """Returns the message with the fields of `body`. Raises Invalid if it is none."""
+        kept = {name: old[name] for name in MessageIn.model_fields if old.get(name) is not None}
+        try:
+            message = MessageIn.model_validate(kept | body.model_dump(exclude_unset=True))
+        except ValidationError as error:
+            raise invalid("", str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from error
+        if (size := len(message.text())) > self._limits.text_chars:
+            raise invalid("/content", f"its parts have {size} characters: at most {self._limits.text_chars}")
+        return message
+
+    async def _newest(self, session: Doc) -> list[Doc]:
+        """Returns the last two messages, the newest first."""
+        return await self._sessions.messages.find(self._sessions.said_in(session), order="desc", limit=2)
+
+    def _counted(self, session: Doc, fields: Doc, now: str) -> Change:
+        """Returns the change of the session. It conflicts if messages were appended meanwhile."""
+        fields = {**fields, "revised": (session.get("revised") or 0) + 1}
+        expect = {name: session[name] for name in ("version", "message_count", "token_count")}
+        return self._sessions.update(session, fields, now=now, expect=expect)
+
+    # --- What is kept of it -------------------------------------------------------------------------------------------
+
+    async def _remade(self, session: Doc, old: Doc, new: Doc, now: str) -> tuple[Doc, list[Change]]:
+        """Returns the fields of the session and the changes that follow from an edit."""
+        memory = await self._memory_of(session, old)
+        fields, changes = await self._unlearned(session, old, memory) if new["text"] != old["text"] else ({}, [])
+        if not repository.leaves_memory(new):
+            return fields, changes + ([] if memory is None else await self._forgotten(memory, now))
+        trust, key_id = self._trust.of(new["role"]), self._sessions.scope.key_id
+        fresh = repository.memory_of(new, session, trust, key_id, now)
+        if memory is not None:
+            changed = _follows(memory, old, new, fresh, now)
+            return fields, changes + await revised(self._memories, self._embeddings, memory, changed, now)
+        if session["memorize"] != "messages":
+            return fields, changes
+        (entry,) = await self._embeddings.entries([passage(fresh)])
+        return fields, changes + self._memories.add(fresh | {"embedding": self._embeddings.info(entry)}, entry)
+
+    async def _memory_of(self, session: Doc, message: Doc) -> Doc | None:
+        """Returns the memory that was made of the message. Its time, unless a caller changed it, finds it at once."""
+        where = both(of_pair(session["agent_id"], session["user_id"]), Eq("source.session_id", session["session_id"]))
+        return await self._first(session, message, both(where, Eq("event_at", message["timestamp"]))) or (
+            await self._first(session, message, where)
+        )
+
+    async def _first(self, session: Doc, message: Doc, where: Filter) -> Doc | None:
+        async for docs in pages(partial(self._memories.find, where), MEMORIES, PAGE):
+            for doc in docs:
+                if was_said_in(session, doc) and doc["source"]["message_seq"] == message["seq"]:
+                    return doc
+        return None
+
+    async def _forgotten(self, memory: Doc, now: str) -> list[Change]:
+        """Returns the changes that delete the memory of a message with its history."""
+        return [*self._memories.remove([memory]), *await Succession(self._memories, now).restore(memory)]
+
+    async def _unlearned(self, session: Doc, message: Doc, memory: Doc | None) -> tuple[Doc, list[Change]]:
+        """Returns the fields of the session, and the changes that queue the job which judges what was learned.
+
+        A summary that the service wrote and that covers the message goes at once. One that a caller wrote stays.
+        """
+        fields, changes = await self._without_summary(session, message["seq"])
+        named = {"seq": message["seq"], "memory_id": None if memory is None else memory["memory_id"]}
+        payload = {"session_id": session["session_id"], **named, **self._sessions.scope.bindings()}
+        payload["summarize"] = bool(fields)
+        job = Job(REDERIVE, self._sessions.scope.tenant, payload)
+        return fields, [*changes, job.enqueue(self._clock.now())]
+
+    async def _without_summary(self, session: Doc, seq: int) -> tuple[Doc, list[Change]]:
+        memory = await self._summaries.stored(session)
+        by_caller = memory is not None and memory["source"]["origin"] == "api"
+        if session["summary"] is None or by_caller or (session.get("summary_seq") or 0) < seq:
+            return {}, []
+        return await self._summaries.drop(session)
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())
+
+
+def _follows(memory: Doc, old: Doc, new: Doc, fresh: Doc, now: str) -> Doc:
+    """Returns the fields of a message's memory that change with the message. What a caller changed stays."""
+    fields = {"content": fresh["content"]} if new["text"] != old["text"] else {}
+    fields |= {"event_at": fresh["event_at"]} if new["timestamp"] != old["timestamp"] else {}
+    fields |= {"metadata": fresh["metadata"]} if not same(new["metadata"], old["metadata"]) else {}
+    changed = revision(memory, fields, now)
+    source = memory["source"] | {"speaker": fresh["source"]["speaker"]}
+    return changed if source == memory["source"] else changed | {"source": source}
