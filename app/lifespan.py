@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Protocol
 
 from app import metrics
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
-from app.auth.dependencies import RateLimiter
-from app.auth.keyless import KeylessAccess, KeysMade
+from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
 from app.auth.keys import API_KEYS, Keys
 from app.core import process, tokens
 from app.core.clock import Clock, SystemClock
@@ -21,7 +20,7 @@ from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
-from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.schemas import FACT_GROUPS, FACTS
 from app.facts.service import FACT
 from app.jobs.models import (
     CONSOLIDATION,
@@ -50,17 +49,16 @@ from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
 from app.memories.embedding_job import EmbeddingJob
 from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
-from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.repository import PROCEDURE
-from app.profiles.models import AGENTS, USERS, StoredAgentSettings
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.profiles.schemas import AGENTS, USERS, StoredAgentSettings
 from app.resources import Resources, State
 from app.retention.decay_job import WORTH_WRITING, DecayJob
-from app.retention.erasure import ERASURE_NOTES
-from app.retention.erasure_job import ErasureJobs
+from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import ForgettingJobs
-from app.retrieval.reranker_factory import open_reranker, second_stage
+from app.retrieval.onnx_reranker import open_reranker, second_stage
 from app.retrieval.reranking import Reranker, RerankerInvalid, SecondStage
-from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.storage.factory import StoreLocation
 from app.storage.factory import open_store as open_engine
@@ -68,7 +66,7 @@ from app.storage.index.record_codec import model_id
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.transfer import MovableStore
-from app.tasks.models import CHECKPOINTS, TASKS
+from app.tasks.schemas import CHECKPOINTS, TASKS
 from app.writes.executor import IDEMPOTENCY
 
 COLLECTIONS: tuple[Collection, ...] = (
@@ -104,8 +102,6 @@ EMBEDDABLE: tuple[Embeddable, ...] = (MEMORY, ACTION, FACT, PROCEDURE)
 """All kinds of record that are found by meaning."""
 
 WARM_AFTER_SECONDS = 0.5
-RESTART_SECONDS = 1.0
-MAX_RESTART_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +147,7 @@ class RealParts:
             threads=chosen.threads,
             batch_tokens=chosen.batch_tokens,
             query_cache=chosen.query_cache,
-            observe_batch=_observe_batch,
+            observe_batch=metrics.observe_batch,
             options=ExtraOptions.of(chosen),
         )
 
@@ -162,7 +158,7 @@ class RealParts:
             raise StartRefused(str(error)) from error
 
     def llm(self, settings: Settings) -> LLM | None:
-        return open_llm(settings.llm, _observe_llm)
+        return open_llm(settings.llm, metrics.observe_llm)
 
     def clock(self) -> Clock:
         return SystemClock()
@@ -176,7 +172,7 @@ async def open_store(
     Raises StoreUnavailable, with `existing` also if the store does not exist.
     """
     where = where_of(settings, elsewhere)
-    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=_observe_commit)
+    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=metrics.observe_commit)
 
 
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
@@ -260,11 +256,11 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     await _tell_of_other_models(store, embedder)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
-    await stack.enter_async_context(_running("accesses", accesses.run))
+    await stack.enter_async_context(process.running("accesses", accesses.run))
     runner = job_runner(settings, store, embedder, clock, llm)
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
-        await stack.enter_async_context(_running("jobs", runner.run))
+        await stack.enter_async_context(process.running("jobs", runner.run))
     limiter = RateLimiter(settings.limits.requests_per_second)
     needed = settings, store, embedder, clock, accesses, limiter, agents, runner, keyless
     return Resources(*needed, llm=llm, second_stage=stage, collections=COLLECTIONS)
@@ -332,40 +328,3 @@ async def _tell_of_other_models(store: Store, embedder: Embedder) -> None:
                 "alone until `recalld reembed` has been run",
                 extra={"model": embedder.name, "collection": kind.collection.name},
             )
-
-
-@asynccontextmanager
-async def _running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    task = asyncio.create_task(_supervised(name, run), name=name)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-async def _supervised(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Runs a background task and restarts it after a failure, with increasing pauses."""
-    pause = RESTART_SECONDS
-    while True:
-        try:
-            await run()
-        except Exception:
-            log.exception("background task failed", extra={"task": name})
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, MAX_RESTART_SECONDS)
-
-
-def _observe_batch(texts: int, seconds: float) -> None:
-    metrics.EMBEDDING_BATCH.observe(texts)
-    metrics.EMBEDDING_SECONDS.observe(seconds)
-
-
-def _observe_commit(writes: int, seconds: float) -> None:
-    metrics.COMMIT_WRITES.observe(writes)
-    metrics.COMMIT_SECONDS.observe(seconds)
-
-
-def _observe_llm(outcome: str, seconds: float, tokens: int) -> None:
-    metrics.LLM_SECONDS.labels(outcome).observe(seconds)
-    metrics.LLM_TOKENS.inc(tokens)

@@ -1,22 +1,74 @@
-"""The application factory: `create_app(settings)`. Importing this module has no side effects."""
+"""The application: all routers, and the factory `create_app(settings)`. Importing this module has no side effects."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from app import VERSION
-from app.api import errors, openapi
+from app.actions import endpoints as actions
+from app.admin import endpoints as administration
+from app.api import errors, health, openapi
 from app.api.fast_path import Shortcut
 from app.api.middleware import RequestLayer
+from app.context import endpoints as context
+from app.facts import endpoints as facts
+from app.facts import endpoints as graph
+from app.learning import endpoints as consolidation
 from app.lifespan import Openers, RealParts, lifespan
 from app.mcp import endpoints as mcp
+from app.memories import endpoints as memories
+from app.operations import endpoints as operations
+from app.procedures import endpoints as procedures
+from app.profiles import endpoints as profiles
 from app.resources import State
-from app.router import routes
+from app.retention import endpoints as forgetting
+from app.sessions import endpoints as sessions
 from app.settings import Settings
+from app.tasks import endpoints as tasks
+
+ROUTERS: tuple[APIRouter, ...] = (
+    memories.router,
+    context.router,
+    sessions.router,
+    facts.router,
+    graph.graph_router,
+    forgetting.router,
+    consolidation.memories_router,
+    consolidation.sessions_router,
+    tasks.router,
+    actions.router,
+    procedures.router,
+    profiles.users_router,
+    forgetting.users_router,
+    profiles.agents_router,
+    operations.jobs_router,
+    operations.operations_router,
+    administration.keys_router,
+    administration.audit_router,
+    health.router,
+)
+
+
+def routes() -> list[BaseRoute]:
+    """Returns all routes.
+
+    A route with parameters does not match the literal path of another route: GET of `/v1/memories/search` is a 405, not
+    a lookup of the memory `search`.
+    """
+    found = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
+    literal = {route.path for route in found if not route.param_convertors}
+    for route in (one for one in found if one.param_convertors):
+        taken = [path for path in literal if route.path_regex.match(path)]
+        if taken:
+            others = "|".join(re.escape(path) for path in sorted(taken))
+            route.path_regex = re.compile(f"(?!(?:{others})$){route.path_regex.pattern}")
+    return [*found]
 
 
 class Service(FastAPI):

@@ -44,3 +44,21 @@ LLM_SECONDS = Histogram(
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
 )
 LLM_TOKENS = Counter("recalld_llm_tokens", "Tokens of the language model's calls, prompts included")
+
+
+def observe_batch(texts: int, seconds: float) -> None:
+    """Counts one batch of the embedding model. `seconds`: its time in the model."""
+    EMBEDDING_BATCH.observe(texts)
+    EMBEDDING_SECONDS.observe(seconds)
+
+
+def observe_commit(writes: int, seconds: float) -> None:
+    """Counts one group commit of the store."""
+    COMMIT_WRITES.observe(writes)
+    COMMIT_SECONDS.observe(seconds)
+
+
+def observe_llm(outcome: str, seconds: float, tokens: int) -> None:
+    """Counts one call of the language model."""
+    LLM_SECONDS.labels(outcome).observe(seconds)
+    LLM_TOKENS.inc(tokens)

@@ -25,7 +25,7 @@ from pymongo.write_concern import WriteConcern
 
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
 from app.storage.filters import Eq
 from app.storage.mongo.client import OURS

@@ -20,8 +20,7 @@ from hypothesis import settings as property_settings
 from pydantic import SecretStr
 
 from app.auth.keys import Keys, NewKey
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import load_model
 from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel

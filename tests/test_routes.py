@@ -7,7 +7,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from app.embedding.onnx import OnnxModel
-from app.router import ROUTERS
+from app.main import ROUTERS
 from tests.conftest import Service
 from tests.support.memories import problem, shared_service
 

@@ -6,11 +6,11 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.actions import schemas
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer
+from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, Timestamp

@@ -1,13 +1,55 @@
-"""Request and response models of actions."""
+"""Action logs as they are stored, and as requests and responses show them."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.actions.models import INTERNAL
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
-from app.memories.schemas import HowSearched
-from app.storage.schema import Doc
+from app.memories.search_schemas import HowSearched
+from app.storage.schema import Collection, Doc, SearchSchema
+
+INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
+"""Fields that never leave the service. `consolidated_at` is the time when a job learned from the
+action; unset before."""
+
+ACTIONS = Collection(
+    name="action_logs",
+    id_field="action_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "session_id": "text",
+        "task_id": "text",
+        "event_type": "text",
+        "action_type": "text",
+        "outcome": "text",
+        "entities": "list",
+        "tags": "list",
+        "timestamp": "time",
+        "created_at": "time",
+        "consolidated_at": "time",
+    },
+    order="timestamp",
+    indexes=(
+        ("agent_id", "user_id"),
+        ("agent_id", "user_id", "consolidated_at"),
+        ("agent_id", "action_type"),
+        ("agent_id",),
+        ("user_id",),
+        ("session_id",),
+        ("task_id",),
+    ),
+    global_indexes=("timestamp",),
+    opaque=("action", "context", "metadata"),
+    searched=SearchSchema(
+        facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),
+        ranges=("timestamp",),
+        time=("timestamp",),
+        anchor=("timestamp",),
+    ),
+    internal=INTERNAL,
+)
+
 
 ActionWord = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")]
 Words = Annotated[list[ActionWord], Field(max_length=64)]

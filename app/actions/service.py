@@ -1,21 +1,23 @@
-"""Logs and searches actions. Methods that write return a `WriteResult` and commit nothing."""
+"""Action logs: recording, listing, feedback, and statistics over a window of time.
+
+Statistics are pure functions. Intervals are Wilson's (1927), which are valid for small counts, too.
+"""
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import timedelta, tzinfo
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
+from math import ceil, sqrt
 from typing import Any
 
 import orjson
 
-from app.actions.models import ACTIONS
-from app.actions.schemas import ActionCreate, ActionSearch, Feedback, render
-from app.actions.statistics import Tally, grouping
-from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.core.ids import new_id
+from app.actions.schemas import ACTIONS, ActionCreate, ActionSearch, Feedback, render
+from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding_backfill import Embeddable, note
 from app.memories.indexing import Embeddings, IndexText
@@ -27,6 +29,81 @@ from app.storage.repository import Listing, Repository, pages
 from app.storage.schema import Doc
 from app.storage.text import content_hash
 from app.writes.executor import IfMatch, WriteResult, changed, etag
+
+Z_95 = 1.959963984540054
+OUTCOMES = ("success", "failure", "partial")
+
+
+def wilson(hits: int, total: int) -> tuple[float, float]:
+    """Returns the 95 % interval of a proportion; `total` ≥ 1."""
+    share, square = hits / total, Z_95**2
+    middle = share + square / (2 * total)
+    spread = Z_95 * sqrt(share * (1 - share) / total + square / (4 * total**2))
+    whole = 1 + square / total
+    return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of outcomes, durations in milliseconds and ratings of a group of actions."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    durations: list[float] = field(default_factory=list)
+    ratings: list[int] = field(default_factory=list)
+
+    def add(self, action: Doc) -> None:
+        """Adds an action."""
+        self.outcomes[action["outcome"] or "unknown"] += 1
+        duration, rating = action["action"].get("duration_ms"), action["feedback"].get("user_rating")
+        if duration is not None:
+            self.durations.append(duration)
+        if rating is not None:
+            self.ratings.append(rating)
+
+    def figures(self) -> Doc:
+        """Returns the statistics as the API shows them."""
+        return {
+            "total_actions": self.outcomes.total(),
+            "counts": dict(sorted(self.outcomes.items())),
+            **{f"{outcome}_rate": self._rate(outcome) for outcome in OUTCOMES},
+            "mean_duration_ms": _mean(self.durations),
+            "p95_duration_ms": percentile(self.durations, 0.95),
+            "mean_rating": _mean(self.ratings),
+        }
+
+    def _rate(self, outcome: str) -> Doc | None:
+        known = self.outcomes.total() - self.outcomes["unknown"]
+        if not known:
+            return None
+        low, high = wilson(self.outcomes[outcome], known)
+        return {"value": self.outcomes[outcome] / known, "low": low, "high": high}
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    """Returns the nearest-rank percentile: the smallest value that at least `share` of all values do not exceed. None
+    without values."""
+    return sorted(values)[ceil(share * len(values)) - 1] if values else None
+
+
+def grouping(by: str, zone: tzinfo) -> Callable[[Doc], str]:
+    """Returns a function that maps an action to its group."""
+    if by == "day":
+        return lambda action: _day(parse_rfc3339(action["timestamp"]), zone)
+    if by == "tool":
+        return lambda action: action["action"].get("tool") or "none"
+    return lambda action: str(action["action_type"])
+
+
+def _day(moment: datetime, zone: tzinfo) -> str:
+    try:
+        return moment.astimezone(zone).date().isoformat()
+    except OverflowError:  # the next day may not exist in the year 9999
+        return moment.date().isoformat()
+
+
+def _mean(values: list[float] | list[int]) -> float | None:
+    return sum(values) / len(values) if values else None
+
 
 BATCH = 500
 ONE_LINE = 200
@@ -77,7 +154,7 @@ class ActionService:
             if waiting // LEARN_EVERY != (waiting + new) // LEARN_EVERY:
                 owner, scope = {"agent_id": agent, "user_id": user}, self._actions.scope
                 payload = {"pair": owner, **scope.bindings()}
-                _, queued = operations.start(scope, CONSOLIDATION, payload, self._clock.now(), **owner)
+                _, queued = queue.start(scope, CONSOLIDATION, payload, self._clock.now(), **owner)
                 changes += queued
         return changes
 

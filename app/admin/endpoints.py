@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.admin import schemas
+from app.admin import service
 from app.admin.service import AuditService, KeyService
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer
+from app.api.strict import InListing, answer
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import InResources, get_caller
 from app.auth.keys import Keys
@@ -35,16 +35,16 @@ InAudit = Annotated[AuditService, Depends(audit_service)]
 
 ADMIN = {"x-verb": "admin"}
 KeyIdPath = Annotated[Identifier, Path(examples=["0123456789abcdef"])]
-_AS_IT_IS = schemas.KeyRotate()
+_AS_IT_IS = service.KeyRotate()
 
 keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
 
 
 @keys_router.post(
-    "", status_code=201, response_model=schemas.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
+    "", status_code=201, response_model=service.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
 )
-async def create_key(body: schemas.KeyCreate, resources: InResources, keys: InKeys, write: Writer) -> Response:
+async def create_key(body: service.KeyCreate, resources: InResources, keys: InKeys, write: Writer) -> Response:
     """Make a key for this tenant, with verbs that the calling key has itself. It is shown this once; the answer that is
     stored under an Idempotency-Key has null in its place."""
     result = await write(lambda: keys.create(body))
@@ -52,13 +52,13 @@ async def create_key(body: schemas.KeyCreate, resources: InResources, keys: InKe
     return result
 
 
-@keys_router.get("", response_model=Page[schemas.ApiKey], responses=problems(), openapi_extra=ADMIN)
+@keys_router.get("", response_model=Page[service.ApiKey], responses=problems(), openapi_extra=ADMIN)
 async def list_keys(keys: InKeys, listing: InListing) -> Response:
     """Every key that was ever made for this tenant, newest first."""
     return answer(await keys.page(listing))
 
 
-@keys_router.get("/{key_id}", response_model=schemas.ApiKey, responses=problems(404), openapi_extra=ADMIN)
+@keys_router.get("/{key_id}", response_model=service.ApiKey, responses=problems(404), openapi_extra=ADMIN)
 async def get_key(key_id: KeyIdPath, keys: InKeys) -> Response:
     """A key without its secret."""
     key = await keys.get(key_id)
@@ -68,18 +68,18 @@ async def get_key(key_id: KeyIdPath, keys: InKeys) -> Response:
 @keys_router.post(
     "/{key_id}/rotate",
     status_code=201,
-    response_model=schemas.CreatedKey,
+    response_model=service.CreatedKey,
     responses=problems(404, 409, 412, *BODY),
     openapi_extra=ADMIN,
 )
 async def rotate_key(
-    key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: schemas.KeyRotate = _AS_IT_IS
+    key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: service.KeyRotate = _AS_IT_IS
 ) -> Response:
     """Make a key of the same rights in place of this one, which goes on for the overlap."""
     return await write(lambda: keys.rotate(key_id, body, if_match))
 
 
-@keys_router.post("/{key_id}/revoke", response_model=schemas.ApiKey, responses=problems(404, 412), openapi_extra=ADMIN)
+@keys_router.post("/{key_id}/revoke", response_model=service.ApiKey, responses=problems(404, 412), openapi_extra=ADMIN)
 async def revoke_key(key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition) -> Response:
     """Take a key back: the next request with it is refused."""
     return await write(lambda: keys.revoke(key_id, if_match))
@@ -97,7 +97,7 @@ async def audit_filters(
     return dict(locals())
 
 
-@audit_router.get("", response_model=Page[schemas.AuditEntry], responses=problems(), openapi_extra=ADMIN)
+@audit_router.get("", response_model=Page[service.AuditEntry], responses=problems(), openapi_extra=ADMIN)
 async def list_audit(
     audit: InAudit, where: Annotated[dict[str, Any], Depends(audit_filters)], listing: InListing
 ) -> Response:

@@ -1,20 +1,40 @@
-"""An ASGI layer around the app: request id, body size limit, metrics by route template, and one log line for each
-request."""
+"""ASGI middleware around every request, and malformed HTTP answered with problem+json, too."""
 
 import logging
 import re
 import time
 from functools import lru_cache
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from app.api.errors import problem_response
-from app.core.ids import new_id
-from app.errors import RecalldError, TooLarge
+from app.core.clock import new_id
+from app.errors import BadRequest, RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
-from app.storage.deadline import begin_request
+from app.storage.protocol import begin_request
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Protocol
+else:
+    Protocol = AutoHTTPProtocol
+
+
+class ProblemProtocol(Protocol):
+    """The HTTP protocol of the server, with problem+json for malformed requests."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Replaces the server's plain-text answer. The request could not be parsed, and the connection closes."""
+        request_id = new_id("req")
+        response = problem_response(BadRequest(msg), request_id)
+        headers = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
+        lines = [f"HTTP/1.1 400 {HTTPStatus.BAD_REQUEST.phrase}".encode(), *(b": ".join(one) for one in headers)]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(response.body)]))
+        self.transport.close()
+
 
 log = logging.getLogger("recalld.request")
 

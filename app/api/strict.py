@@ -1,16 +1,19 @@
-"""Strict parsing of request bodies and query strings: refuses duplicate keys, unknown parameters and numbers that are
-not JSON."""
+"""Strict requests: duplicate keys, unknown parameters and bad numbers are refused. Cursors of lists are checked."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import parse_qsl
+
+import orjson
+from fastapi import Depends, Query, Response
 
 from app.errors import BadRequest, FieldError, Invalid
 from app.settings import LimitSettings
+from app.storage.repository import Listing
 
 MAX_ERRORS = 20
 INT64 = 1 << 63
@@ -142,3 +145,38 @@ def check(query: bytes, known: frozenset[str]) -> None:
 
 def _query_pointer(name: str) -> str:
     return "/query/" + name[:128].replace("~", "~0").replace("/", "~1")
+
+
+Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
+Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
+
+
+async def listing(
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    order: Annotated[Literal["asc", "desc"], Query(description="By creation.")] = "desc",
+) -> Listing:
+    """Returns the order, page size and cursor of a list request."""
+    return Listing(order, limit, cursor)
+
+
+InListing = Annotated[Listing, Depends(listing)]
+
+
+def answer(body: Any, headers: dict[str, str] | None = None) -> Response:
+    """Returns a response of a rendered body without validating it again. Tests check every answer
+    against its schema."""
+    return written(orjson.dumps(body), headers)
+
+
+def written(body: bytes, headers: dict[str, str] | None = None) -> Response:
+    """Returns a response of a body that is JSON already."""
+    return Response(body, 200, headers, "application/json") if headers else _Plain(body)
+
+
+class _Plain(Response):
+    """A 200 response without extra headers. It skips the framework's general handling of headers."""
+
+    def __init__(self, body: bytes) -> None:
+        self.status_code, self.background, self.body = 200, None, body
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]

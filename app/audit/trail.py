@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.core.ids import new_id
+from app.core.clock import new_id
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import Collection
 

@@ -1,4 +1,7 @@
-"""API keys of the form `rk_<id>_<secret>`. The store keeps only the SHA-256 of the secret. Revoked keys stay stored."""
+"""API keys and the principal that a key makes of its caller.
+
+A key is `rk_<id>_<secret>`. The store holds the secret's SHA-256 only. Revoked keys stay on record.
+"""
 
 import hmac
 import re
@@ -7,19 +10,46 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 
 from app.audit.trail import Actor, entries
-from app.auth.principal import VERBS, Principal
-from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.ids import IDENTIFIER
-from app.errors import Conflict, Invalid, NotFound, Unauthorized, invalid
+from app.core.clock import IDENTIFIER, Clock, parse_rfc3339, rfc3339
+from app.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, invalid
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc
 from app.storage.scope import SYSTEM, Scope
+
+VERBS = ("read", "write", "admin")
+ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller: its key, verbs and scope."""
+
+    key_id: str
+    """The id of the API key, or `anonymous` / `unauthenticated`."""
+    lineage: str
+    """The id that a key shares with the keys it was rotated to, so that a retry with the new key counts as a retry."""
+    verbs: frozenset[str]
+    scope: Scope
+    requests_per_second: float | None = None
+    """The limit of this key; None: the limit of the settings applies."""
+
+    def require(self, verb: str) -> None:
+        """Raises Forbidden if the key lacks the verb."""
+        if verb not in self.verbs:
+            raise Forbidden(f"This needs a key with the verb {verb}.")
+
+
+@cache
+def unauthenticated(name: str) -> Principal:
+    """Returns a principal with all verbs for tenant `default`, for callers without a key."""
+    return Principal(name, name, frozenset(VERBS), Scope("default"))
+
 
 API_KEYS = Collection(
     name="api_keys",

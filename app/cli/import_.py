@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli import archive_import, user_import
+from app.cli import archive, archive_import
 from app.cli._common import AsJson, as_json, table
 from app.cli.archive import ArchiveRefused
 from app.errors import invalid
@@ -50,8 +50,8 @@ def import_(  # noqa: PLR0913 (options)
     if from_ is None:
         if user or agent or dry_run:
             raise invalid("/--from", "must be given with --user, --agent and --dry-run")
-        if user_import.is_user_export(file):
-            user_import.import_user(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
+        if archive.is_user_export(file):
+            archive.import_user(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
         else:
             archive_import.import_(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
     elif tenant:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.audit.tombstones import Tombstones
-from app.auth.principal import unauthenticated
+from app.auth.keys import unauthenticated
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import Json
 from app.errors import RecalldError

@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import archive, evaluate, import_, keys, maintenance, mcp, migrate, reembed, retention, serve
+from app.cli import archive, evaluate, import_, maintenance, mcp, migrate, retention, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -21,13 +21,13 @@ app.command("import")(import_.import_)
 app.command("backup")(maintenance.backup)
 app.command("restore")(maintenance.restore)
 app.command("migrate")(migrate.migrate)
-app.command("reembed")(reembed.reembed)
+app.command("reembed")(migrate.reembed)
 app.command("decay")(retention.decay)
 app.command("forget")(retention.forget)
 app.command("forget-tombstones")(retention.forget_tombstones)
 app.command("mcp")(mcp.mcp)
 app.command("eval")(evaluate.evaluate)
-app.add_typer(keys.app, name="keys")
+app.add_typer(maintenance.app, name="keys")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from app.core.clock import SystemClock, rfc3339
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.profiles.models import StoredAgentSettings
+from app.profiles.schemas import StoredAgentSettings
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
 from app.retention.policy import ForgetRequest, PolicyIn
 from app.retention.service import Forgetting

@@ -13,7 +13,7 @@ import typer
 import uvicorn
 
 from app.api.errors import SaysWhy
-from app.api.protocol import ProblemProtocol
+from app.api.middleware import ProblemProtocol
 from app.cli._common import configure
 from app.core import process
 from app.embedding.factory import begin_loading

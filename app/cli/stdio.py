@@ -4,12 +4,10 @@ from typing import TypeAlias
 
 from mcp.server.stdio import stdio_server
 
-from app.auth.keys import Keys
-from app.auth.principal import unauthenticated
+from app.auth.keys import Keys, unauthenticated
 from app.errors import RecalldError
 from app.main import create_app
-from app.mcp.server import server
-from app.mcp.toolbox import Toolbox, Whom, connected
+from app.mcp.server import Toolbox, Whom, connected, server
 from app.mcp.transport import InProcess, ToolError, checked, get_caller
 from app.resources import Resources
 from app.settings import Settings

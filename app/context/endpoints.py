@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import answer
+from app.api.strict import answer
 from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.service import ContextService

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
-from app.memories.schemas import SearchWarning
+from app.memories.search_schemas import SearchWarning
 
 Intent = Literal["general", "recall", "execute"]
 SectionName = Literal[

@@ -1,9 +1,9 @@
-"""The context service: gathers candidates from all sources at once, packs them by worth, and renders the prompt."""
+"""Composes a prompt: reads the intent, runs all sources at the same time, packs by worth within the budget."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
@@ -11,19 +11,44 @@ from typing import Any
 
 from app.context import rendering
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.intent import boosts, infer
 from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
-from app.context.registry import SOURCES
 from app.context.schemas import ContextRequest, Intent
+from app.context.sources import SOURCES
 from app.core import tokens
 from app.core.clock import parse_rfc3339
 from app.core.process import off_loop
 from app.errors import NotFound, RecalldError, Unavailable
-from app.profiles.models import AGENTS
+from app.profiles.schemas import AGENTS
 from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.schema import Doc
 from app.storage.scope import Scope
+
+ANSWERS = 0.2
+"""Minimum score, a probability, of a section that answers a query."""
+_BOOSTS: Mapping[Intent, Mapping[str, float]] = {
+    "general": {},
+    "recall": {"memories": 1.25, "facts": 1.25},
+    "execute": {"procedures": 1.5, "experience": 1.25, "episodes": 1.25},
+}
+
+
+def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
+    """Returns the intent. `best`: the highest score of each section.
+
+    It is execute if a procedure answers best or a task is named, recall if another kind of memory answers, else
+    general.
+    """
+    found = {name: score for name, score in best.items() if score >= ANSWERS}
+    if has_task or (found and max(found, key=lambda name: found[name]) == "procedures"):
+        return "execute"
+    return "recall" if found else "general"
+
+
+def boosts(intent: Intent) -> dict[str, float]:
+    """Returns the factors of an intent by section."""
+    return dict(_BOOSTS[intent])
+
 
 DEFAULT_BUDGET = 4000
 BUDGET_SHARE = 0.25

@@ -1,8 +1,11 @@
-"""Time, injected. Times in documents are RFC 3339 strings in UTC with milliseconds, which sort in order of time."""
+"""The clock, times as RFC 3339 text, and ids that sort by time, as `mem_` with the 32 hex digits of a UUIDv7."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import uuid_utils
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -52,3 +55,12 @@ def zone_named(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError("must be a time zone's name, such as Europe/Berlin") from None
+
+
+IDENTIFIER = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+"""Matches the ids that callers may give to agents, users, tenants and records."""
+
+
+def new_id(prefix: str) -> str:
+    """Returns a new id: the prefix, `_` and a UUIDv7."""
+    return f"{prefix}_{uuid_utils.uuid7().hex}"

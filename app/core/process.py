@@ -1,9 +1,16 @@
-"""Process-wide helpers: memory of the C library, and work that would block the event loop."""
+"""Process-wide helpers: memory of the C library, work that would block the event loop, background tasks."""
 
 import asyncio
 import ctypes
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
+
+RESTART_SECONDS = 1.0
+MAX_RESTART_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
 
 M_ARENA_MAX = -8  # of glibc's malloc.h
 
@@ -51,3 +58,25 @@ async def with_a_turn_for_others(work: Awaitable[T]) -> T:
     result = await work
     await asyncio.sleep(0)
     return result
+
+
+@asynccontextmanager
+async def running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Runs a background task while the block runs. It is restarted after a failure, with increasing pauses."""
+    task = asyncio.create_task(_restarted(name, run), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    pause = RESTART_SECONDS
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("background task failed", extra={"task": name})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_RESTART_SECONDS)

@@ -20,8 +20,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from app.core.clock import rfc3339, zone_named
-from app.core.ids import IDENTIFIER
+from app.core.clock import IDENTIFIER, rfc3339, zone_named
 from app.errors import invalid
 
 Json: TypeAlias = dict[str, Any]

@@ -1,18 +1,197 @@
-"""The embedder: caches query vectors and sends all other texts to one batch queue."""
+"""Vectors of texts: requests are batched for the model, and vectors of queries are cached."""
 
 import asyncio
 import logging
+import re
+import threading
+import time
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from app.core.process import off_loop
-from app.embedding.batching import BatchQueue
-from app.embedding.model import Vectors
-from app.embedding.queue import EmbeddingRequest
+from app.embedding.model import Model, Vectors, encode_checked
+from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText, tenant_at_work
 from app.errors import EmbeddingUnavailable
+from app.metrics import EMBEDDING_QUEUE
+
+log = logging.getLogger(__name__)
+
+ObserveBatch = Callable[[int, float], None]  # takes the number of texts and the seconds; called in the model's thread
+
+
+class BatchQueue:
+    """A queue of texts for one model. Call `submit` from an event loop, and `close` from any thread but the model's."""
+
+    def __init__(self, model: Model, *, batch_tokens: int = 256, observe: ObserveBatch | None = None) -> None:
+        """Starts the model's thread.
+
+        `batch_tokens`: maximum tokens of a batch, padding included. It limits how long a query waits. A model on this
+        machine's CPU takes fewer at once (`Model.piece_tokens`).
+        """
+        self.model = model
+        self._observe = observe
+        self._inbox: list[EmbeddingRequest] = []
+        self._closing = False
+        self._wake = threading.Condition()
+        self._backlog = Backlog(model.lengths, min(batch_tokens, model.piece_tokens or batch_tokens))
+        self._thread = threading.Thread(target=self._work, name="embedding", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """False once the queue closes, or if the thread has died."""
+        return self._thread.is_alive() and not self._closing
+
+    def submit(self, texts: Sequence[str], *, urgent: bool = False) -> EmbeddingRequest:
+        """Queues texts and returns the request. Await its future, or cancel it to drop what has not run yet.
+
+        Raises EmbeddingUnavailable if the queue is closed.
+        """
+        future = asyncio.get_running_loop().create_future()
+        request = EmbeddingRequest(list(texts), np.empty((len(texts), self.model.dim), np.float32), future)
+        request.urgent, request.tenant = urgent, tenant_at_work()
+        with self._wake:
+            if not self.alive:
+                raise EmbeddingUnavailable("the embedder is closed")
+            self._inbox.append(request)
+            self._wake.notify()
+        EMBEDDING_QUEUE.inc(len(texts))
+        future.add_done_callback(lambda _: EMBEDDING_QUEUE.dec(len(texts)))
+        return request
+
+    def close(self) -> None:
+        """Waits for the batch under way; all waiting requests fail with EmbeddingUnavailable."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            while self._admit():
+                if batch := self._backlog.next_batch():
+                    self._run(batch)
+        except Exception:
+            log.exception("the embedding thread died")
+        finally:
+            with self._wake:
+                self._closing = True
+                for request in (*self._backlog.drain(), *self._inbox):
+                    request.fail(EmbeddingUnavailable("the embedder is closed"))
+
+    def _admit(self) -> bool:
+        """Takes in new requests, and waits if there is nothing to do. Returns False once the queue closes."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._closing or self._inbox or self._backlog)
+            for request in self._inbox:
+                self._backlog.add(request)
+            self._inbox.clear()
+            return not self._closing
+
+    def _run(self, batch: list[QueuedText]) -> None:
+        start = time.perf_counter()
+        try:
+            vectors, fit = encode_checked(self.model, [request.texts[index] for request, index in batch])
+        except EmbeddingUnavailable as error:
+            log.warning("a batch of %d texts was not embedded: %s", len(batch), error.detail)
+            self._run_apart(batch, error)
+            return
+        except Exception as error:
+            log.exception("a batch of %d texts could not be embedded", len(batch))
+            self._run_apart(batch, error)
+            return
+        if self._observe:
+            self._observe(len(batch), time.perf_counter() - start)
+        for (request, index), vector, good in zip(batch, vectors, fit, strict=True):
+            if good:
+                request.put(index, vector)
+            else:
+                request.fail(EmbeddingUnavailable(f"{self.model.name} gave a vector that is not of unit length"))
+
+    def _run_apart(self, batch: list[QueuedText], error: Exception) -> None:
+        """Runs each caller's texts separately after a failure, so that only the failing caller gets the error."""
+        parts = [list(part) for _, part in groupby(sorted(batch, key=_caller), key=_caller)]
+        if len(parts) > 1:
+            for part in parts:
+                self._run(part)
+        else:
+            after = error.retry_after if isinstance(error, EmbeddingUnavailable) else 1
+            unavailable = EmbeddingUnavailable(f"{self.model.name} failed: {error}", retry_after=after)
+            unavailable.__cause__ = error
+            batch[0][0].fail(unavailable)
+
+
+def _caller(item: QueuedText) -> int:
+    return id(item[0])
+
+
+MAX_WINDOWS = 8
+"""Maximum number of windows with a vector. All words of a longer text are still indexed."""
+EIGHTH = 8
+"""A window may end up to an eighth early, at a boundary. The next window repeats up to an eighth of it."""
+
+Reach: TypeAlias = Callable[[int], int]
+"""Maps the start of a window to its furthest end. Both are places in the text, and the end lies after the start."""
+
+_SENTENCE_END = re.compile(r"[.!?\u2026\u061f\u06d4\u0964][\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]+\s*|\n\s*")
+_SPACE = re.compile(r"\s+")
+
+
+def split(text: str, reach: Reach) -> list[str]:
+    """Splits a text into at most `MAX_WINDOWS` windows, in order. A text that fits into one window is returned whole.
+
+    A window ends after a sentence if one ends in its last eighth, else after a word, else at its limit. The next window
+    begins after a space in that last eighth if there is one, so the two overlap.
+    """
+    windows: list[str] = []
+    start = 0
+    while len(windows) < MAX_WINDOWS:
+        limit = reach(start)
+        if limit >= len(text):
+            windows.append(text[start:])
+            break
+        slack = (limit - start) // EIGHTH
+        end = _end(text, limit - slack, limit)
+        windows.append(text[start:end])
+        start = _start(text, end - slack, end)
+    return [window for window in windows if window.strip()] or [text]  # servers reject blank texts
+
+
+def by_characters(characters: int) -> Reach:
+    """Returns a reach in characters, for models without a local tokenizer."""
+    return lambda start: start + characters
+
+
+def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
+    """Returns a reach of `room` tokens. `spans`: start and end of each token, in order; `end`: the end of the text."""
+    starts = [begin for begin, _ in spans]
+
+    def reach(start: int) -> int:
+        last = bisect_left(starts, start) + room
+        return end if last >= len(spans) else max(spans[last - 1][1], start + 1)
+
+    return reach
+
+
+def _end(text: str, low: int, high: int) -> int:
+    """Returns the end of a window in `low`..`high`, both included."""
+    for boundary in (_SENTENCE_END, _SPACE):
+        ends = [found.end() for found in boundary.finditer(text, low, high)]
+        if ends:
+            return ends[-1]
+    return high
+
+
+def _start(text: str, low: int, high: int) -> int:
+    """Returns the place after the first space in `low`..`high`, or `low` if there is none (scripts without spaces)."""
+    found = _SPACE.search(text, low, high)
+    return low if found is None else found.end()
+
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from threading import Thread
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before the import; the library sends telemetry even for cached files
 import huggingface_hub
 
-from app.embedding.batching import BatchQueue, ObserveBatch
-from app.embedding.embedder import BatchingEmbedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, ObserveBatch
 from app.embedding.model import ExtraOptions, Model
 from app.embedding.onnx import OnnxModel, load_folder, load_minilm
 from app.errors import EmbeddingUnavailable

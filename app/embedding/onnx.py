@@ -16,7 +16,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = (
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
-from app.embedding.batching import MAX_WINDOWS, by_tokens, split
+from app.embedding.embedder import MAX_WINDOWS, by_tokens, split
 from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
 from app.errors import EmbeddingUnavailable
 

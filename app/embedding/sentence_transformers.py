@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
-from app.embedding.batching import by_characters, split
+from app.embedding.embedder import by_characters, split
 from app.embedding.model import ExtraOptions, Prompts, Vectors, clipped, estimated_tokens, unit
 from app.errors import EmbeddingUnavailable
 

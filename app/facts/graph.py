@@ -8,9 +8,8 @@ from typing import Literal, TypeAlias
 
 from app.core.clock import Clock, rfc3339
 from app.errors import invalid
-from app.facts.graph_schemas import Edge
-from app.facts.models import key_of
 from app.facts.repository import FactRepository, View, of_pairs
+from app.facts.schemas import Edge, key_of
 from app.storage.filters import Eq, Filter, In, both
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Doc

@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from app.core.clock import parse_rfc3339, rfc3339
-from app.core.ids import new_id
+from app.core.clock import new_id, parse_rfc3339, rfc3339
 from app.facts.conflict_resolution import (
     OPEN_END,
     OPEN_START,

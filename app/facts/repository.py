@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
-from app.facts.models import FACT_GROUPS, FACTS, key_of
+from app.facts.schemas import FACT_GROUPS, FACTS, key_of
 from app.memories.embedding_backfill import note
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both

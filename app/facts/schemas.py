@@ -1,14 +1,99 @@
-"""Request and response models of facts."""
+"""Facts as they are stored, and facts and their graph as requests and responses show them."""
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Annotated, Any, Literal, Self
 
+import orjson
 from pydantic import Field, StringConstraints, model_validator
 
-from app.core.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
+from app.core.schemas import Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality, ConflictPolicy
-from app.memories.schemas import HowSearched, SearchMode, Source
-from app.storage.schema import Doc
+from app.memories.schemas import SearchMode, Source
+from app.memories.search_schemas import HowSearched
+from app.storage.schema import Collection, Doc, SearchSchema
+from app.storage.text import normalise_content
+
+
+def sentence(fact: Mapping[str, Any]) -> str:
+    """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
+    predicate = " ".join(str(fact["predicate"]).replace("_", " ").split())
+    return f"{fact['subject']} {predicate} {fact['object']}"
+
+
+FACTS = Collection(
+    name="facts",
+    id_field="fact_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "group_id": "text",
+        "lineage_id": "text",
+        "subject_key": "text",
+        "predicate_key": "text",
+        "object_key": "text",
+        "object_type": "text",
+        "cardinality": "text",
+        "status": "text",
+        "standing": "text",
+        "trust": "number",
+        "valid_from": "time",
+        "valid_until": "time",
+        "known_from": "time",
+        "known_until": "time",
+        "created_at": "time",
+    },
+    indexes=(
+        ("group_id", "known_until"),
+        ("lineage_id",),
+        ("subject_key", "user_id", "agent_id"),
+        ("object_key", "user_id", "agent_id"),
+        ("user_id", "agent_id"),
+        ("user_id",),
+    ),
+    selective=("group_id", "subject_key", "object_key"),
+    searched=SearchSchema(
+        facets=("subject_key", "predicate_key", "object_type", "standing"),
+        ranges=("valid_from", "valid_until", "known_from", "known_until", "trust"),
+        time=("known_from",),
+        anchor=("known_from",),
+        importance="confidence",
+        pinned="known_from",
+        text=sentence,
+    ),
+    internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
+)
+"""`group_id` names the scope, subject and predicate; `lineage_id` is the first id of an assertion that may be stated
+again for another span. `*_key` fields are compared, the texts beside them are shown. `standing` (held or disputed)
+never changes; `status` does. For the ranking, confidence is the importance; since `known_from` is always set, a fact
+counts as pinned and never decays."""
+
+FACT_GROUPS = Collection(
+    name="fact_groups",
+    id_field="group_id",
+    fields={"agent_id": "text", "user_id": "text"},
+    indexes=(("user_id",),),
+    audited=False,
+)
+"""One document for each scope, subject and predicate. Every change of its facts expects the version that it read, so
+that one of two concurrent changes fails. `known` is the time of the last change."""
+
+MAX_KEY = 512
+"""The maximum length of a key in characters."""
+
+
+def key_of(text: str) -> str:
+    """Returns the text by which a subject, predicate or object is compared: case, width and spaces make no difference.
+    A long text becomes a digest, to keep the indexes small."""
+    key = normalise_content(text)
+    return key if len(key) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
+    """Returns the id of the group of an owner, subject and predicate."""
+    return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
+
 
 MAX_NAME = 256
 ENTITY_CHARACTERS = 64
@@ -172,3 +257,48 @@ def object_type(text: str) -> ObjectType:
 def render(doc: Doc) -> Doc:
     """Returns the fields of `Fact`, in its order."""
     return {name: doc[name] for name in _SHOWN}
+
+
+Bound = Literal["nodes", "edges", "time"]
+
+
+class Entity(Schema):
+    name: str = Field(description="As the latest fact has it.")
+    key: str = Field(description="What it is compared by.")
+    degree: Count = Field(description="Facts that begin or end at it.")
+
+
+class EntityList(Page[Entity]):
+    """Those with the most facts first."""
+
+    total: Count
+    truncated: Bound | None = Field(description="The bound that was met: then these are of the facts known last.")
+
+
+class Node(Schema):
+    name: str
+    key: str
+    depth: Count = Field(description="Hops from the entity that was asked for.")
+
+
+class Edge(Schema):
+    fact_id: str
+    subject: str
+    predicate: str
+    object: str
+    depth: Count = Field(description="The hop that found it.")
+    cardinality: Cardinality
+    confidence: float
+    trust: float
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str
+    known_until: str | None
+
+
+class Neighbors(Schema):
+    entity: str
+    nodes: list[Node] = Field(description="Without the entity itself; the nearest first.")
+    edges: list[Edge] = Field(description="Both ways; the nearest first.")
+    truncated: Bound | None = Field(description="The bound that was met, or null: then nothing is left out.")
+    took_ms: float

@@ -7,9 +7,8 @@ from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
 from app.facts.ledger import Ledger
-from app.facts.models import FACTS, group_of, key_of, sentence
 from app.facts.repository import FactRepository, View, about
-from app.facts.schemas import FactCreate, FactSearch, object_type, render
+from app.facts.schemas import FACTS, FactCreate, FactSearch, group_of, key_of, object_type, render, sentence
 from app.memories.embedding_backfill import Embeddable
 from app.memories.indexing import Embeddings, IndexText
 from app.memories.records import SOURCE

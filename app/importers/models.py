@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from app.core.clock import rfc3339
-from app.core.ids import IDENTIFIER
+from app.core.clock import IDENTIFIER, rfc3339
 from app.core.schemas import Json
 
 RecordKind: TypeAlias = Literal["memory", "fact", "message"]

@@ -1,14 +1,10 @@
-"""Runs jobs, inside the server or in a separate process: leases a job, runs it, renews the lease, records the outcome.
-
-One loop leases jobs and starts a task for each. Each lane (`app/jobs/models.py`) runs one job, plus one job whose lease
-lapsed. So a job whose worker died waits neither for the queue of its lane nor for a job that hangs.
-"""
+"""Runs queued jobs under a lease, and undoes what an operation did."""
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -18,8 +14,8 @@ from typing import Any
 from app.core.clock import Clock
 from app.embedding.queue import work_for
 from app.errors import RecalldError, StoreUnavailable
-from app.jobs import operations
-from app.jobs.models import JOBS, LANES, Lane
+from app.jobs import queue
+from app.jobs.models import JOBS, LANES, OPERATIONS, Lane
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
@@ -71,7 +67,7 @@ class Run:
         operation_id = self.lease.job.operation_id
         if operation_id is not None:
             fields = {"status": "running", "progress": {"done": done, "total": total}}
-            report = operations.report(self.tenant, operation_id, self.clock.now(), fields)
+            report = queue.report(self.tenant, operation_id, self.clock.now(), fields)
             await _where_missing_without([report], self.commit)
 
 
@@ -258,7 +254,7 @@ class Runner:
         job = lease.job
         if job.operation_id is None:
             return []
-        return [operations.report(job.tenant, job.operation_id, self._clock.now(), fields)]
+        return [queue.report(job.tenant, job.operation_id, self._clock.now(), fields)]
 
     def _noted(self, lease: Lease, outcome: Doc, word: str) -> list[Change]:
         """Returns the updates that record the outcome: of the waiting operation, or of the schedule that queued the
@@ -304,3 +300,35 @@ async def _renew(lease: Lease) -> None:
         await asyncio.sleep(lease.length.total_seconds() / 3)
         with suppress(RecalldError):
             await lease.renew()
+
+
+Back = Callable[[Doc], Awaitable[list[Change] | None]]
+"""Returns the changes that restore a piece, or None if it can no longer be restored."""
+
+
+async def undo_each(run: Run, pieces: AsyncIterator[Doc], back: Back) -> Done:
+    """Undoes each piece of an operation. A restored piece must not appear in `pieces` again. An interrupted run resumes
+    its count, since count and restored piece are one commit."""
+    own = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
+    done, kept = own["progress"]["done"] if own else 0, 0
+    async for piece in pieces:
+        if await _brought_back(run, await back(piece), done + 1):
+            done += 1
+        else:
+            kept += 1
+    fields = {"status": "undone", "undo": None}
+    await run.commit([queue.report(run.tenant, run.payload["operation_id"], run.clock.now(), fields)])
+    return Done({"restored": done, "not_restored": kept}, status="partial" if kept else "succeeded")
+
+
+async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> bool:
+    """Commits the changes and the progress. Returns False if the piece can no longer be restored, or if it conflicts
+    with another change."""
+    if changes is None:
+        return False
+    fields = {"progress": {"done": number, "total": None}}
+    report = queue.report(run.tenant, str(run.lease.job.operation_id), run.clock.now(), fields)
+    with suppress(CommitConflict):
+        await run.commit([*changes, report])
+        return True
+    return False

@@ -10,9 +10,9 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import CONSOLIDATION, SCHEDULES
 from app.jobs.runner import Done, Run
 from app.learning import deduplication
@@ -140,7 +140,7 @@ class TidyingJobs:
     async def _start(self, run: Run, pair: PartitionOwner) -> None:
         owner = {"agent_id": pair.agent, "user_id": pair.user}
         payload = {"dry_run": False, "pair": owner}
-        _, changes = operations.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
+        _, changes = queue.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
         await run.commit(changes)
 
     # --- Partitions with work -----------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.core.clock import rfc3339, to_ms
-from app.learning import derivations, fact_assertion, output_validation, prompts
+from app.learning import deduplication, derivations, extraction, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.extraction import Skipped
-from app.learning.transcript import TranscriptLine, data
+from app.learning.prompts import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
 from app.memories.decay_settings import Decays
@@ -18,8 +18,7 @@ from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.profiles.merge import EMPTY_PROFILE, merge_experience
-from app.profiles.models import AGENTS, USERS
-from app.profiles.schemas import ProfilePatch
+from app.profiles.schemas import AGENTS, USERS, ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
 from app.storage.filters import Eq, Not, both
@@ -97,17 +96,17 @@ class MemoryExtractor:
         reply = await llm.reply(instructions, request, prompts.LearnedMemories, budget)
         return Extraction(reply.memories, [doc["memory_id"] for doc in known])
 
-    def plan(self, tools: Tools, talk: Conversation, llm: LLM, extraction: Sequence[Extraction]) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, llm: LLM, extractions: Sequence[Extraction]) -> DerivationPlan:
         """Returns one plan for all extractions of a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
         origin = source(talk, prompts.load(self.prompt), llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            current = await repository.get_many([memory_id for each in extraction for memory_id in each.known])
+            current = await repository.get_many([memory_id for each in extractions for memory_id in each.known])
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
-            dropped: output_validation.DroppedCounts = Counter()
-            learned = [one for each in extraction for one in each.memories]
-            pairs = output_validation.memories(learned, active, talk.lines, talk.said, talk.owner, dropped)
+            dropped: extraction.DroppedCounts = Counter()
+            learned = [one for each in extractions for one in each.memories]
+            pairs = extraction.memories(learned, active, talk.lines, talk.said, talk.owner, dropped)
             decays = Decays(tools.agents, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
@@ -156,7 +155,7 @@ class ProfileExtractor:
         users, user_id = tools.users(talk.scope), talk.user_id
 
         async def plan() -> tuple[Doc, list[Change]]:
-            patch = output_validation.profile_patch(reply, await _profile(tools, talk))
+            patch = extraction.profile_patch(reply, await _profile(tools, talk))
             if not patch:
                 return {"changed": []}, []
             outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS)
@@ -182,9 +181,9 @@ class FactExtractor:
         origin = source(talk, prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            dropped: output_validation.DroppedCounts = Counter()
-            pairs = output_validation.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
-            return await fact_assertion.asserted(tools, talk.scope, pairs, dropped, origin, "memory_ids")
+            dropped: extraction.DroppedCounts = Counter()
+            pairs = extraction.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
+            return await deduplication.asserted(tools, talk.scope, pairs, dropped, origin, "memory_ids")
 
         return plan
 
@@ -192,7 +191,7 @@ class FactExtractor:
         said, pairs = _said(talk), _own_pairs(talk)
         if not said or not pairs:
             return []
-        return await fact_assertion.known(tools, talk.scope, said, pairs)
+        return await deduplication.known(tools, talk.scope, said, pairs)
 
 
 class ExperienceExtractor:
@@ -210,7 +209,7 @@ class ExperienceExtractor:
         talk.scope.require_write(agent["agent_id"], None)
         known = {name: [lesson["text"] for lesson in lessons] for name, lessons in _lessons(agent).items()}
         reply = await llm.reply(prompt.text, data(talk.lines, experience=known), prompts.LearnedExperience, budget)
-        learned = output_validation.lessons(reply)
+        learned = extraction.lessons(reply)
         names = await self._names(tools, talk)
         origin = {**SOURCE, **source(talk, prompt, llm)}
 

@@ -10,7 +10,7 @@ from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
-from app.profiles.models import USERS
+from app.profiles.schemas import USERS
 from app.profiles.users import UserService
 from app.resources import AgentSettingsReader
 from app.settings import Settings

@@ -10,17 +10,16 @@ import orjson
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.facts.models import FACT_GROUPS, FACTS
-from app.jobs.runner import Done, Run
-from app.jobs.undo import undo_each
+from app.facts.schemas import FACT_GROUPS, FACTS
+from app.jobs.runner import Done, Run, undo_each
 from app.memories.indexing import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
-from app.procedures.models import PROCEDURES
 from app.procedures.repository import COUNTED, ProcedureRepository
-from app.profiles.models import AGENTS, USERS
-from app.sessions.models import SESSIONS
+from app.procedures.schemas import PROCEDURES
+from app.profiles.schemas import AGENTS, USERS
+from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import expected
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.filters import Eq, both

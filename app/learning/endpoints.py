@@ -10,7 +10,7 @@ from app.audit.tombstones import Tombstones
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
-from app.learning import schemas
+from app.learning import service
 from app.learning.dependencies import Tools
 from app.learning.service import Learning
 from app.writes.dependencies import InPrecondition, Writer
@@ -32,9 +32,9 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
 
 
 @memories_router.post(
-    "/extract", status_code=201, response_model=schemas.Extracted, responses=problems(409, 412, 503, *BODY)
+    "/extract", status_code=201, response_model=service.Extracted, responses=problems(409, 412, 503, *BODY)
 )
-async def extract_memories(body: schemas.ExtractRequest, learning: InLearning, write: Writer) -> Response:
+async def extract_memories(body: service.ExtractRequest, learning: InLearning, write: Writer) -> Response:
     """Messages in, memories out: the language model reads them, and what it finds is stored by the rules of memories.
     Without a model: 409 `llm_not_configured`."""
     extraction: list[WriteHandler] = []

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import orjson
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339, to_ms
 from app.jobs.runner import Run
-from app.learning import episodes, fact_assertion, output_validation, prompts
+from app.learning import deduplication, episodes, extraction, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
@@ -17,10 +17,9 @@ from app.learning.extraction import Extractor, LearningRun
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.repository import of_pair
-from app.procedures.models import PROCEDURES
 from app.procedures.repository import ProcedureRepository, new_procedure, passage
-from app.procedures.schemas import ProcedureCreate
-from app.profiles.models import USERS
+from app.procedures.schemas import PROCEDURES, ProcedureCreate
+from app.profiles.schemas import USERS
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.filters import Absent, Eq, Filter, both
@@ -41,15 +40,15 @@ class EpisodeFacts:
     async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
         """Asks the model and returns the plan."""
         prompt = prompts.load(self.prompt)
-        known = await fact_assertion.known(tools, batch.scope, _told(batch), _pair(batch))
+        known = await deduplication.known(tools, batch.scope, _told(batch), _pair(batch))
         request = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
         reply = await llm.reply(prompt.text, request, prompts.FoundFacts, budget)
         origin = _source(prompt, llm)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            dropped: output_validation.DroppedCounts = Counter()
+            dropped: extraction.DroppedCounts = Counter()
             pairs = episodes.facts(reply.facts, batch, dropped)
-            return await fact_assertion.asserted(tools, batch.scope, pairs, dropped, origin, "action_ids")
+            return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin, "action_ids")
 
         return plan
 
@@ -90,7 +89,7 @@ class _Merging:
         self._procedures = ProcedureRepository(tools.store, batch.scope)
         self._batch, self._embeddings, self._origin = batch, embeddings, origin
         self._now = rfc3339(tools.clock.now())
-        self._dropped: output_validation.DroppedCounts = Counter()
+        self._dropped: extraction.DroppedCounts = Counter()
         self._made: list[str] = []
         self._refined: list[str] = []
         self.changes: list[Change] = []

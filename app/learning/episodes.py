@@ -14,7 +14,7 @@ from app.core import tokens
 from app.core.prompt_fencing import strip_served
 from app.facts.schemas import FactCreate
 from app.learning import derivations
-from app.learning.output_validation import DroppedCounts
+from app.learning.extraction import DroppedCounts
 from app.learning.prompts import StatedFact, StatedProcedure
 from app.procedures.repository import learned
 from app.procedures.schemas import ProcedureCreate

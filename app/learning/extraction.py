@@ -1,21 +1,151 @@
-"""Runs extractors: each asks the model about a source, and its plan is committed together with a derivation.
-
-A source is a part of a conversation or a batch of episodes. The derivation keeps an extractor from learning from the
-same source twice: its id is a hash of the source, the extractor and the version of its prompt.
-"""
+"""One protocol of extractors, the loop that runs them, and the rules of what may be stored of a model's answer."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from pydantic import ValidationError
+
+from app.core.prompt_fencing import strip_served
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
+from app.facts.schemas import FactCreate
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
+from app.learning.prompts import LearnedExperience, LearnedFact, LearnedMemory, LearnedProfile, TranscriptLine
 from app.llm.base import LLM, Budget
+from app.memories.repository import same_pair
+from app.memories.schemas import MemoryCreate
 from app.storage.schema import Doc
+
+DroppedCounts = Counter[str]
+"""Counts of dropped items by reason."""
+
+
+def memories(
+    learned: Sequence[LearnedMemory],
+    known: Mapping[str, Doc],
+    lines: Sequence[TranscriptLine],
+    said: Mapping[int, Doc],
+    owner: Mapping[str, str | None],
+    dropped: DroppedCounts,
+) -> list[tuple[MemoryCreate, Doc]]:
+    """Returns each memory to store for `owner`, with further fields of its source.
+
+    Its trust is at most that of the messages that it cites (`said` maps message numbers to memories). A memory that
+    cites no message is dropped. `known` are the memories that the model was shown: superseding another id, a record of
+    another partition or a pinned memory is dropped. If one of them has more trust than the new memory, the new one is
+    stored as disputed (`memories/create.py`).
+    """
+    seqs = {line.seq: line for line in lines}
+    taken: set[str] = set()
+    result: list[tuple[MemoryCreate, Doc]] = []
+    for one in learned:
+        content = strip_served(one.content).strip()
+        if not content:
+            dropped["empty"] += 1
+            continue
+        cited = sorted({*one.message_seqs} & seqs.keys())
+        if invented := {*one.message_seqs} - {*cited}:
+            dropped["invented_messages"] += len(invented)
+        if not cited:
+            dropped["unfounded"] += 1
+            continue
+        trust = _trust(cited, seqs, said)
+        retired = _retired(one, known, {**owner, "trust": trust}, taken, dropped)
+        taken |= {*retired}
+        body = MemoryCreate(
+            agent_id=owner["agent_id"],
+            user_id=owner["user_id"],
+            content=content,
+            context=one.context,
+            memory_type=one.memory_type,
+            importance=round(one.importance, 3),
+            trust=trust,
+            event_at=seqs[cited[-1]].at,
+            supersedes=retired,
+        )
+        result.append((body, {"memory_ids": [said[seq]["memory_id"] for seq in cited if seq in said]}))
+    return result
+
+
+def _trust(cited: Sequence[int], lines: Mapping[int, TranscriptLine], said: Mapping[int, Doc]) -> float:
+    """Returns the lowest trust of the cited messages: of the memory made of a message, or else by its role."""
+    return min(float(said[seq]["trust"]) if seq in said else lines[seq].trust for seq in cited)
+
+
+def _retired(
+    one: LearnedMemory, known: Mapping[str, Doc], new: Mapping[str, Any], taken: set[str], dropped: DroppedCounts
+) -> list[str]:
+    retired: list[str] = []
+    for memory_id in dict.fromkeys(one.superseded_ids):
+        doc = known.get(memory_id)
+        if doc is None:
+            dropped["invented_ids"] += 1
+        elif not same_pair(doc, new):
+            dropped["of_another_scope"] += 1
+        elif memory_id in taken:
+            dropped["retired_twice"] += 1
+        elif doc["pinned"] and doc["trust"] <= new["trust"]:
+            dropped["protected"] += 1
+        else:
+            retired.append(memory_id)
+    return retired
+
+
+def facts(
+    learned: Sequence[LearnedFact],
+    lines: Sequence[TranscriptLine],
+    said: Mapping[int, Doc],
+    owner: Mapping[str, str | None],
+    dropped: DroppedCounts,
+) -> list[tuple[FactCreate, list[str]]]:
+    """Returns each fact to assert, with the memories of the messages that state it. Facts that cite no message are
+    dropped. A fact without a time is valid from its first message on."""
+    seqs = {line.seq: line for line in lines}
+    result: list[tuple[FactCreate, list[str]]] = []
+    for one in learned:
+        cited = sorted({*one.message_seqs} & seqs.keys())
+        if not cited:
+            dropped["unfounded"] += 1
+            continue
+        try:
+            body = FactCreate(
+                agent_id=owner["agent_id"],
+                user_id=owner["user_id"],
+                subject=one.subject,
+                predicate=one.predicate,
+                object=one.object,
+                cardinality=one.cardinality,
+                trust=_trust(cited, seqs, said),
+                valid_from=one.valid_from or seqs[cited[0]].at,
+            )
+        except ValidationError:
+            dropped["invalid"] += 1
+            continue
+        result.append((body, [said[seq]["memory_id"] for seq in cited if seq in said]))
+    return result
+
+
+def profile_patch(learned: LearnedProfile, profile: Doc) -> Doc:
+    """Returns the fields to add and replace. A model never clears a field: null means that there is nothing new."""
+    scalars = {name: getattr(learned, name) for name in ("name", "age", "home", "occupation")}
+    patch: dict[str, Any] = {name: value for name, value in scalars.items() if value not in (None, profile[name])}
+    for name in ("interests", "conversation_preferences"):
+        if found := getattr(learned, name):
+            patch[name] = found
+    if learned.preferences:
+        patch["preferences"] = {each.name: each.value for each in learned.preferences}
+    return patch
+
+
+def lessons(learned: LearnedExperience) -> Doc:
+    """Returns the lessons by list, without empty lists."""
+    return {name: texts for name, texts in learned.model_dump().items() if texts}
+
 
 log = logging.getLogger(__name__)
 

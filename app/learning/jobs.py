@@ -8,7 +8,7 @@ from functools import partial
 
 from app.core.process import off_loop
 from app.jobs.runner import Done, Run
-from app.learning import summaries, transcript
+from app.learning import prompts, summaries
 from app.learning.conversation_extractors import (
     Conversation,
     ExperienceExtractor,
@@ -24,8 +24,8 @@ from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
-from app.sessions.models import MESSAGES, SESSIONS
 from app.sessions.repository import SessionRepository
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.sessions.summaries import SummaryText, is_extract
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.filters import Eq, both
@@ -84,7 +84,7 @@ class ConversationJobs:
         return await self._over(run, report, result)
 
     async def _learn_with(
-        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
+        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
     ) -> Doc | None:
         """Returns None if the session is gone."""
         budget = llm.budget()
@@ -104,17 +104,17 @@ class ConversationJobs:
         return {"messages": done, "llm": budget.spent}
 
     async def _chunks(
-        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine]
+        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine]
     ) -> AsyncIterator[Conversation]:
         """Yields the conversation in chunks. Raises _SessionGone if the session was deleted meanwhile."""
-        for chunk in await transcript.chunked(lines):
+        for chunk in await prompts.chunked(lines):
             session = await self._session(run, scope)
             if session is None:
                 raise _SessionGone
             yield await self._talk(scope, session, chunk)
 
     async def _learn_without_model(
-        self, run: Run, scope: Scope, lines: Sequence[transcript.TranscriptLine], report: Report
+        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
     ) -> Doc:
         """Writes the summary as an extract. The other extractors and their messages wait for a model: `learned_seq`
         stays."""
@@ -154,7 +154,7 @@ class ConversationJobs:
 
     async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
         """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
-        chunks, summary = await transcript.chunked(talk.lines), None
+        chunks, summary = await prompts.chunked(talk.lines), None
         for number, chunk in enumerate(chunks, start=1):
             summary = await ask(replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
@@ -169,16 +169,16 @@ class ConversationJobs:
         named = {name: owner for name, owner in (run.payload.get("of") or {}).items() if owner is not None}
         return session if session and all(session[name] == owner for name, owner in named.items()) else None
 
-    async def _lines(self, scope: Scope, session: Doc, after: int) -> list[transcript.TranscriptLine]:
+    async def _lines(self, scope: Scope, session: Doc, after: int) -> list[prompts.TranscriptLine]:
         """Returns the messages after that number."""
         sessions = SessionRepository(self._tools.store, scope)
-        lines: list[transcript.TranscriptLine] = []
+        lines: list[prompts.TranscriptLine] = []
         async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
             size, trust = sum(len(doc["text"]) for doc in docs), self._tools.settings.trust
-            lines += await off_loop(size, transcript.read, docs, trust)
+            lines += await off_loop(size, prompts.read, docs, trust)
         return lines
 
-    async def _talk(self, scope: Scope, session: Doc, lines: Sequence[transcript.TranscriptLine]) -> Conversation:
+    async def _talk(self, scope: Scope, session: Doc, lines: Sequence[prompts.TranscriptLine]) -> Conversation:
         of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
         said: dict[int, Doc] = {}
         memories = MemoryRepository(self._tools.store, scope)
@@ -188,7 +188,7 @@ class ConversationJobs:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
 
-    async def _around(self, scope: Scope, session: Doc, last: int) -> list[transcript.TranscriptLine]:
+    async def _around(self, scope: Scope, session: Doc, last: int) -> list[prompts.TranscriptLine]:
         """Returns the first and the last messages of a session; there may be a gap between them."""
         sessions = SessionRepository(self._tools.store, scope)
         where = sessions.within(session)
@@ -199,7 +199,7 @@ class ConversationJobs:
         by_seq = {doc["seq"]: doc for doc in docs}
         ordered = [by_seq[seq] for seq in sorted(by_seq)]
         size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
-        return await off_loop(size, transcript.read, ordered, trust)
+        return await off_loop(size, prompts.read, ordered, trust)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 

@@ -1,20 +1,51 @@
-"""Learning that callers ask for: summaries and extraction."""
+"""Extraction that a caller asks for: bodies of requests and responses, and what they start."""
 
 from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
 
 from app.audit.tombstones import Tombstones
 from app.core.clock import rfc3339
+from app.core.schemas import Count, Owned, Schema, example
 from app.errors import Conflict, invalid
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import SUMMARIZE
-from app.learning import transcript
+from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, MemoryExtractor
 from app.learning.dependencies import Tools
-from app.learning.schemas import ExtractRequest
 from app.llm.base import LLM, configured
+from app.memories.schemas import MemoryCreated
 from app.sessions.repository import SessionRepository
+from app.sessions.schemas import MessageIn
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteHandler, WriteResult
+
+
+class ExtractRequest(Owned):
+    model_config = example(
+        {
+            "agent_id": "films",
+            "user_id": "user-456",
+            "messages": [{"role": "user", "content": "I prefer action movies."}],
+        }
+    )
+
+    messages: Annotated[list[MessageIn], Field(min_length=1, description="As they were said, at most 500.")]
+
+
+class Spent(Schema):
+    calls: Count
+    tokens: Count
+
+
+class Extracted(Schema):
+    items: list[MemoryCreated] = Field(description="Memories that were made, or found to be there already.")
+    created: Count
+    superseded: Count
+    disputed: Count = Field(description="Memories that contradict ones of more trust, or pinned ones.")
+    dropped: dict[str, Count] = Field(description="What the model said and was not taken, by reason.")
+    llm: Spent
 
 
 class Learning:
@@ -33,7 +64,7 @@ class Learning:
         self._scope.require_write(session["agent_id"], session["user_id"])
         configured(self._llm)
         payload = {"session_id": session_id, **self._scope.bindings()}
-        answer, changes = operations.start(self._scope, SUMMARIZE, payload, now, **owner)
+        answer, changes = queue.start(self._scope, SUMMARIZE, payload, now, **owner)
         return WriteResult(answer, changes, 202)
 
     async def extract(self, body: ExtractRequest) -> WriteHandler:
@@ -46,7 +77,7 @@ class Learning:
         budget, part = llm.budget(), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
-            for chunk in await transcript.chunked(talk.lines)
+            for chunk in await prompts.chunked(talk.lines)
         ]
         plan = part.plan(self._tools, talk, llm, extraction)
 
@@ -60,13 +91,13 @@ class Learning:
 
         return unless_erased
 
-    def _lines(self, body: ExtractRequest) -> list[transcript.TranscriptLine]:
+    def _lines(self, body: ExtractRequest) -> list[prompts.TranscriptLine]:
         now = rfc3339(self._tools.clock.now())
         docs = [
             {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
             for seq, each in enumerate(body.messages, start=1)
         ]
-        lines = transcript.read(docs, self._tools.settings.trust)
+        lines = prompts.read(docs, self._tools.settings.trust)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines

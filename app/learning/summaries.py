@@ -20,12 +20,12 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import Skipped
-from app.learning.transcript import TranscriptLine, data
+from app.learning.prompts import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
-from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
+from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import EXTRACT, SessionSummaries, SummaryText, expected, is_extract
 from app.storage.changes import Change, Update
 from app.storage.schema import Doc

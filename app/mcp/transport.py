@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import httpx2
 import orjson
 
-from app.auth.principal import Principal
+from app.auth.keys import Principal
 from app.resources import Resources
 
 BAD = 400

@@ -15,10 +15,10 @@ from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.models import MAX_TAGS
-from app.memories.near_duplicates import NearDuplicates, shown
 from app.memories.records import identity_hash, needs_new_entry, new_memory, passage, revision, said_again
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
+from app.memories.succession import NearDuplicates, shown
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import expired
 from app.storage.schema import Doc

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from app.core.clock import Clock, SystemClock, rfc3339
-from app.core.ids import new_id
+from app.core.clock import Clock, SystemClock, new_id, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.memories.indexing import Embeddings, IndexText

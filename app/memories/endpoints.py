@@ -1,4 +1,4 @@
-"""Endpoints of long-term memory."""
+"""HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,12 +6,59 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer, written
+from app.api.strict import InListing, answer, written
+from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories import schemas
-from app.memories.dependencies import FeedbackServiceDep, MemoryServiceDep, recall_of
+from app.memories import schemas, search_schemas
+from app.memories.decay_settings import Decays
+from app.memories.feedback import FeedbackService
+from app.memories.indexing import Embeddings
+from app.memories.models import FEEDBACK, MEMORIES
+from app.memories.repository import MemoryRepository
+from app.memories.search import MemorySearch
+from app.memories.service import MemoryService
+from app.retrieval.retriever import Retriever
+from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
+
+
+async def memory_service(request: Request) -> MemoryService:
+    """Creates the memory service of the request's caller."""
+    resources, principal = get_caller(request)
+    decays = Decays(resources.agents, principal.scope.tenant)
+    return MemoryService(
+        MemoryRepository(resources.store, principal.scope), Embeddings(resources.embedder), decays, resources.clock
+    )
+
+
+async def feedback_service(request: Request) -> FeedbackService:
+    """Creates the feedback service of the request's caller."""
+    resources, principal = get_caller(request)
+    memories, notes = (
+        MemoryRepository(resources.store, principal.scope),
+        Repository(resources.store, principal.scope, FEEDBACK),
+    )
+    return FeedbackService(
+        memories, notes, Decays(resources.agents, principal.scope.tenant), resources.clock, principal.lineage
+    )
+
+
+def recall_of(request: Request) -> MemorySearch:
+    """Creates the memory search of the request's caller.
+
+    The search endpoint calls it directly, because resolving a dependency takes as long as the search.
+    """
+    resources, principal = get_caller(request)
+    lookup = Retriever(resources.store, principal.scope, resources.embedder, MEMORIES, resources.second_stage)
+    return MemorySearch(
+        lookup, principal.scope, Decays(resources.agents, principal.scope.tenant), resources.accesses, resources.clock
+    )
+
+
+MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]
+FeedbackServiceDep = Annotated[FeedbackService, Depends(feedback_service)]
+
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 
@@ -38,9 +85,9 @@ AnyStatus = Literal["active", "superseded", "archived", "disputed", "any"]
 
 
 @router.post(
-    "/search", response_model=schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+    "/search", response_model=search_schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
 )
-async def search_memories(body: schemas.SearchRequest, request: Request) -> Response:
+async def search_memories(body: search_schemas.SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
     return written(await recall_of(request).search(body))
 

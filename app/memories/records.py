@@ -6,8 +6,7 @@ from typing import Any
 
 import orjson
 
-from app.core.clock import parse_rfc3339
-from app.core.ids import new_id
+from app.core.clock import new_id, parse_rfc3339
 from app.core.schemas import same
 from app.memories.indexing import IndexText
 from app.memories.models import STANDING

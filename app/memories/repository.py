@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.core.ids import new_id
+from app.core.clock import new_id
 from app.memories.embedding_backfill import note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.records import identity_hash, passage

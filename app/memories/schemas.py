@@ -3,8 +3,7 @@
 from math import floor
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, model_validator
-from pydantic_core.core_schema import CoreSchema
+from pydantic import Field, StringConstraints, model_validator
 
 from app.core.schemas import (
     CLEARS_LIST,
@@ -18,8 +17,6 @@ from app.core.schemas import (
     Schema,
     Share,
     Timestamp,
-    TimeZone,
-    TopK,
     example,
 )
 from app.memories.models import INTERNAL, MAX_TAGS
@@ -245,110 +242,6 @@ class FeedbackApplied(Schema):
 
 class FeedbackResult(Schema):
     items: list[FeedbackApplied] = Field(description="In the order of the request.")
-
-
-class SearchRequest(Owned):
-    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
-
-    query: MemoryText
-    include_shared: Flag = Field(
-        True, description="With both ids: also what the agent knows for all, and all agents of the user."
-    )
-    session_id: Identifier | None = None
-    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
-    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
-    metadata: Object | None = Field(None, description="Has all of these entries.")
-    min_importance: Share | None = Field(
-        None, description="Least importance at the moment; default: the agent's setting."
-    )
-    min_score: Share | None = Field(
-        None,
-        description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
-        "503 where the embedding model does not answer.",
-    )
-    min_trust: Share | None = None
-    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
-    until: Timestamp | None = Field(None, description="That moment excluded.")
-    status: MemoryStatus = "active"
-    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    now: Timestamp | None = Field(
-        None,
-        description="The time that fading and expiry are reckoned at, and that times in the query are relative to.",
-    )
-    timezone: TimeZone | None = None
-    top_k: TopK = 10
-    mode: SearchMode = "hybrid"
-    min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
-    explain: Flag = False
-    record_access: Flag = True
-
-    @model_validator(mode="after")
-    def _scored(self) -> Self:
-        if self.min_score is not None and self.mode != "hybrid":
-            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
-        return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        result = super().__get_pydantic_json_schema__(core, handler)
-        hybrid = {"properties": {"mode": {"const": "hybrid"}}}
-        without = {"properties": {"min_score": {"type": "null"}}}
-        handler.resolve_ref_schema(result)["allOf"].append({"anyOf": [hybrid, without]})
-        return result
-
-
-class Found(Schema):
-    memory: Memory
-    score: float = Field(
-        description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
-        "cosine. `text`: BM25."
-    )
-    scores: dict[str, float] | None = Field(None, description="With `explain`: what the score is made of.")
-
-
-class TookMs(Schema):
-    embed: float
-    search: float
-    rerank: float | None = Field(None, description="Of the second stage; absent where there was none.")
-    total: float
-
-
-class SearchWarning(Schema):
-    """What an answer goes without."""
-
-    code: str = Field(
-        description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
-        "the order of the first stage."
-    )
-    detail: str
-
-
-class HowSearched(Schema):
-    mode_used: SearchMode = Field(
-        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
-        "that of the words alone (BM25)."
-    )
-    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
-    took_ms: TookMs
-
-
-class UnderstoodTime(Schema):
-    """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    from_: str = Field(alias="from")
-    until: str = Field(description="That moment excluded.")
-    words: str = Field(description="The part of the query that says so.", examples=["last month"])
-
-
-class Understood(Schema):
-    time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
-
-
-class SearchResult(HowSearched):
-    items: list[Found]
-    understood: Understood | None = Field(None, description="With `explain`: what was read out of the query.")
 
 
 def render(doc: Doc, importance: float) -> Doc:

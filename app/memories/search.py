@@ -10,7 +10,8 @@ from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
 from app.memories.decay_settings import Decays
 from app.memories.records import metadata_terms
 from app.memories.repository import true_at
-from app.memories.schemas import SearchRequest, render, rounded
+from app.memories.schemas import render, rounded
+from app.memories.search_schemas import SearchRequest
 from app.resources import AccessLog
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import RetrievalQuery, Retriever

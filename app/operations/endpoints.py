@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer
+from app.api.strict import InListing, answer
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
-from app.operations import schemas
+from app.operations import service
 from app.operations.service import OperationService
 from app.storage.repository import Repository
 from app.writes.dependencies import Writer
@@ -36,11 +36,11 @@ jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRout
 operations_router = APIRouter(prefix="/v1/operations", tags=["jobs"], route_class=StrictRoute)
 
 ADMIN = {"x-verb": "admin"}
-_ALL = schemas.JobRun()
+_ALL = service.JobRun()
 OperationId = Annotated[Identifier, Path(examples=["op_01a2003d395076f9a13acea58faaf745"])]
 
 
-@jobs_router.get("", response_model=schemas.Jobs, responses=problems(), openapi_extra=ADMIN)
+@jobs_router.get("", response_model=service.Jobs, responses=problems(), openapi_extra=ADMIN)
 async def list_jobs(operations: Operations) -> Response:
     """What runs by the clock, when it last ran and what came of it."""
     return answer(await operations.jobs())
@@ -57,7 +57,7 @@ async def run_job(
     name: Annotated[Identifier, Path(examples=["decay"])],
     operations: Operations,
     write: Writer,
-    body: schemas.JobRun = _ALL,
+    body: service.JobRun = _ALL,
 ) -> Response:
     """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do: each time anew,
     whatever the Idempotency-Key."""

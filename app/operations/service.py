@@ -1,19 +1,43 @@
-"""Scheduled jobs and operations as callers see them."""
+"""Background work as callers see it: scheduled jobs, operations, and their undo."""
 
 from dataclasses import replace
 
+from pydantic import Field
+
 from app.audit.tombstones import Tombstones
 from app.core.clock import Clock
+from app.core.schemas import Flag, Identifier, Schema, example
 from app.errors import Conflict, NotFound, invalid
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, UNDO
 from app.jobs.schedule import Schedules
-from app.operations.schemas import JobRun
 from app.storage.changes import Update
 from app.storage.filters import EVERYTHING, Eq, In, both
 from app.storage.repository import Listing, Repository
 from app.storage.schema import Doc
 from app.writes.executor import WriteResult
+
+
+class JobInfo(Schema):
+    name: str
+    schedule: str
+    last_run: str | None
+    next_run: str | None
+    outcome: str | None
+
+
+class Jobs(Schema):
+    items: list[JobInfo]
+    next_cursor: None = None
+
+
+class JobRun(Schema):
+    model_config = example({"dry_run": True})
+
+    dry_run: Flag = False
+    agent_id: Identifier | None = Field(None, description="For `consolidation`: only what is of this agent.")
+    user_id: Identifier | None = Field(None, description="For `consolidation`: only what is of this user.")
+
 
 NARROWED = (CONSOLIDATION,)
 """Jobs that can be run for one agent or user."""
@@ -31,7 +55,7 @@ class OperationService:
 
     async def _with_asked(self, job: Doc) -> Doc:
         """Adds the last run that the caller's tenant asked for, if it was later."""
-        ended = both(Eq("kind", job["name"]), In("status", operations.ENDED))
+        ended = both(Eq("kind", job["name"]), In("status", queue.ENDED))
         for request in await self._operations.find(ended, limit=1):
             if request["updated_at"] > (job["last_run"] or ""):
                 return job | {"last_run": request["updated_at"], "outcome": request["status"]}
@@ -51,20 +75,20 @@ class OperationService:
 
     def _begin(self, kind: str, payload: Doc, **owner: str | None) -> WriteResult:
         """Returns 202 with an operation, and the changes that queue its job."""
-        body, changes = operations.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
+        body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
     async def page(self, listing: Listing) -> Doc:
         """Returns a page of operations."""
         docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
-        return {"items": [operations.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
+        return {"items": [queue.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
 
     async def get(self, operation_id: str) -> Doc:
         """Returns an operation. Raises NotFound."""
         doc = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
         if doc is None:
             raise NotFound()
-        return operations.render(doc, self._clock.now())
+        return queue.render(doc, self._clock.now())
 
     async def _own_erasure(self, operation_id: str) -> Doc | None:
         """Returns the erasure of a user that the key is bound to. Its operation is stored under the hash of the user's
@@ -80,7 +104,7 @@ class OperationService:
         being undone or was."""
         doc = await self._operations.get(operation_id)
         self._operations.scope.require_write(doc["agent_id"], doc["user_id"])
-        if not operations.can_undo(doc, self._clock.now()):
+        if not queue.can_undo(doc, self._clock.now()):
             raise Conflict(f"An operation {doc['kind']} that is {doc['status']} cannot be undone, or no longer.")
         if await self._under_way(doc["undoing"]):
             raise Conflict(f"It is being undone already, by {doc['undoing']}.")

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer
+from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories.indexing import Embeddings
 from app.procedures import schemas
-from app.procedures.models import PROCEDURES
 from app.procedures.repository import ProcedureRepository
+from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureService
 from app.retrieval.retriever import Retriever
 from app.writes.dependencies import InPrecondition, Writer

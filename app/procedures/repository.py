@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.core.ids import new_id
+from app.core.clock import new_id
 from app.core.schemas import same
 from app.memories.embedding_backfill import Embeddable
 from app.memories.indexing import IndexText
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
-from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES, situation
-from app.procedures.schemas import MAX_NOTES
+from app.procedures.schemas import MAX_NOTES, PROCEDURE_HISTORY, PROCEDURES, situation
 from app.procedures.search import KEPT_OUTCOMES, smoothed
 from app.storage.changes import Change, IndexEntry
 from app.storage.filters import Eq, Filter, Has, Range, both

@@ -1,20 +1,36 @@
-"""Creates and changes agents: their settings, their experience, and the prompt made from it."""
+"""Agents, their settings and their experience, and the ranking of their lessons for a query.
 
+Lessons are ranked by words alone, so that a request embeds nothing for them.
+"""
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 
-from app.core.clock import Clock, rfc3339, to_ms
-from app.core.ids import new_id
+from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.errors import AlreadyExists
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository, true_at
 from app.profiles import merge, prompt
-from app.profiles.models import AGENTS, StoredAgentSettings
-from app.profiles.schemas import AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
+from app.profiles.merge import LESSONS
+from app.profiles.schemas import (
+    AGENTS,
+    AgentCreate,
+    AgentPatch,
+    AgentSettings,
+    ExperiencePatch,
+    StoredAgentSettings,
+    render_agent,
+)
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.storage.repository import Listing, Repository, pages, unexpired
 from app.storage.schema import Doc
+from app.storage.text import term_ids, terms
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
@@ -130,3 +146,71 @@ def _settings(old: Doc, patch: AgentSettings | None) -> Doc:
         return AgentSettings().model_dump()
     named = patch.model_dump(exclude_unset=True)
     return old | named | {"decay": old["decay"] | named.get("decay", {})}
+
+
+KNOWLEDGE = "procedural_knowledge"
+LEAST, MOST = 0.02, 0.4
+"""The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
+compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
+
+MEMO_SIZE = 10_000
+"""The number of lessons whose terms are remembered: analysing the 350 lessons of a full experience takes tens of
+milliseconds."""
+
+_memo: dict[bytes, frozenset[int]] = {}
+"""Term ids by a digest of the text, so that no text of a lesson stays in the process after it was erased."""
+_PARAGRAPHS = re.compile(r"\s*\n\s*\n\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLesson:
+    """One entry of the experience. `name` is the name of its list; `score` is 0 to 1."""
+
+    name: str
+    index: int
+    text: str
+    score: float
+
+
+def ranked(query: str, experience: Doc) -> list[RankedLesson]:
+    """Returns every lesson, best first. Of equal scores the most seen comes first, and hand-written knowledge before
+    lessons.
+
+    The score grows with the share of the query's terms that the lesson contains. A term weighs log(1 + n / lessons with
+    it), so common terms weigh little.
+    """
+    entries = [*_knowledge(experience), *_lessons(experience)]
+    entry_words = [_terms(text) for _, _, text, _ in entries]
+    query_terms = frozenset(term_ids(terms(query)).tolist())
+    often = Counter(term for one in entry_words for term in one & query_terms)
+    weights = {term: math.log(1 + len(entries) / max(often[term], 1)) for term in query_terms}
+    whole = sum(weights.values()) or 1.0
+    scored = []
+    for (name, index, text, seen), words in zip(entries, entry_words, strict=True):
+        share = sum(weights[term] for term in words & query_terms) / whole
+        scored.append((seen, RankedLesson(name, index, text, LEAST + (MOST - LEAST) * share)))
+    return [lesson for _, lesson in sorted(scored, key=lambda one: (-one[1].score, -one[0]))]
+
+
+def _terms(text: str) -> frozenset[int]:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    found = _memo.get(digest)
+    if found is None:
+        if len(_memo) >= MEMO_SIZE:
+            _memo.clear()
+        found = _memo[digest] = frozenset(term_ids(terms(text)).tolist())
+    return found
+
+
+def _knowledge(experience: Doc) -> list[tuple[str, int, str, float]]:
+    """Returns the paragraphs of the knowledge, which are ranked one by one."""
+    texts = [text for text in _PARAGRAPHS.split(experience[KNOWLEDGE].strip()) if text]
+    return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(texts)]
+
+
+def _lessons(experience: Doc) -> list[tuple[str, int, str, float]]:
+    return [
+        (name, index, lesson["text"], float(lesson["seen"]))
+        for name in LESSONS
+        for index, lesson in enumerate(experience[name])
+    ]

@@ -6,14 +6,14 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer
+from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
-from app.memories.dependencies import MemoryServiceDep
+from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
-from app.profiles.models import AGENTS, USERS
+from app.profiles.schemas import AGENTS, USERS
 from app.profiles.users import UserService
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer

@@ -1,6 +1,7 @@
-"""Request and response models of users and agents."""
+"""Users and agents as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
@@ -18,7 +19,39 @@ from app.core.schemas import (
     example,
 )
 from app.memories.schemas import Source
-from app.storage.schema import Doc
+from app.storage.protocol import Store
+from app.storage.schema import Collection, Doc, Unique
+
+USERS = Collection(
+    name="users",
+    id_field="user_id",
+    fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
+    opaque=("profile", "interactions"),
+    internal=frozenset({"interacted"}),
+)
+AGENTS = Collection(
+    name="agents",
+    id_field="agent_id",
+    fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
+    unique=(Unique("name", ("name",)),),
+    global_indexes=("created_at",),
+    opaque=("settings", "experience"),
+    cached=True,
+)
+
+
+class StoredAgentSettings:
+    """Implements `AgentSettings` of `app/resources.py`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
+        """Returns the settings of an agent, or None if there is no such agent."""
+        agent = await self._store.get(AGENTS, tenant, agent_id)
+        found: Mapping[str, Any] | None = None if agent is None else agent["settings"]
+        return found
+
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]

@@ -11,8 +11,8 @@ from app.errors import NotFound
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
-from app.profiles.models import USERS
 from app.profiles.schemas import (
+    USERS,
     InteractionIn,
     IssueIn,
     Profile,

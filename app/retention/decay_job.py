@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from app.core.clock import Clock, rfc3339, to_ms
 from app.jobs.runner import Done, Run
 from app.memories.models import MEMORIES
-from app.profiles.models import AGENTS
+from app.profiles.schemas import AGENTS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.filters import EVERYTHING, And, Eq, Filter, In, Not, Or
 from app.storage.protocol import DecayRule, Store

@@ -5,12 +5,12 @@ from collections.abc import Set
 from functools import partial
 from typing import Any, Protocol
 
-from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
-from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.merge import LESSONS
-from app.profiles.models import AGENTS
+from app.profiles.schemas import AGENTS
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter
 from app.storage.protocol import Store

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import answer
+from app.api.strict import answer
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
@@ -18,8 +18,7 @@ from app.memories.decay_settings import Decays
 from app.memories.repository import MemoryRepository
 from app.retention import policy
 from app.retention.erasure import Erasure
-from app.retention.export import UserExport
-from app.retention.service import Forgetting
+from app.retention.service import Forgetting, UserExport
 from app.writes.dependencies import Writer
 
 

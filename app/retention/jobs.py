@@ -6,24 +6,23 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
-from app.jobs.runner import Done, Run
-from app.jobs.undo import undo_each
+from app.jobs.runner import Done, Run, undo_each
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.models import FEEDBACK, MEMORIES
 from app.memories.records import new_memory, passage, revision
 from app.memories.repository import MemoryRepository, of_pair
-from app.profiles.models import StoredAgentSettings
+from app.profiles.schemas import StoredAgentSettings
 from app.retention import decay_job
 from app.retention.service import Forgetting, owned_by, policy_of
-from app.sessions.models import SESSIONS
 from app.sessions.repository import SessionRepository
+from app.sessions.schemas import SESSIONS
 from app.settings import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete
 from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
@@ -31,8 +30,8 @@ from app.storage.protocol import Store
 from app.storage.repository import anything, pages
 from app.storage.schema import Collection, Doc
 from app.storage.scope import SYSTEM, Scope
-from app.tasks.models import TASKS
 from app.tasks.repository import TaskRepository
+from app.tasks.schemas import TASKS
 from app.writes.executor import IDEMPOTENCY
 
 BATCH = 200
@@ -158,7 +157,7 @@ class ForgettingJobs:
     def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
         days = self._retention
         ended = both(
-            In("status", operations.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
+            In("status", queue.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
         )
         return {
             "operations": (OPERATIONS, ended),

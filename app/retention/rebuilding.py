@@ -4,17 +4,16 @@ record with the code that makes new records. Pure functions."""
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.actions.service import shown_once
-from app.facts.models import FACTS
+from app.facts.schemas import FACTS
 from app.facts.service import computed
 from app.jobs.models import OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
 from app.memories.records import identity_hash, metadata_terms, standing
-from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
-from app.retention.export import KEPT
-from app.sessions.models import MESSAGES, SESSIONS
-from app.sessions.schemas import MessageIn
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.retention.service import KEPT
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn
 from app.storage.schema import Collection, Doc
 from app.storage.text import content_hash, normalise_content
 

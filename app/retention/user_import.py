@@ -18,21 +18,21 @@ from app.core.clock import Clock, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import OPERATIONS
-from app.jobs.operations import ENDED
+from app.jobs.queue import ENDED
 from app.memories.embedding_backfill import Embeddable, note
 from app.memories.indexing import Embeddings
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
-from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
-from app.retention.erasure_job import owned
-from app.retention.export import FORMAT
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.retention.erasure import owned
 from app.retention.rebuilding import rebuild
-from app.sessions import models as sessions
+from app.retention.service import FORMAT
+from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Insert
 from app.storage.filters import In, value_at
 from app.storage.schema import Collection, Doc
 from app.storage.transfer import Counter as StoredCounter
 from app.storage.transfer import MovableStore
-from app.tasks import models as tasks
+from app.tasks import schemas as tasks
 
 BATCH = 100
 KINDS: Mapping[str, tuple[type, ...]] = {

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.memo import same
+from app.storage.search import same
 
 DAY_MS = 86_400_000
 MONTH_MS = 30.0 * DAY_MS

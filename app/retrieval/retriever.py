@@ -22,11 +22,10 @@ from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
 from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.filters import Filter
-from app.storage.memo import Memo
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc
 from app.storage.scope import Partition, Scope
-from app.storage.search import Bools, Columns, Floats, ScopeFacts, SearchQuery
+from app.storage.search import Bools, Columns, Floats, Memo, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
 
 _NO_PARTS: dict[str, float] = {}

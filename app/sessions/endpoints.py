@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import Cursor, InListing, Limit, answer
+from app.api.strict import Cursor, InListing, Limit, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_WHOLE, Identifier, Page
 from app.jobs.models import Operation

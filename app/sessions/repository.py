@@ -6,12 +6,11 @@ from typing import Any
 import orjson
 
 from app.core import tokens
-from app.core.ids import new_id
+from app.core.clock import new_id
 from app.core.prompt_fencing import strip_served
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.sessions.models import MESSAGES, SESSIONS, counter
-from app.sessions.schemas import MessageIn
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.filters import Eq, Filter, Range, both
 from app.storage.protocol import Store

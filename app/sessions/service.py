@@ -9,16 +9,23 @@ from app.core.clock import Clock, rfc3339
 from app.core.process import off_loop
 from app.core.schemas import same
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded, invalid
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
 from app.memories.indexing import Embeddings
 from app.memories.records import passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository
-from app.sessions.models import SUMMARY_INTERNAL, counter
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import MessagesAppend, SessionCreate, SessionPatch, render, render_message
+from app.sessions.schemas import (
+    SUMMARY_INTERNAL,
+    MessagesAppend,
+    SessionCreate,
+    SessionPatch,
+    counter,
+    render,
+    render_message,
+)
 from app.sessions.summaries import SessionSummaries, SummaryText
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
@@ -112,7 +119,7 @@ class SessionService:
         payload = self._to_learn(session_id) | {"ended": True}
         scope = self._sessions.scope
         scope.require_write(doc["agent_id"], doc["user_id"])
-        operation, queued = operations.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
+        operation, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
     def _to_learn(self, session_id: str) -> Doc:

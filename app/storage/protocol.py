@@ -1,15 +1,97 @@
-"""The storage protocol, which every engine implements. A contract suite tests each engine against it."""
+"""The storage protocol: what an engine can do. A contract suite holds every engine to it.
 
-from collections.abc import Callable, Sequence
+A request has a deadline for the time that it waits for a remote store, over all its calls: with only a limit on each
+call, a request of four calls could take four times as long. Background work has no deadline.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from app.storage.changes import Change, Committed
+from app.storage.changes import Change, Committed, Insert
 from app.storage.filters import EVERYTHING, Filter
-from app.storage.memo import Memo
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery
+from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
+
+Callback = Callable[[], None]
+
+
+class InsertListeners:
+    """Callbacks by collection. They are called in the event loop of the commit, after the commit."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callback]] = {}
+
+    def add(self, collection: Collection, callback: Callback) -> None:
+        """Registers a callback for inserts into the collection."""
+        self._callbacks.setdefault(collection.name, []).append(callback)
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        """Calls each callback whose collection has an insert among the changes."""
+        if not self._callbacks:
+            return
+        inserted = {change.collection.name for change in changes if isinstance(change, Insert)}
+        for name in inserted & self._callbacks.keys():
+            for callback in self._callbacks[name]:
+                callback()
+
+
+class RequestDeadline:
+    """Measures the seconds during which at least one call of the request was in progress."""
+
+    def __init__(self) -> None:
+        self._spent, self._since, self._calls = 0.0, 0.0, 0
+
+    @property
+    def spent(self) -> float:
+        """Seconds waited so far, including the calls in progress."""
+        return self._spent + (time.monotonic() - self._since if self._calls else 0.0)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time inside the block as waiting. Calls may overlap."""
+        if not self._calls:
+            self._since = time.monotonic()
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._spent += time.monotonic() - self._since
+
+
+_OF_REQUEST: ContextVar[RequestDeadline | None] = ContextVar("patience", default=None)
+
+
+def begin_request() -> None:
+    """Starts a request deadline for this context and for the tasks that are started in it."""
+    _OF_REQUEST.set(RequestDeadline())
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Counts the time inside the block as waiting, if a request is being answered."""
+    patience = _OF_REQUEST.get()
+    if patience is None:
+        yield
+        return
+    with patience.waiting():
+        yield
+
+
+def left(seconds: float) -> float:
+    """Returns the seconds that the request may still wait, out of `seconds`.
+
+    At least 0.001, because a driver reads 0 as no limit. Outside a request, returns `seconds`.
+    """
+    patience = _OF_REQUEST.get()
+    return seconds if patience is None else max(0.001, seconds - patience.spent)
+
 
 Order: TypeAlias = Literal["asc", "desc"]
 

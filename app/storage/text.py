@@ -35,7 +35,7 @@ DERIVED = 16
 """The service made the record from other records: by extraction, consolidation or roll-up."""
 SUMMARY = 32
 LONG = 64
-"""The text has more than one window, each with a vector of its own (`storage/windows.py`)."""
+"""The text has more than one window, each with a vector of its own (`storage/index/record_codec.py`)."""
 HAS_EVENT_TIME = 128
 """The record says when it happened. Without this bit, its time is when it was stored."""
 

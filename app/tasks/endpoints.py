@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.pagination import InListing, answer
+from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_WHOLE, Identifier, Object, Page
 from app.tasks import schemas

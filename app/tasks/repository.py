@@ -1,6 +1,6 @@
 """Queries for tasks and their checkpoints."""
 
-from app.core.ids import new_id
+from app.core.clock import new_id
 from app.errors import NotFound
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.filters import Eq, Filter, both
@@ -8,7 +8,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Doc
 from app.storage.scope import Scope
-from app.tasks.models import CHECKPOINTS, STATE, TASKS, counter
+from app.tasks.schemas import CHECKPOINTS, STATE, TASKS, counter
 
 
 class TaskRepository(Repository):

@@ -1,4 +1,4 @@
-"""Request and response models of tasks."""
+"""Tasks and checkpoints as they are stored, and as requests and responses show them."""
 
 from typing import Annotated, Literal
 
@@ -18,8 +18,45 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.storage.schema import Doc
-from app.tasks.models import INTERNAL
+from app.storage.schema import Collection, Doc, Unique
+
+INTERNAL = frozenset({"kept_after_end"})
+"""`kept_after_end` is true if the service, not the caller, set `expires_at` because the task ended."""
+TASKS = Collection(
+    name="task_states",
+    id_field="task_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "session_id": "text",
+        "status": "text",
+        "expires_at": "time",
+        "created_at": "time",
+    },
+    indexes=(("agent_id", "user_id"), ("user_id",), ("session_id",)),
+    global_indexes=("expires_at",),
+    opaque=("metadata", "context", "plan"),
+    internal=INTERNAL,
+)
+CHECKPOINTS = Collection(
+    name="checkpoints",
+    id_field="checkpoint_id",
+    fields={"task_id": "text", "agent_id": "text", "user_id": "text", "seq": "number"},
+    order="seq",
+    unique=(Unique("seq", ("task_id", "seq")),),
+    indexes=(("task_id",), ("user_id",)),
+    opaque=("state",),
+    audited=False,
+)
+
+STATE = ("plan", "context", "scratchpad", "evidence", "status")
+"""The parts of a task that a checkpoint stores and a restore sets back."""
+
+
+def counter(task_id: str) -> str:
+    """Returns the name of the counter that numbers a task's checkpoints."""
+    return f"checkpoints:{task_id}"
+
 
 TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 StepStatus = Literal["pending", "in_progress", "completed", "failed", "skipped"]

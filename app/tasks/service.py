@@ -6,12 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 from app.core import tokens
-from app.core.clock import Clock, rfc3339
-from app.core.ids import new_id
+from app.core.clock import Clock, new_id, rfc3339
 from app.core.process import off_loop
 from app.core.schemas import merge_patch, require_size, same
 from app.errors import AlreadyExists, Conflict, NotFound, invalid
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION
 from app.settings import LimitSettings
 from app.storage.changes import Change
@@ -20,9 +19,18 @@ from app.storage.repository import Listing, expired, unexpired
 from app.storage.schema import Doc
 from app.tasks import entries, working_memory
 from app.tasks.entries import characters
-from app.tasks.models import STATE
 from app.tasks.repository import TaskRepository
-from app.tasks.schemas import EvidenceIn, NoteIn, StepIn, StepPatch, TaskCreate, TaskPatch, render, render_checkpoint
+from app.tasks.schemas import (
+    STATE,
+    EvidenceIn,
+    NoteIn,
+    StepIn,
+    StepPatch,
+    TaskCreate,
+    TaskPatch,
+    render,
+    render_checkpoint,
+)
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 KEPT_AFTER_END = timedelta(days=30)
@@ -102,7 +110,7 @@ class TaskService:
         scope = self._tasks.scope
         owner = {name: task[name] for name in ("agent_id", "user_id")}
         payload = {"session_id": task["session_id"], "of": owner, **scope.bindings()}
-        _, queued = operations.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
+        _, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
         return queued
 
     def _moved(self, task: Doc, status: str) -> Doc:

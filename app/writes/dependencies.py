@@ -8,7 +8,7 @@ from fastapi import Depends, Header, Request, Response
 
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
-from app.auth.principal import Principal
+from app.auth.keys import Principal
 from app.errors import invalid
 from app.resources import Resources
 from app.writes import executor as path

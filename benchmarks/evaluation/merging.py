@@ -1,4 +1,4 @@
-"""Which pairs of near texts are merged: by the rule of `app/learning/fact_assertion.py`, and by cosine alone.
+"""Which pairs of near texts are merged: by the rule of `app/learning/deduplication.py`, and by cosine alone.
 
 The file holds a pair on each line: {"one", "other", "same"}, `same` saying whether they mean the same.
 """
@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
-from app.learning.fact_assertion import claim
-from app.memories.near_duplicates import SIMILAR
+from app.learning.deduplication import claim
+from app.memories.succession import SIMILAR
 from benchmarks.harness import ROOT
 
 DATA = ROOT / "tests" / "data" / "near_pairs.jsonl"

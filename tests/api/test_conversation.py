@@ -21,7 +21,7 @@ def settings(settings: Settings) -> Iterator[Settings]:
 
 
 NOT_HELD_UP = {("erase_user", 202)}
-"""Answers to what takes longer than a request waits: tests/retention/test_erasing.py has it."""
+"""Answers to what takes longer than a request waits: tests/retention/test_erasure.py has it."""
 
 
 async def test_every_operation_answers_what_it_declares(service: Service) -> None:

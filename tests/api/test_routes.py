@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-from app.router import ROUTERS
+from app.main import ROUTERS
 from tests.conftest import Service
 from tests.support import bad_input
 from tests.support.contract import Contract

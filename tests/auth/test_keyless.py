@@ -8,7 +8,7 @@ import apsw
 import httpx
 import pytest
 
-from app.auth.keyless import FILE_NAME as MARKER
+from app.auth.dependencies import FILE_NAME as MARKER
 from app.auth.keys import API_KEYS, Keys, NewKey
 from app.lifespan import StartRefused, keys_made
 from app.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.auth.keyless import KeysMade
+from app.auth.dependencies import KeysMade
 from app.lifespan import where_of
 from app.settings import Settings
 from app.storage.factory import StoreLocation

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from app.actions.models import ACTIONS
-from app.core.ids import new_id
+from app.actions.schemas import ACTIONS
+from app.core.clock import new_id
 from app.embedding.onnx import MINILM_NAME, load_minilm
 from app.lifespan import open_store
 from app.memories.models import MEMORIES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.context.sources.facts import names
+from app.context.sources.searched import names
 from app.core.clock import rfc3339
 from tests.conftest import Service
 from tests.support.context import ask, items, texts

@@ -9,9 +9,9 @@ import pytest
 
 from app.context import endpoints
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.registry import SOURCES
 from app.context.schemas import ContextRequest, SectionName
 from app.context.service import ContextService
+from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable
 from app.settings import ContextSettings, JobSettings, Settings

@@ -7,7 +7,7 @@ from uuid import RFC_4122, UUID
 import httpx
 import pytest
 
-from app.core.ids import new_id
+from app.core.clock import new_id
 from tests.support.memories import PAIR, Json
 from tests.support.sessions import said
 

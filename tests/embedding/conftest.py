@@ -2,8 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue
 from app.embedding.onnx import OnnxModel, load_minilm
 
 

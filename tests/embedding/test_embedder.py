@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.onnx import OnnxModel
 from app.errors import EmbeddingUnavailable

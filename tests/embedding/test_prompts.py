@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import Prompts
 from app.embedding.onnx import DATA, MAX_TOKENS, MINILM, MINILM_SHA256, OnnxModel, load_folder

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue
 from app.embedding.model import Vectors
 from app.embedding.queue import MEASURED_AT_ONCE, MEASURED_CHARS, URGENT_IN_A_ROW, Backlog, EmbeddingRequest, work_for
 from tests.support.fake_model import FakeModel

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.queue import tenant_at_work
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run, Runner

@@ -8,7 +8,7 @@ import pytest
 
 from app.core.clock import parse_rfc3339, rfc3339
 from app.embedding.onnx import OnnxModel
-from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.schemas import FACT_GROUPS, FACTS
 from tests.conftest import Service
 from tests.support.facts import HOME, day, listed, objects, spans, tell, tell_all
 from tests.support.memories import PAIR, Json, problem, shared_service

@@ -10,7 +10,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
-from app.facts.models import FACT_GROUPS, FACTS
+from app.facts.schemas import FACT_GROUPS, FACTS
 from app.settings import JobSettings, Settings
 from app.storage.filters import Eq
 from tests.conftest import Service, TestParts, running

@@ -11,7 +11,7 @@ from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATIO
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Done, Run
 from app.settings import JobSettings, Settings
-from app.storage import deadline
+from app.storage import protocol
 from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
@@ -114,13 +114,13 @@ async def test_a_run_does_not_share_the_time_that_the_request_may_wait_for_the_s
     left: list[float] = []
 
     async def work(_: Run) -> Done:
-        left.append(deadline.left(LONG))
+        left.append(protocol.left(LONG))
         return Done({})
 
-    deadline.begin_request()
-    with deadline.waiting():
+    protocol.begin_request()
+    with protocol.waiting():
         await runner(work=work).carry_out(await put_job(store, clock), LONG)
-        assert deadline.left(LONG) < LONG
+        assert protocol.left(LONG) < LONG
     assert left == [LONG]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.errors import Conflict, StoreUnavailable
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs import runner as running
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
@@ -33,7 +33,7 @@ async def fine(_: Run) -> Done:
 
 
 async def ask(store: Store, clock: TurnedClock, kind: str = "work") -> str:
-    answer, changes = operations.start(ACME, kind, {}, clock.now(), user_id="u")
+    answer, changes = queue.start(ACME, kind, {}, clock.now(), user_id="u")
     await store.commit(changes)
     return str(answer["operation_id"])
 

@@ -11,8 +11,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from app.learning import deduplication
+from app.learning.deduplication import claim
 from app.learning.derivations import DERIVATIONS
-from app.learning.fact_assertion import claim
 from app.lifespan import job_runner
 from app.memories.records import new_memory
 from app.settings import JobSettings, Settings

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
 from app.storage.filters import EVERYTHING, Absent

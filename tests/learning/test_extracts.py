@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.learning.prompts import TranscriptLine
 from app.learning.summaries import MAX_WORDS, SENTENCE_WORDS, extract
-from app.learning.transcript import TranscriptLine
 
 
 def lines(*texts: str) -> list[TranscriptLine]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.actions.models import ACTIONS
-from app.facts.models import FACTS
+from app.actions.schemas import ACTIONS
+from app.facts.schemas import FACTS
 from app.memories.models import MEMORIES
-from app.procedures.models import PROCEDURES
+from app.procedures.schemas import PROCEDURES
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service
 from tests.support.learning import end, learned, talk, work

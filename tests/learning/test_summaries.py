@@ -9,7 +9,7 @@ from app.learning.conversation_extractors import Conversation
 from app.learning.dependencies import Tools
 from app.learning.extraction import Skipped
 from app.learning.summaries import stored
-from app.sessions.models import SESSIONS
+from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import SummaryText
 from app.storage.scope import Scope
 from tests.conftest import Service

@@ -6,8 +6,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from app.core import tokens
-from app.mcp.server import listed
-from app.mcp.toolbox import INSTRUCTIONS
+from app.mcp.server import INSTRUCTIONS, listed
 from app.mcp.tools import TOOLS
 
 BOTH = frozenset({"agent_id", "user_id"})

@@ -8,7 +8,7 @@ import pytest
 
 from app.context.candidates import SourceRequest
 from app.context.schemas import ContextRequest
-from app.context.sources.searching import search
+from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.memories.models import MEMORIES

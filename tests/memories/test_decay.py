@@ -14,7 +14,7 @@ from app.errors import StoreUnavailable
 from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.profiles.models import AGENTS, StoredAgentSettings
+from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update

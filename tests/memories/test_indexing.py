@@ -6,12 +6,12 @@ import httpx
 import numpy as np
 import pytest
 
-from app.actions.models import ACTIONS
-from app.facts.models import FACTS
+from app.actions.schemas import ACTIONS
+from app.facts.schemas import FACTS
 from app.memories.indexing import flags_of
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.procedures.models import PROCEDURES
+from app.procedures.schemas import PROCEDURES
 from app.storage.changes import IndexEntry
 from app.storage.filters import EVERYTHING
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from pymongo import MongoClient
 
-from app.cli.reembed import ReembedReport, move
-from app.embedding.batching import BatchQueue, by_characters, split
-from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.cli.migrate import ReembedReport, reembed_store
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder, by_characters, split
 from app.embedding.model import Prompts, Vectors, unit
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
@@ -151,7 +150,7 @@ async def test_searches_find_what_they_found_while_everything_moves(
     before = await answers(service.client)
     assert [len(one) for one in before][:2] == [EACH, EACH]
     assert all(before)
-    moving, looked = asyncio.create_task(move(beside, new)), 0
+    moving, looked = asyncio.create_task(reembed_store(beside, new)), 0
     while not moving.done() or looked < 3:
         now = await answers(service.client)
         assert now == [pytest.approx(one, abs=1e-6) for one in before]
@@ -167,7 +166,7 @@ async def test_searches_find_what_they_found_while_everything_moves(
         item = (await recall(moved.client, "u likes tea 7"))["items"][0]["memory"]
         assert item["embedding"] == {"model": "new", "dim": 40, "status": "ready"}
         assert item["version"] == 1
-        again = await move(beside, new, drop_old=True)
+        again = await reembed_store(beside, new, drop_old=True)
         assert (again["ok"], again["embedded"], again["dropped"]) == (True, 0, 3 * EACH + 3)
         assert len(await found(moved.client, "u likes tea 7", mode="vector", top_k=50)) == EACH
     assert await found(service.client, "u likes tea 7", mode="vector") == [], "its vectors are gone"
@@ -180,7 +179,7 @@ async def test_what_is_written_meanwhile_is_moved_too(
     api = service.client
     kept, changed, gone = [await remember(api, text) for text in ("to keep", "to change", "to delete")]
     models["new"].open.clear()
-    moving = asyncio.create_task(move(beside, new))
+    moving = asyncio.create_task(reembed_store(beside, new))
     await asyncio.to_thread(models["new"].entered.wait, 20)  # what is there now has been read
     await remember(api, "written meanwhile")
     await remember(api, "of somebody new", user_id="x")
@@ -217,10 +216,10 @@ async def test_a_move_that_was_broken_off_goes_on_where_it_was(
             return await super().embed_texts(texts)
 
     with pytest.raises(EmbeddingUnavailable):
-        await move(beside, Dying(new))
+        await reembed_store(beside, Dying(new))
     assert await answers(service.client) == [pytest.approx(one, abs=1e-6) for one in before]
     assert len(models["new"].texts) == 3 * EACH
-    report = await move(beside, new)
+    report = await reembed_store(beside, new)
     assert (report["ok"], report["embedded"]) == (True, 3)
     assert len(models["new"].texts) == 3 * EACH + 3, "nothing was embedded twice"
 
@@ -261,7 +260,7 @@ async def test_a_text_that_the_model_refuses_holds_up_no_other_and_is_told(
     old.failing = True
     for text in ("poison", "later"):
         assert (await remember(service.client, text))["embedding"]["status"] == "pending"
-    report = await move(beside, new)
+    report = await reembed_store(beside, new)
     assert (report["ok"], report["embedded"]) == (False, 3 * EACH + 3 + 1)
     memories, actions = report["collections"][:2]
     assert (memories["records"] - memories["vectors"], memories["pending"], memories["left"]) == (1, 1, 0)
@@ -272,13 +271,13 @@ async def test_a_vector_that_is_missing_is_counted_and_made_again(
     service: Service, beside: Store, new: Faulty, settings: Settings
 ) -> None:
     work = Reembed(beside, new, EMBEDDABLE)
-    assert (await move(beside, new))["ok"]
+    assert (await reembed_store(beside, new))["ok"]
     assert whole(await work.counts())
     lose_a_vector(settings)
     counts = await work.counts()
     assert not whole(counts)
     assert (counts["agent_memories"].without, counts["agent_memories"].others) == (1, 0)
-    report = await move(beside, new)
+    report = await reembed_store(beside, new)
     assert (report["ok"], report["embedded"]) == (True, 1)
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.lifespan import COLLECTIONS
-from app.procedures.models import PROCEDURE_HISTORY, PROCEDURES
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from tests.conftest import Service
 from tests.support.memories import PAIR, Json, problem
 from tests.support.procedures import LOGIN, PARCEL, got, learn, listed, names, path, report

@@ -7,8 +7,8 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.memories.embedding_backfill import PendingEmbeddings
-from app.procedures.models import PROCEDURES
 from app.procedures.repository import PROCEDURE
+from app.procedures.schemas import PROCEDURES
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, problem

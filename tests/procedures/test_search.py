@@ -8,8 +8,8 @@ import pytest
 from app.core.clock import rfc3339
 from app.procedures.search import LEAST_CANDIDATES, best, ranked, standing_of
 from app.retrieval.retriever import Hit
-from app.storage.memo import Memo
 from app.storage.schema import Doc
+from app.storage.search import Memo
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
-from app.profiles.models import USERS
+from app.profiles.schemas import USERS
 from app.profiles.users import UserService
 from app.storage.protocol import Store
 from app.storage.repository import Repository

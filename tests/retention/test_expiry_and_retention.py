@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
-from app.jobs import operations
+from app.jobs import queue
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
 from app.memories.models import MEMORIES, PENDING
@@ -271,8 +271,8 @@ async def test_operations_that_ended_and_jobs_that_failed_long_ago_are_deleted(
     service: Service, clock: TurnedClock
 ) -> None:
     store, born = service.resources.store, clock.now()
-    waiting, _ = operations.begin(Scope("other"), "forget", born)
-    ended = operations.begin(Scope("other"), "forget", born)[0] | {"status": "succeeded"}
+    waiting, _ = queue.begin(Scope("other"), "forget", born)
+    ended = queue.begin(Scope("other"), "forget", born)[0] | {"status": "succeeded"}
     await store.commit([Insert(OPERATIONS, doc) for doc in (waiting, ended)])
     await forget(service)
     await store.commit([Job("unknown", SYSTEM).enqueue(born)])

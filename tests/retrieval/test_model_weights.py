@@ -4,8 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.embedding.batching import BatchQueue
-from app.embedding.embedder import BatchingEmbedder, Embedder
+from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, weights_for
 from app.settings import Settings
 from tests.conftest import Starter, TestParts

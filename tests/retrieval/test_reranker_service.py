@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.retrieval.reranker_factory import open_reranker
+from app.retrieval.onnx_reranker import open_reranker
 from app.settings import RerankSettings, Settings
 from tests.support.rerankers import model_folder
 from tests.support.scripted import Reply, scripted_server

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.sessions.models import MESSAGES
+from app.sessions.schemas import MESSAGES
 from app.storage.changes import CommitConflict, Insert
 from app.storage.protocol import Store
 from app.storage.schema import Collection
-from app.tasks.models import CHECKPOINTS
+from app.tasks.schemas import CHECKPOINTS
 
 pytestmark = pytest.mark.anyio
 

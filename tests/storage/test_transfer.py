@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.cli.migrate import MigrationRefused, move
+from app.cli.migrate import MigrationRefused, migrate_store
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.sessions.models import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING
 from app.storage.mongo.store import MongoOptions, MongoStore
@@ -77,7 +77,7 @@ async def mongo(mongodb: Any, emptied_database: str, anyio_backend: str) -> Any:
 async def test_everything_arrives_as_it_was(embedded: Any, mongo: Any, direction: str) -> None:
     source, target = (embedded, mongo) if direction == "to mongodb" else (mongo, embedded)
     await fill(source)
-    report = await move(source, target)
+    report = await migrate_store(source, target)
     assert all(row["same"] for row in report)
     (mine,) = [r for r in report if (r["collection"], r["tenant"]) == ("agent_memories", T)]
     assert (mine["records"], mine["vectors"]) == (50, 45)
@@ -103,12 +103,12 @@ async def test_again_changes_nothing_and_what_was_cut_short_goes_on(
 
     monkeypatch.setattr(mongo, "load", cut)
     with pytest.raises(KeyboardInterrupt):
-        await move(embedded, mongo)
+        await migrate_store(embedded, mongo)
     assert sum([await mongo.count(c, None) for c in COLLECTIONS]) > 0
     monkeypatch.undo()
-    assert all(row["same"] for row in await move(embedded, mongo))
+    assert all(row["same"] for row in await migrate_store(embedded, mongo))
     whole = await everything(mongo)
-    assert all(row["same"] for row in await move(embedded, mongo))
+    assert all(row["same"] for row in await migrate_store(embedded, mongo))
     assert await everything(mongo) == whole == await everything(embedded)
 
 
@@ -117,7 +117,7 @@ async def test_a_target_that_holds_other_data_is_refused_and_left_alone(embedded
     await mongo.commit([memory("somebody", 1)])
     before = await everything(mongo)
     with pytest.raises(MigrationRefused, match="other data"):
-        await move(embedded, mongo)
+        await migrate_store(embedded, mongo)
     assert await everything(mongo) == before
 
 
@@ -142,4 +142,4 @@ async def test_a_record_that_came_changed_is_reported(
     await mongo.load(MEMORIES, await embedded.export(MEMORIES, None, 500))
     monkeypatch.undo()
     with pytest.raises(MigrationRefused):
-        await move(embedded, mongo)
+        await migrate_store(embedded, mongo)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from app.context import rendering
-from app.context.registry import SOURCES
+from app.context.sources import SOURCES
 from app.core import tokens
 from tests.support.memories import PAIR, Json
 from tests.support.reader import UNSURE, Entry, delimiters, read

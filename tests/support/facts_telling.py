@@ -10,7 +10,7 @@ from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.facts.conflict_resolution import Assertion, ValidSpan
 from app.facts.ledger import Ledger, statement
-from app.facts.models import FACTS
+from app.facts.schemas import FACTS
 from app.facts.service import least_start
 from app.storage.filters import Eq
 from app.storage.schema import Doc

@@ -18,7 +18,7 @@ TAKES_SECONDS = {
     "learning/test_poisoning.py",
     "llm/test_client.py",
     "memories/test_decay.py",
-    "retention/test_erasure_job.py",
+    "retention/test_erasure.py",
     "scripts/test_fit_ranking.py",
 }
 """A third of the time of all that needs neither process nor MongoDB."""

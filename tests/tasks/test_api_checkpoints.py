@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.tasks.models import TASKS
+from app.tasks.schemas import TASKS
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import Json, problem
 from tests.support.tasks import STATE, TASK, begin, checkpoints, move, note, send, task

@@ -5,7 +5,7 @@ import pytest
 
 from app.core import tokens
 from app.storage.changes import Update
-from app.tasks.models import TASKS
+from app.tasks.schemas import TASKS
 from tests.conftest import Service
 from tests.support.memories import Json, problem
 from tests.support.tasks import TASK, begin, note, send, task

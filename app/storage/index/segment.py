@@ -6,21 +6,18 @@ them is `worn`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.index.postings import Postings
-from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype
-from app.storage.index.segment_view import FADING, Masks, SegmentView, fading
-from app.storage.memo import Memo
+from app.storage.index.record_codec import FACET, TERM, FurtherWindows, head_dtype
+from app.storage.index.rows import Block, JoinedParts, Row, join_parts
+from app.storage.index.segment_view import FADING, Masks, Postings, SegmentView, fading
 from app.storage.schema import SearchSchema
-from app.storage.search import Columns, Ints, SearchQuery
+from app.storage.search import Columns, Ints, Memo, SearchQuery
 from app.storage.text import LONG, name_id
-from app.storage.windows import FurtherWindows
 
 MIN_DEAD = 32
 OWN_BYTES, ENTRY_BYTES = 8_192, 284
@@ -28,31 +25,6 @@ OWN_BYTES, ENTRY_BYTES = 8_192, 284
 tracemalloc with segments of 100 and of 20,000 entries."""
 SLACK = 8
 """A segment just loaded has room for an eighth more, so that the next write does not copy all of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A document's handle and its packed record; None if it was deleted."""
-
-    id: int
-    packed: PackedRecord | None
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Many documents: their handles, each part of their packed records joined, and the length in bytes of each part.
-
-    A document without a vector has a vector length of 0.
-    """
-
-    ids: Sequence[int]
-    heads: bytes
-    vectors: bytes
-    terms: bytes
-    facets: bytes
-    vector_lengths: Sequence[int]
-    term_lengths: Sequence[int]
-    facet_lengths: Sequence[int]
 
 
 class Segment:
@@ -111,12 +83,12 @@ class Segment:
         `count` is their approximate number.
         """
         self._grow(count)
-        terms, facets = list[_Joined](), list[_Joined]()
+        terms, facets = list[JoinedParts](), list[JoinedParts]()
         for block in blocks:
             self._place_all(block)
             terms.append((block.terms, block.term_lengths))
             facets.append((block.facets, block.facet_lengths))
-        self._post(_together(terms), _together(facets), 0)
+        self._post(join_parts(terms), join_parts(facets), 0)
         self._link(0, self._size)
         self._fixed = None
 
@@ -244,7 +216,7 @@ class Segment:
                 self._vectors[start + at] = windows[0]
                 self._further.add(start + at, windows[1:])
 
-    def _post(self, terms: "_Joined", facets: "_Joined", start: int) -> None:
+    def _post(self, terms: JoinedParts, facets: JoinedParts, start: int) -> None:
         """Adds the terms and facets of the entries from `start` on."""
         words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
         rows = np.arange(start, self._size, dtype=np.int32)
@@ -360,14 +332,6 @@ class Segment:
                 "derived": Memo(),
             },
         )
-
-
-_Joined: TypeAlias = tuple[bytes, Sequence[int]]
-"""Joined parts of packed records, and the length in bytes of each."""
-
-
-def _together(parts: list[_Joined]) -> _Joined:
-    return b"".join([joined for joined, _ in parts]), [length for _, lengths in parts for length in lengths]
 
 
 def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:

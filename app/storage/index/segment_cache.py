@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from app.storage.index.segment import Row, Segment
+from app.storage.index.rows import Row
+from app.storage.index.segment import Segment
 
 PartitionId: TypeAlias = tuple[int, int]
 """The number of a partition and the code of a model."""

@@ -27,10 +27,17 @@ from app.storage.changes import (
     stale,
 )
 from app.storage.mongo import filters
-from app.storage.mongo.blind_updates import TYPE_MISMATCH, NotPlain, expected, explain, is_plain, statement
 from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
 from app.storage.mongo.errors import DUPLICATE_KEY
-from app.storage.mongo.partition_writer import PairWriting
+from app.storage.mongo.partition_writer import (
+    TYPE_MISMATCH,
+    NotPlain,
+    PairWriting,
+    expected,
+    explain,
+    is_plain,
+    statement,
+)
 from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, owner, pair_key
 from app.storage.mongo.transactions import Retry
 from app.storage.schema import Collection, Doc

@@ -4,11 +4,11 @@ records."""
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from app.storage.alternate_vectors import is_long
 from app.storage.index.record_codec import TERM, head_dtype
 from app.storage.mongo.codec import OWN, SEPARATOR, Stored, decode, raw_vector, unique_keys
 from app.storage.mongo.partitions import PAIRS, Database
 from app.storage.mongo.schema import declared
+from app.storage.partitions import is_long
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
 

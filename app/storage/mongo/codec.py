@@ -21,10 +21,9 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 
 from app.storage.filters import matches, value_at
-from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, range_value
+from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, joined, parted, range_value
 from app.storage.schema import Collection, Doc, SearchSchema, Unique
 from app.storage.text import LONG
-from app.storage.windows import joined, parted
 
 Stored: TypeAlias = dict[str, Any]
 T = TypeVar("T")

@@ -1,17 +1,22 @@
-"""Operations on sets of documents: decay in one statement, and erasure of a user's partitions."""
+"""Set-wide statements on MongoDB: decay and expiry, moving to another model, loading an export."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import orjson
+from bson.int64 import Int64
+from pymongo import InsertOne, UpdateOne
 
 from app.storage.filters import Eq, Filter, Not, both
 from app.storage.mongo import filters
-from app.storage.mongo.codec import parts
-from app.storage.mongo.partitions import COUNTERS, PAIRS, TOMBSTONES, Database
-from app.storage.protocol import DecayRule
+from app.storage.mongo.changes import new_document
+from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode, key, packed_of, parts
+from app.storage.mongo.partition_writer import PairWriting
+from app.storage.mongo.partitions import COUNTERS, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
+from app.storage.transfer import Counter, Record
 
 ROWS = 1_000
 DAY_MS = 86_400_000.0
@@ -87,3 +92,158 @@ async def forget(database: Database, tenant: str, user: str, counters: Sequence[
     for names in parts([orjson.dumps([tenant, name]).decode() for name in counters]):
         await database[COUNTERS].delete_many({"_id": {"$in": names}})
     return numbers
+
+
+T = TypeVar("T")
+
+DROPPED_AT_ONCE = 200
+
+
+class Slow(Protocol):
+    """Runs work that may take long, and retries it after conflicts."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
+
+
+class MongoReembedding:
+    """Implements `Reembedding`."""
+
+    def __init__(self, database: Database, slow: Slow) -> None:
+        self._database, self._slow = database, slow
+
+    async def pairs(
+        self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
+    ) -> list[int]:
+        of: dict[PartitionSelector, Stored] = {
+            "every": {},
+            "unlike": {"model": {"$ne": model}},
+            "other": {"model": {"$exists": True, "$nin": [0, model]}},
+        }
+        wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
+
+        async def read() -> list[int]:
+            found = self._database[PAIRS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
+            return [int(stored["pair"]) async for stored in found]
+
+        return await self._slow(read)
+
+    async def missing_vectors(
+        self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
+    ) -> list[MissingVector]:
+        wanted = {PAIR: {"$in": list(pairs)}, ROW: {"$gt": after}, **_lacks(model)}
+
+        async def read() -> list[MissingVector]:
+            found = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
+            return [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in found]
+
+        return await self._slow(read)
+
+    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+        async def write() -> None:
+            versions = self._database[PAIRS].find({"pair": {"$in": list(pairs)}}, {"pair": 1, "version": 1})
+            before = await versions.to_list()
+            missing_vectors = await self._database[collection.name].aggregate(
+                [{"$match": {PAIR: {"$in": list(pairs)}, **_lacks(model)}}, {"$group": {"_id": f"${PAIR}"}}]
+            )
+            left = {int(group["_id"]) async for group in missing_vectors}
+            # a write to the partition meanwhile has changed its version
+            writes = [
+                UpdateOne({"_id": pair["_id"], "version": pair["version"]}, {"$set": {"model": Int64(model)}})
+                for pair in before
+                if int(pair["pair"]) not in left
+            ]
+            if writes:
+                await self._database[PAIRS].bulk_write(writes, ordered=False)
+
+        await self._slow(write)
+
+    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:  # noqa: ARG002
+        """Counts vectors by model. Does not check their length, because the code of a model includes its dimension."""
+        documents = self._database[collection.name]
+
+        async def read() -> VectorCounts:
+            records = await documents.count_documents({})
+            vectors = await documents.count_documents({VECTOR: {"$exists": True}})
+            of_model = await documents.count_documents({VECTOR: {"$exists": True}, MODEL: model})
+            kept = await documents.count_documents({KEPT: {"$exists": True}})
+            return VectorCounts(records, of_model, records - vectors, vectors - of_model, kept)
+
+        return await self._slow(read)
+
+    async def drop_previous_vectors(self, collection: Collection) -> int:
+        dropped = 0
+        while step := await self._slow(lambda: self._drop_some(collection)):
+            dropped += step
+
+        async def forget() -> None:
+            await self._database[PAIRS].update_many(
+                {"collection": collection.name, "kept": True}, {"$set": {"kept": False}}
+            )
+
+        await self._slow(forget)
+        return dropped
+
+    async def _drop_some(self, collection: Collection) -> int:
+        documents = self._database[collection.name]
+        found = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+        ids = [stored["_id"] for stored in found]
+        return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count if ids else 0
+
+
+def _lacks(model: int) -> Stored:
+    return {"$or": [{MODEL: {"$ne": model}}, {VECTOR: {"$exists": False}}]}
+
+
+async def export(database: Database, collection: Collection, after: str | None, limit: int) -> list[Record]:
+    """Returns up to `limit` records after the position `after`, by `_id`."""
+    page = database[collection.name].find({"_id": {"$gt": after or ""}}).sort("_id", 1).limit(limit)
+    records = []
+    async for stored in page:
+        place, packed = stored["_id"], packed_of(stored.get(OWN, {}))
+        records.append(Record(decode(collection, stored), packed, place))
+    return records
+
+
+async def load(
+    database: Database, session: MongoSession, collection: Collection, records: Sequence[Record], now_ms: int
+) -> int:
+    """Inserts records, skipping existing ids. Returns the number inserted. Runs inside a transaction."""
+    keys = [key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
+    there: set[str] = set()
+    for part in parts(keys):
+        found = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
+        there.update([stored["_id"] async for stored in found])
+    pairs = PairWriting(database, session, set(), now_ms)
+    writes: list[InsertOne[Stored]] = []
+    for stored_id, record in zip(keys, records, strict=True):
+        if stored_id in there:
+            continue
+        stored = new_document(collection, record.doc)
+        if record.packed is not None:
+            own = await pairs.take_in(collection, record.doc, record.packed)
+            stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
+        writes.append(InsertOne(stored))
+    if writes:
+        await database[collection.name].bulk_write(writes, session=session)
+        await pairs.close()
+    return len(writes)
+
+
+async def counters(database: Database) -> list[Counter]:
+    """Returns all counters."""
+    found = database[COUNTERS].find({})
+    return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in found]
+
+
+async def load_counters(database: Database, given: Sequence[Counter]) -> None:
+    """Raises the counters to these values."""
+    writes = [
+        UpdateOne(
+            {"_id": orjson.dumps([one.tenant, one.name]).decode()},
+            {"$max": {"value": Int64(one.value)}, "$setOnInsert": {"tenant_id": one.tenant, "name": one.name}},
+            upsert=True,
+        )
+        for one in given
+    ]
+    for part in parts(writes):
+        await database[COUNTERS].bulk_write(part)

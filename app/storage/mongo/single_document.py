@@ -5,9 +5,17 @@ from collections.abc import Sequence
 from pymongo.errors import DuplicateKeyError, WriteError
 
 from app.storage.changes import Change, Committed, Delete, Insert, Update
-from app.storage.mongo.blind_updates import TYPE_MISMATCH, NotPlain, comparable, expected, explain, is_plain, statement
 from app.storage.mongo.changes import new_document, refused
 from app.storage.mongo.codec import Stored, key
+from app.storage.mongo.partition_writer import (
+    TYPE_MISMATCH,
+    NotPlain,
+    comparable,
+    expected,
+    explain,
+    is_plain,
+    statement,
+)
 from app.storage.mongo.partitions import Database
 
 DONE = Committed({}, 0)

@@ -14,25 +14,24 @@ from typing import TypeVar
 import pymongo
 
 from app.core.clock import Clock, SystemClock, to_ms
-from app.storage import deadline
+from app.storage import protocol
 from app.storage.changes import Change, Committed
 from app.storage.filters import EVERYTHING, Filter
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment_cache import SegmentCache
-from app.storage.listeners import InsertListeners
-from app.storage.mongo import check, export_import, filters, partitions, set_wide
+from app.storage.mongo import check, filters, partitions, set_wide
 from app.storage.mongo.ann_search import Candidates, SegmentLoader
-from app.storage.mongo.blind_updates import NotPlain
 from app.storage.mongo.changes import ChangeAttempt, competing
 from app.storage.mongo.client import connect, greet
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
 from app.storage.mongo.errors import guarded
+from app.storage.mongo.partition_writer import NotPlain
 from app.storage.mongo.partitions import MongoSession
-from app.storage.mongo.reembedding import MongoReembedding
 from app.storage.mongo.schema import SearchIndexes, reconcile
+from app.storage.mongo.set_wide import MongoReembedding
 from app.storage.mongo.single_document import commit_single, is_single
 from app.storage.mongo.transactions import Client, Shielded, TransactionRunner, shielded
-from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
@@ -109,7 +108,7 @@ class MongoStore(Shielded):
 
     @contextmanager
     def _within(self, deadlines: int = 1) -> Iterator[None]:
-        with guarded(), pymongo.timeout(deadline.left(deadlines * self._options.deadline_seconds)):
+        with guarded(), pymongo.timeout(protocol.left(deadlines * self._options.deadline_seconds)):
             yield
 
     # --- Documents ----------------------------------------------------------------------------------------------------
@@ -237,13 +236,13 @@ class MongoStore(Shielded):
     @shielded
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
         with self._within(LONG_FACTOR):
-            return await export_import.export(self._database, collection, after, limit)
+            return await set_wide.export(self._database, collection, after, limit)
 
     @shielded
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
         return await self._slowly.in_transaction(
-            lambda session: export_import.load(self._database, session, collection, records, now_ms), set()
+            lambda session: set_wide.load(self._database, session, collection, records, now_ms), set()
         )
 
     async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
@@ -254,12 +253,12 @@ class MongoStore(Shielded):
     @shielded
     async def counters(self) -> list[Counter]:
         with self._within(LONG_FACTOR):
-            return await export_import.counters(self._database)
+            return await set_wide.counters(self._database)
 
     @shielded
     async def load_counters(self, counters: Sequence[Counter]) -> None:
         with self._within(LONG_FACTOR):
-            await export_import.load_counters(self._database, counters)
+            await set_wide.load_counters(self._database, counters)
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ There are four layers, from the caller inwards:
 
 1. `Shielded`: an operation of the store runs as a task of its own. Cancelling the caller does not interrupt it between
    a commit and its answer: the caller waits for the task and is then cancelled.
-2. The deadline (`storage/deadline.py`): one request may wait for the store for `RECALLD_MONGODB_DEADLINE_SECONDS` in
+2. The deadline (`storage/protocol.py`): one request may wait for the store for `RECALLD_MONGODB_DEADLINE_SECONDS` in
    all. Each attempt gets the remaining time, as `pymongo.timeout`, which the driver applies to every command inside.
 3. `TransactionRunner`: an attempt that conflicted with another transaction (`Retry`) runs again, behind a lock for each
    key that it competes for (`KeyedLocks`), until the deadline passes. A commit whose answer was lost is sent again.
@@ -31,7 +31,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from app.errors import RecalldError, StoreUnavailable
-from app.storage import deadline
+from app.storage import protocol
 from app.storage.mongo.errors import WRITE_CONFLICT, codes, guarded
 from app.storage.mongo.partitions import COUNTERS, Database
 
@@ -62,7 +62,7 @@ class Shielded:
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
-        with deadline.waiting():
+        with protocol.waiting():
             try:
                 await asyncio.wait((task,))
             except asyncio.CancelledError:
@@ -210,7 +210,7 @@ class TransactionRunner:
         The attempt may add to `keys` the records that it competes for. Raises StoreUnavailable at the time `ends`
         (`time.monotonic`).
         """
-        ends, pause = ends or time.monotonic() + deadline.left(self._deadline), FIRST_PAUSE
+        ends, pause = ends or time.monotonic() + protocol.left(self._deadline), FIRST_PAUSE
         while True:
             async with AsyncExitStack() as locks:
                 await self._wait_for(locks, keys, ends)
@@ -236,7 +236,7 @@ class TransactionRunner:
 
         If `work` raises, the transaction has no effect. Raises StoreUnavailable after the deadline.
         """
-        ends = time.monotonic() + deadline.left(self._deadline)
+        ends = time.monotonic() + protocol.left(self._deadline)
         return await self.until_done(lambda: self._once(work, ends), keys, ends=ends)
 
     async def _once(self, work: Callable[[AsyncClientSession], Awaitable[T]], ends: float) -> T:

@@ -19,7 +19,7 @@ from app.storage.changes import (
     stale,
 )
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import search_rows, sql
+from app.storage.sqlite import schema, search_rows
 
 
 def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
@@ -72,14 +72,14 @@ class _Work:
             self.pairs.add_like(collection, doc, row, self._row(collection, doc["tenant_id"], change.like))
 
     def _row(self, collection: Collection, tenant: str, doc_id: str) -> int:
-        statement = f"SELECT row FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT row FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if found is None:
             raise CommitConflict(collection.name, doc_id, "missing")
         return int(found[0])
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
-        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT row, doc FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if found is None:
             raise CommitConflict(collection.name, doc_id, "missing")
@@ -95,8 +95,8 @@ class _Work:
         for name, by in change.inc.items():
             doc[name] = (doc.get(name) or 0) + by
         changed = frozenset({*change.set, *change.inc})
-        columns, statement = sql.assignment(collection.name, collection.columns, changed)
-        values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
+        columns, statement = schema.assignment(collection.name, collection.columns, changed)
+        values = (*schema.values_of(doc, columns), orjson.dumps(doc).decode(), row)
         _run(self._connection, collection, change.id, statement, values)
         if not collection.searched:
             return
@@ -108,14 +108,14 @@ class _Work:
             self.pairs.amend(collection, doc, row, changed)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
-        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
+        self._connection.execute(f"DELETE FROM {schema.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
         if collection.searched:
             self.pairs.remove(collection, doc, row)
 
     def _delete_where(self, change: DeleteWhere) -> None:
-        condition, values = sql.where(change.collection, change.where)
-        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
+        condition, values = schema.where(change.collection, change.where)
+        statement = f"SELECT row, doc FROM {schema.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
         rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
         for row, doc in rows:
             self._delete(change.collection, int(row), orjson.loads(doc))
@@ -124,13 +124,13 @@ class _Work:
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
     """Inserts a document and returns its row number. Raises CommitConflict."""
     doc_id = str(doc[collection.id_field])
-    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
-    _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
+    values = (doc["tenant_id"], doc_id, *schema.row_values(collection, doc), orjson.dumps(doc).decode())
+    _run(connection, collection, doc_id, schema.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 
 
 def _run(
-    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]
+    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[schema.Value]
 ) -> None:
     try:
         connection.execute(statement, values)
@@ -144,6 +144,6 @@ def _violated(collection: Collection, message: str) -> str:
     SQLite names an index on expressions, and the columns of the id index.
     """
     for unique in collection.unique:
-        if f"'{sql.unique_index(collection, unique)}'" in message:
+        if f"'{schema.unique_index(collection, unique)}'" in message:
             return unique.name
     return "exists"

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 import apsw
 import orjson
 
-from app.storage.alternate_vectors import code, flags_at, model_at
-from app.storage.index.record_codec import TERM, head_dtype
+from app.storage.index.record_codec import TERM, head_dtype, holds_windows
+from app.storage.partitions import code, flags_at, model_at
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import sql
+from app.storage.sqlite import schema
 from app.storage.text import LONG
-from app.storage.windows import holds_windows
 
 MAX_NAMED = 5
 
@@ -39,8 +38,8 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
 
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Yields documents that cannot be read, or whose columns differ from their content."""
-    fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
-    statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
+    fields = ", ".join(schema.quoted(name) for name in ("tenant", "id", *collection.columns))
+    statement = f"SELECT doc, {fields} FROM {schema.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
         doc = _read(text)
         if doc is None:
@@ -48,7 +47,7 @@ def _bad_documents(connection: apsw.Connection, collection: Collection) -> Itera
             continue
         if [tenant, doc_id] != [doc.get("tenant_id"), doc.get(collection.id_field)]:
             yield f"{doc_id} lies under another id or tenant"
-        if stored != sql.row_values(collection, doc):
+        if stored != schema.row_values(collection, doc):
             yield f"{doc_id} has columns that differ from its document"
 
 
@@ -61,7 +60,7 @@ def _read(text: str) -> Doc | None:
 
 
 def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    table, documents = sql.search_table(collection), sql.quoted(collection.name)
+    table, documents = schema.search_table(collection), schema.quoted(collection.name)
     size = head_dtype(len(collection.spec.ranges)).itemsize
     checks: dict[str, Callable[[], str]] = {
         "search rows without a document": lambda: (
@@ -93,7 +92,7 @@ def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterato
     """Yields rows of long texts whose number of windows does not fit their vector."""
     statement = (
         f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
-        f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
+        f"FROM {schema.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
     )
     for row, flags, length, count in connection.execute(statement):
         if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
@@ -101,7 +100,7 @@ def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterato
 
 
 def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    table = sql.search_table(collection)
+    table = schema.search_table(collection)
     statement = (
         "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "
         f"LEFT JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? GROUP BY p.pair"
@@ -118,7 +117,7 @@ def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterato
     """Yields partitions that are marked as having vectors of one model only, but have others."""
     statement = (
         f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
-        f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
+        f"JOIN {schema.search_table(collection)} s ON s.pair = p.pair "
         "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )
     for pair, model, found in connection.execute(statement, (collection.name,)):

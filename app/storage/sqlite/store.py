@@ -19,18 +19,17 @@ from app.storage.filters import EVERYTHING, Filter
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.index.segment_cache import SegmentCache
-from app.storage.listeners import InsertListeners
 from app.storage.partitions import PartitionState
-from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
-from app.storage.sqlite import backup, check, export_import, search_rows, set_wide, sql
-from app.storage.sqlite.backup import make_private
+from app.storage.sqlite import backup, check, schema, search_rows, set_wide
+from app.storage.sqlite.backup import make_folder
 from app.storage.sqlite.changes import execute
-from app.storage.sqlite.read_pool import ReadCache, ReadPool
-from app.storage.sqlite.reembedding import EmbeddedReembedding
-from app.storage.sqlite.schema import connect, migrate, translate_errors
+from app.storage.sqlite.read_pool import ReadCache, ReadPool, select_documents
+from app.storage.sqlite.schema import connect, prepare, translate_errors
+from app.storage.sqlite.set_wide import EmbeddedReembedding
 from app.storage.sqlite.writer import IDLE_SECONDS, LogTruncation, ObserveCommit, WriterThread
 from app.storage.transfer import Counter, Record
 
@@ -99,8 +98,8 @@ class EmbeddedStore:
         """
         path = directory / FILE_NAME
         with translate_errors():
-            _make(path)
-        await asyncio.to_thread(_prepare, path, collections, busy_timeout_ms)
+            make_folder(path)
+        await asyncio.to_thread(prepare, path, collections, busy_timeout_ms)
         return cls(
             path,
             collections,
@@ -128,7 +127,7 @@ class EmbeddedStore:
         return None if found is None else orjson.loads(found)
 
     def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
-        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT doc FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with translate_errors():
             found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
         return None if found is None else found[0]
@@ -144,7 +143,7 @@ class EmbeddedStore:
         limit: int = 100,
     ) -> list[Doc]:
         def read(connection: apsw.Connection) -> list[str]:
-            return _found(connection, collection, tenant, where, order, after, limit)
+            return select_documents(connection, collection, tenant, where, order, after, limit)
 
         if tenant is None:
             return await self._readers.apart(lambda connection: _parsed(read(connection)))
@@ -157,8 +156,8 @@ class EmbeddedStore:
         return await asyncio.to_thread(_parsed, found)  # background work reads many pages: this lets others run
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        condition, values = sql.selection(collection, tenant, where)
-        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE {condition}"
+        condition, values = schema.selection(collection, tenant, where)
+        statement = f"SELECT count(*) FROM {schema.quoted(collection.name)} WHERE {condition}"
 
         def read(connection: apsw.Connection) -> int:
             number: Any
@@ -226,7 +225,7 @@ class EmbeddedStore:
     def _texts(self, collection: Collection, tenant: str, rows: Sequence[int]) -> list[tuple[int, str]]:
         marks = ", ".join("?" * len(rows))
         # "+" keeps SQLite from walking all of the tenant in one of its indexes
-        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
+        statement = f"SELECT row, doc FROM {schema.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
         with translate_errors():
             return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
 
@@ -306,20 +305,20 @@ class EmbeddedStore:
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._readers.apart(lambda connection: export_import.export(connection, collection, after, limit))
+        return await self._readers.apart(lambda connection: backup.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        work = partial(export_import.load, collection=collection, records=records)
+        work = partial(backup.load, collection=collection, records=records)
         return await self.writer.submit(work)
 
     async def backup(self, target: Path) -> int:
         return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)
 
     async def counters(self) -> list[Counter]:
-        return await self._readers.apart(export_import.counters)
+        return await self._readers.apart(backup.counters)
 
     async def load_counters(self, counters: Sequence[Counter]) -> None:
-        await self.writer.submit(partial(export_import.load_counters, given=counters))
+        await self.writer.submit(partial(backup.load_counters, given=counters))
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
@@ -342,47 +341,9 @@ class EmbeddedStore:
         return [Finding("store", True, "readable"), Finding("search", True, "exact")]
 
 
-def _found(  # noqa: PLR0913 (what `find` takes)
-    connection: apsw.Connection,
-    collection: Collection,
-    tenant: str | None,
-    where: Filter,
-    order: Order,
-    after: After | None,
-    limit: int,
-) -> list[str]:
-    condition, values = sql.selection(collection, tenant, where)
-    by, sign = sql.order_of(collection, where), "<" if order == "desc" else ">"
-    if after is not None:
-        condition += f" AND ({by}, id) {sign} (?, ?)"
-        values += [after.value, after.id]
-    # the limit is a literal, because the planner ignores bound values
-    statement = (
-        f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
-        f"LIMIT {int(limit)}"
-    )
-    return [doc for (doc,) in connection.execute(statement, values)]
-
-
 def _parsed(found: list[str]) -> list[Doc]:
     return [orjson.loads(doc) for doc in found]
 
 
 def _fetched(text: str) -> Fetched:
     return Fetched(orjson.loads(text))
-
-
-def _make(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        make_private(path)
-    except OSError as error:
-        raise apsw.CantOpenError(f"{error.filename or path}: {error.strerror}") from error
-
-
-def _prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:
-    connection = connect(path, busy_timeout_ms)
-    try:
-        migrate(connection, collections)
-    finally:
-        connection.close()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.storage.changes import Change, CommitConflict, Insert, Update
-from app.storage.mongo.blind_updates import is_plain
+from app.storage.mongo.partition_writer import is_plain
 from app.storage.mongo.store import MongoStore
 from tests.support.declared import ENTRIES, NUMBERED, THINGS, T, at, thing
 

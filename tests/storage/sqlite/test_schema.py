@@ -11,7 +11,7 @@ from app.memories.models import MEMORIES
 from app.storage.changes import CommitConflict, Update
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range
 from app.storage.schema import Unique
-from app.storage.sqlite import sql
+from app.storage.sqlite import schema
 from app.storage.sqlite.schema import LAYOUT
 from app.storage.sqlite.store import EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
@@ -130,8 +130,8 @@ async def test_what_jobs_ask_is_answered_by_an_index(
     open_store: Open, raw: Raw, where: Filter, index: str, tenant: str | None
 ) -> None:
     await open_store(collections=(MEMORIES,))
-    condition, values = sql.selection(MEMORIES, tenant, where)
-    order = sql.order_of(MEMORIES, where)
+    condition, values = schema.selection(MEMORIES, tenant, where)
+    order = schema.order_of(MEMORIES, where)
     statement = f'SELECT doc FROM "agent_memories" WHERE {condition} ORDER BY {order}, id LIMIT 100'
     plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {statement}", *values))
     index = index.replace("by_", "everywhere_") if tenant is None else index

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.statistics import Tally, grouping, percentile, wilson
+from app.actions.service import Tally, grouping, percentile, wilson
 
 
 @pytest.mark.parametrize(

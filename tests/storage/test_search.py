@@ -1,6 +1,6 @@
 import numpy as np
 
-from app.storage.memo import Memo
+from app.storage.search import Memo
 
 
 def test_a_result_is_kept_for_the_same_sources() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.profiles.lessons import LEAST, MOST, ranked
+from app.profiles.agents import LEAST, MOST, ranked
 from app.profiles.merge import EMPTY_EXPERIENCE
 
 

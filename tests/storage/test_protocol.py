@@ -5,42 +5,42 @@ from contextvars import Context
 
 import pytest
 
-from app.storage import deadline
+from app.storage import protocol
 
 pytestmark = pytest.mark.anyio
 
 
 async def call(seconds: float) -> None:
-    with deadline.waiting():
+    with protocol.waiting():
         await asyncio.sleep(seconds)
 
 
 async def test_calls_one_after_another_share_what_a_request_may_wait() -> None:
-    deadline.begin_request()
-    assert deadline.left(5) == 5
+    protocol.begin_request()
+    assert protocol.left(5) == 5
     await call(0.05)
     await call(0.05)
-    assert deadline.left(5) <= 4.9
-    assert deadline.left(0.1) == 0.001, "never 0, which a driver takes for no limit"
+    assert protocol.left(5) <= 4.9
+    assert protocol.left(0.1) == 0.001, "never 0, which a driver takes for no limit"
 
 
 async def test_calls_at_the_same_time_count_once() -> None:
-    deadline.begin_request()
+    protocol.begin_request()
     await asyncio.gather(*(call(0.1) for _ in range(50)))
-    assert 0.001 < deadline.left(5) <= 4.9, "one after the other, nothing would be left"
+    assert 0.001 < protocol.left(5) <= 4.9, "one after the other, nothing would be left"
 
 
 async def test_time_between_calls_is_not_the_stores() -> None:
-    deadline.begin_request()
+    protocol.begin_request()
     await asyncio.sleep(0.05)
-    assert deadline.left(5) == 5
+    assert protocol.left(5) == 5
 
 
 async def test_what_no_request_waits_for_has_all_its_time() -> None:
     await call(0.02)
-    assert deadline.left(5) == 5
-    deadline.begin_request()
+    assert protocol.left(5) == 5
+    protocol.begin_request()
     await call(0.02)
-    left = await asyncio.create_task(asyncio.to_thread(deadline.left, 5))
+    left = await asyncio.create_task(asyncio.to_thread(protocol.left, 5))
     assert left < 5, "a task of the request's is the request"
-    assert Context().run(deadline.left, 5) == 5
+    assert Context().run(protocol.left, 5) == 5

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.passages import CUT, LONGEST, passage
+from app.context.candidates import CUT, LONGEST, passage
 from app.core import tokens
 from app.storage.text import term_ids, terms
 
