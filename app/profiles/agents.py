@@ -4,7 +4,7 @@ from functools import partial
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.ids import new_id
-from app.errors import AlreadyExists
+from app.errors import AlreadyExists, invalid
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
@@ -86,6 +86,18 @@ class AgentService:
         precondition.check(doc)
         source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
         experience = merge.merge_experience(doc["experience"], body.model_dump(exclude_unset=True), source)
+        outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
+        return WriteResult(experience, outcome.changes, headers=outcome.headers)
+
+    async def copy_experience(self, agent_id: str, from_agent_id: str, precondition: IfMatch) -> WriteResult:
+        """Adds what another agent has learned, and returns the experience. Raises NotFound for either agent."""
+        doc = await self._agents.get(agent_id)
+        precondition.check(doc)
+        if from_agent_id == agent_id:
+            raise invalid("/from_agent_id", "must be another agent")
+        other = await self._agents.get(from_agent_id)
+        self._agents.require_write(doc)
+        experience = merge.copy_experience(doc["experience"], other["experience"], from_agent_id)
         outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 

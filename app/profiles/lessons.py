@@ -2,12 +2,11 @@
 apart from a memo of terms."""
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from app.profiles.merge import LESSONS
+from app.profiles.merge import LESSONS, paragraphs
 from app.storage.schema import Doc
 from app.storage.text import term_ids, terms
 
@@ -22,7 +21,6 @@ milliseconds."""
 
 _memo: dict[bytes, frozenset[int]] = {}
 """Term ids by a digest of the text, so that no text of a lesson stays in the process after it was erased."""
-_PARAGRAPHS = re.compile(r"\s*\n\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,7 @@ def _terms(text: str) -> frozenset[int]:
 
 def _knowledge(experience: Doc) -> list[tuple[str, int, str, float]]:
     """Returns the paragraphs of the knowledge, which are ranked one by one."""
-    texts = [text for text in _PARAGRAPHS.split(experience[KNOWLEDGE].strip()) if text]
-    return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(texts)]
+    return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(paragraphs(experience[KNOWLEDGE]))]
 
 
 def _lessons(experience: Doc) -> list[tuple[str, int, str, float]]:

@@ -10,6 +10,7 @@ USERS = Collection(
     name="users",
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
+    indexes=(("user_id",),),
     opaque=("profile", "interactions"),
     internal=frozenset({"interacted"}),
 )

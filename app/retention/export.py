@@ -9,11 +9,10 @@ import orjson
 from app.actions.models import ACTIONS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
-from app.audit.trail import Actor
+from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339
 from app.memories.models import MEMORIES
 from app.profiles.models import USERS
-from app.retention.erasure_job import owned
 from app.sessions.models import SESSIONS
 from app.storage.filters import Eq, both
 from app.storage.protocol import Store

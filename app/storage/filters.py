@@ -89,6 +89,11 @@ def both(*parts: Filter | None) -> Filter:
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
+def following(field: str, after: str | None, order: str) -> Filter:
+    """Returns the filter for values of a text field that follow `after`; None: for all that are present."""
+    return Range(field, lt=after) if order == "desc" else Range(field, gt=after)
+
+
 def value_at(doc: Mapping[str, Any], field: str) -> Any:
     """Returns the value at a path such as `source.session_id`, or None if it is missing."""
     if "." not in field:

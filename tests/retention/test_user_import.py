@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from app.audit.tombstones import ErasureKey
+from app.audit.trail import owned
 from app.cli.archive import ArchiveRefused
 from app.cli.user_import import is_user_export, read_user
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, PENDING
-from app.retention.erasure_job import owned
 from app.retention.export import KEPT
 from app.retention.user_import import NoUserExport, UserReport
 from app.settings import JobSettings, Settings

@@ -157,6 +157,24 @@ def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFi
     return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
 
 
+def distinct(collection: Collection, tenant: str, field: str, part: Filter, order: str, limit: int) -> SqlFilter:
+    """Returns the statement for distinct values of a field, with its bound values.
+
+    Each value is found from the one before by one look into an index, however many documents have it.
+    """
+    name, column = quoted(collection.name), _column(collection, field)
+    condition, values = selection(collection, tenant, part)
+    first = f"SELECT {column} FROM {name} WHERE {column} IS NOT NULL AND {condition}"
+    following = f"{first} AND {column} {'<' if order == 'desc' else '>'} found.value"
+    ordered = f"ORDER BY {column} {order} LIMIT 1"
+    statement = (
+        f"WITH RECURSIVE found(value) AS (SELECT * FROM ({first} {ordered}) UNION ALL "
+        f"SELECT ({following} {ordered}) FROM found WHERE found.value IS NOT NULL LIMIT {int(limit)}) "
+        "SELECT value FROM found WHERE value IS NOT NULL"
+    )
+    return statement, [*values, *values]
+
+
 def order_of(collection: Collection, part: Filter) -> str:
     """Returns the order's column.
 

@@ -15,7 +15,7 @@ import apsw
 import orjson
 
 from app.storage.changes import Change, Committed
-from app.storage.filters import EVERYTHING, Filter
+from app.storage.filters import EVERYTHING, Filter, both, following
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.index.segment_cache import SegmentCache
@@ -166,6 +166,24 @@ class EmbeddedStore:
             return int(number)
 
         return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
+
+    async def values(
+        self,
+        collection: Collection,
+        tenant: str,
+        field: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "asc",
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[str]:
+        statement, values = sql.distinct(
+            collection, tenant, field, both(where, following(field, after, order)), order, limit
+        )
+        return await self._readers.bounded(
+            lambda connection: [value for (value,) in connection.execute(statement, values)]
+        )
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         committed = await self.writer.commit(changes)
