@@ -10,7 +10,7 @@ import numpy as np
 
 from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
-from app.audit.trail import AUDIT, ERASED, Actor
+from app.audit.trail import AUDIT, ERASED, Actor, owned
 from app.core.clock import Clock, new_id, rfc3339
 from app.errors import Conflict, Forbidden
 from app.jobs import queue
@@ -133,11 +133,6 @@ ROUNDS = 5
 """How often a step is repeated before the job gives up."""
 OURS = re.compile(r"[a-z]+_[0-9a-f]{32}")
 """The form of our own ids, which reveal nothing of a user. An id that a caller chose may."""
-
-
-def owned(collections: Sequence[Collection]) -> list[Collection]:
-    """Returns the collections whose records belong to users. The audit trail is about users, but stays."""
-    return [one for one in collections if "user_id" in one.fields and one is not AUDIT]
 
 
 class ErasureJobs:

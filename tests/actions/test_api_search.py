@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.actions.models import ACTIONS
+from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
 from app.memories.models import INDEXING

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.facts.models import FACT_GROUPS, FACTS, group_of
+from app.facts.schemas import FACT_GROUPS, FACTS, group_of
 from app.jobs.queue import Job
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Delete, Insert, Update
@@ -35,7 +35,7 @@ async def as_before(service: Service, **spellings: str) -> None:
     store = service.resources.store
     changes: dict[str, Change] = {}
     for fact in await rows_of(service, "facts"):
-        predicate = spellings.get(fact["predicate"], fact["predicate"])
+        predicate: str = spellings.get(fact["predicate"]) or fact["predicate"]
         key = normalise_content(predicate)
         group_id = group_of(fact["agent_id"], fact["user_id"], fact["subject_key"], key)
         fields = {"predicate": predicate, "predicate_key": key, "group_id": group_id}

@@ -100,7 +100,7 @@ async def test_tools_of_the_projects_that_had_time_outs(api: httpx.AsyncClient) 
         ("Shop", ["uses", "nothing"], {}, set()),
         ("nobody", ["uses"], {}, set()),
         ("Ada", ["knows", "knows"], {}, {"ada"}),
-        ("C", [{"predicate": "written_in", "direction": "in"}, {"predicate": "uses", "direction": "in"}], {}, {"shop", "mail"}),
+        ("C", [{"predicate": name, "direction": "in"} for name in ("written_in", "uses")], {}, {"shop", "mail"}),
         ("Shop", [{"predicate": "uses"}], {}, {"redis", "postgres"}),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from app.profiles.merge import LESSONS
-from app.profiles.models import AGENTS
+from app.profiles.schemas import AGENTS
 from app.storage.changes import Update
 from tests.conftest import Service
 from tests.support.memories import Json, problem

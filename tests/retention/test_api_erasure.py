@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
+from app.audit.trail import owned
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import Queue
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
-from app.retention.erasure import owned
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.filters import EVERYTHING, Eq

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.audit.tombstones import ErasureKey
+from app.audit.trail import owned
 from app.cli.archive import ArchiveRefused, is_user_export, read_user
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, PENDING
-from app.retention.erasure import owned
 from app.retention.service import KEPT
 from app.retention.user_import import NoUserExport, UserReport
 from app.settings import JobSettings, Settings
