@@ -30,6 +30,7 @@ from app.jobs.models import (
     EXPIRY,
     FORGET,
     JOBS,
+    MERGE_PREDICATES,
     OPERATIONS,
     POST_CONVERSATION,
     RETENTION,
@@ -43,6 +44,7 @@ from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.jobs import ConversationJobs
+from app.learning.predicate_job import PredicateJobs
 from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
@@ -274,11 +276,14 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
+    undoing = {FORGET: forgetting.undo} | dict.fromkeys(
+        (CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES), deeds.undo
+    )
     erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
+    predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     async def undo(run: Run) -> Done:
         return await undoing[run.payload["kind"]](run)
@@ -294,6 +299,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
         CONSOLIDATION: tidying.handle,
+        MERGE_PREDICATES: predicates.handle,
     }
     looks: dict[str, Look] = {
         DECAY: decay.has_work,
@@ -301,6 +307,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         RETENTION: forgetting.has_outlived,
         EMBED_PENDING: embedding.has_work,
         CONSOLIDATION: tidying.has_work,
+        MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
 

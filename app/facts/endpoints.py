@@ -188,3 +188,11 @@ async def get_neighbors(
 ) -> Response:
     """What an entity is linked with, in up to three hops along facts that are true at that time, both ways."""
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))
+
+
+@graph_router.post(
+    "/query", response_model=schemas.GraphAnswer, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+)
+async def query_graph(body: schemas.GraphQuery, graph: InGraph) -> Response:
+    """Where a chain of predicates leads from an entity: the tools (`uses`) of the projects that had time-outs."""
+    return answer(await graph.query(body))

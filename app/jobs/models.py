@@ -12,6 +12,7 @@ SUMMARIZE = "summarize"
 CONSOLIDATION = "consolidation"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
+MERGE_PREDICATES = "merge_predicates"
 DECAY = "decay"
 EXPIRY = "expiry"
 FORGET = "forget"
@@ -38,6 +39,7 @@ _LANE_OF: Mapping[str, Lane] = {
     FORGET: ORDINARY,
     UNDO: ORDINARY,
     ERASE_USER: ORDINARY,
+    MERGE_PREDICATES: ORDINARY,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.actions.schemas import ACTIONS
 from app.actions.service import shown_once
+from app.facts.keys import key_of
 from app.facts.schemas import FACTS
 from app.facts.service import computed
 from app.jobs.models import OPERATIONS
@@ -60,6 +61,12 @@ def _action(doc: Doc) -> Doc:
     return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"])}
 
 
+def _fact(doc: Doc) -> Doc:
+    """Returns the keys. An export without the predicate's key was made under an earlier rule: a job of the service
+    merges its books (`learning/predicate_job.py`)."""
+    return computed({**doc, "predicate_key": doc.get("predicate_key") or key_of(doc["predicate"])})
+
+
 def _procedure(doc: Doc) -> Doc:
     return {"name_key": normalise_content(doc["name"]), "content_hash": content_hash(doc["procedure_id"])}
 
@@ -82,7 +89,7 @@ def _operation(_: Doc) -> Doc:
 _PAST = {HISTORY.name: MEMORIES, PROCEDURE_HISTORY.name: PROCEDURES}
 _MAKERS: Mapping[str, Callable[[Doc], Doc]] = {
     MEMORIES.name: _memory,
-    FACTS.name: computed,
+    FACTS.name: _fact,
     ACTIONS.name: _action,
     PROCEDURES.name: _procedure,
     SESSIONS.name: _session,

@@ -15,6 +15,7 @@ from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
+from app.facts.schemas import FACTS
 from app.jobs import queue
 from app.jobs.models import FORGET
 from app.memories.decay_settings import Decays
@@ -43,6 +44,7 @@ KEPT: Mapping[str, frozenset[str]] = {
     TASKS.name: frozenset({"kept_after_end"}),
     ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"interacted"}),
+    FACTS.name: frozenset({"predicate_key"}),
 }
 """Internal fields that an import cannot derive from the record, such as the start of its decay."""
 
