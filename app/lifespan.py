@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from app import metrics
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
@@ -85,6 +85,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     TASKS,
     CHECKPOINTS,
     ACTIONS,
+    ACTION_DAYS,
     FACTS,
     FACT_GROUPS,
     PROCEDURES,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.actions.schemas import ACTIONS
-from app.actions.service import shown_once
+from app.actions.service import compared, shown_once
 from app.facts.keys import key_of
 from app.facts.schemas import FACTS
 from app.facts.service import computed
@@ -58,7 +58,7 @@ def _memory(doc: Doc) -> Doc:
 
 
 def _action(doc: Doc) -> Doc:
-    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"])}
+    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"]), **compared(doc)}
 
 
 def _fact(doc: Doc) -> Doc:

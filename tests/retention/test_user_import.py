@@ -28,7 +28,7 @@ REBUILT = {
         *("archived_at", "kept_apart", "merged", "claimed_key", "standing"),
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
-    "action_logs": {"content_hash"},
+    "action_logs": {"content_hash", "entity_keys", "tag_keys", "mentions"},
     "messages": {"text"},
     "procedures": {"name_key", "content_hash"},
     "procedure_history": {"name_key", "content_hash"},
