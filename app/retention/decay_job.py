@@ -154,7 +154,7 @@ def count(actions: Sequence[Doc], earlier: Doc | None = None) -> Doc:
     for action in actions:
         outcomes[action["outcome"] or "unknown"] += 1
         types[action["action_type"]] += 1
-        rating, correction = (action["feedback"].get(name) for name in ("user_rating", "correction"))
+        rating, correction = ((action.get("feedback") or {}).get(name) for name in ("user_rating", "correction"))
         if rating is not None:
             ratings[str(rating)] += 1
         if correction:
