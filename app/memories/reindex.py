@@ -23,10 +23,11 @@ from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText
 
-REVISION = 1
+REVISION = 2
 """Revision of the rules by which index entries are made. Raise it when the rules change, so that stores are rewritten.
 
 1: tags are terms, flags of the document, vectors of windows, `standing`.
+2: entities, tags and words of actions as filters compare them.
 """
 
 SEARCH = "search"

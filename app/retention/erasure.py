@@ -201,7 +201,7 @@ class _Erasing:
         async for docs in self._batches(collection, where):
             ids = [str(doc[collection.id_field]) for doc in docs]
             gone = DeleteWhere(collection, self._tenant, In(collection.id_field, tuple(ids)))
-            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=ids)
+            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=[*ids, *_rolled_up(docs)])
             await self._run.progress(self._counts.total(), None)
 
     async def _anonymise(self) -> None:
@@ -312,3 +312,9 @@ class _Erasing:
                 )
                 found["search"] += len((await self._store.search(collection, query)).rows)
         return found
+
+
+def _rolled_up(docs: Sequence[Doc]) -> list[str]:
+    """Returns the ids of actions that these records stand for: what was learned from them is derived, too."""
+    sources = (doc["source"] for doc in docs if doc.get("memory_type") == "summary")
+    return [action_id for source in sources for action_id in source.get("action_ids") or ()]

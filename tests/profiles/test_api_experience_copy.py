@@ -8,7 +8,7 @@ from app.profiles.schemas import AGENTS
 from app.storage.changes import Update
 from tests.conftest import Service
 from tests.support.memories import Json, problem
-from tests.support.operations import work
+from tests.support.operations import run, work
 from tests.support.profiles import send
 
 pytestmark = pytest.mark.anyio
@@ -132,6 +132,20 @@ async def test_a_copied_lesson_leaves_with_the_user_it_came_of(service: Service)
     await work(service)
     for name in ("old", "new"):
         assert texts(await send(api, "GET", f"/v1/agents/{name}/experience")) == ["Stay"]
+
+
+async def test_a_lesson_learned_from_rolled_up_actions_leaves_with_their_user(service: Service) -> None:
+    api = service.client
+    await agent(api, "old", heuristics=["Ask", "Stay"])
+    body = {"agent_id": "old", "user_id": "ada", "action_type": "look", "timestamp": "2026-01-01T00:00:00Z"}
+    action = (await api.post("/v1/actions", json=body)).json()
+    experience = await send(api, "GET", "/v1/agents/old/experience")
+    experience["heuristics"][0]["source"]["action_ids"] = [action["action_id"]]
+    await _store_experience(service, "old", experience)
+    await run(service, "retention")
+    assert (await api.delete("/v1/users/ada")).status_code in (200, 202)
+    await work(service)
+    assert texts(await send(api, "GET", "/v1/agents/old/experience")) == ["Stay"]
 
 
 async def _store_experience(service: Service, agent_id: str, experience: Json) -> None:
