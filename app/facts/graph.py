@@ -12,7 +12,7 @@ from app.core.schemas import Schema
 from app.errors import invalid
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, along, of_pairs
-from app.facts.schemas import Edge, GraphQuery, PathFact, Step
+from app.facts.schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.storage.filters import Eq, Filter, In, both
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Doc
@@ -148,7 +148,7 @@ class Graph:
             walk.bounded("edges")
         return [edge for part in parts for edge in part]
 
-    async def chain(self, key: str, path: Sequence[Step], seconds: float = SECONDS) -> Chain:
+    async def chain(self, key: str, path: Sequence[GraphStep], seconds: float = SECONDS) -> Chain:
         """Goes from an entity along a chain of predicates. At a limit, returns where the facts lead that were read so
         far."""
         found, deadline = Chain(), time.perf_counter() + seconds
@@ -250,7 +250,7 @@ class GraphService:
         """Returns the entities at the end of a chain of predicates, and the facts that lead to each."""
         started = time.perf_counter()
         sight = Sight(body.agent_id, body.user_id, body.include_shared, body.as_of, body.known_at)
-        path = [Step(predicate=one) if isinstance(one, str) else one for one in body.path]
+        path = [GraphStep(predicate=one) if isinstance(one, str) else one for one in body.path]
         found = await self._graph(sight).chain(key_of(body.start), path)
         keys = sorted(found.steps[-1])
         if len(keys) > body.limit:

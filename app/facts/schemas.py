@@ -287,7 +287,7 @@ class Neighbors(Schema):
     took_ms: float
 
 
-class Step(Schema):
+class GraphStep(Schema):
     predicate: FactName
     direction: Literal["out", "in"] = Field(
         "out", description="`out`: from the subject to the object. `in`: from the object back to the subject."
@@ -300,7 +300,7 @@ class GraphQuery(Owned):
     )
 
     start: FactName = Field(description="The name of the entity to begin at.")
-    path: Annotated[list[FactName | Step], Field(min_length=1, max_length=5)] = Field(
+    path: Annotated[list[FactName | GraphStep], Field(min_length=1, max_length=5)] = Field(
         description="The predicates to go along, in order; a text is a step with the direction `out`."
     )
     include_shared: Flag = True
