@@ -154,7 +154,9 @@ Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` 
 async def listing(
     limit: Limit = 20,
     cursor: Cursor = None,
-    order: Annotated[Literal["asc", "desc"], Query(description="By creation.")] = "desc",
+    order: Annotated[
+        Literal["asc", "desc"], Query(description="By creation; of actions by `timestamp`, of users by id.")
+    ] = "desc",
 ) -> Listing:
     """Returns the order, page size and cursor of a list request."""
     return Listing(order, limit, cursor)

@@ -75,27 +75,32 @@ class PredicateJobs:
         merge = BookMerge(facts, Embeddings(self._embedder), self._clock)
         find = partial(self._store.find, FACT_GROUPS, run.tenant, EARLIER)
         async for groups in pages(find, FACT_GROUPS, PAGE):
+            marks: list[Change] = []
             for group in groups:
                 if group["group_id"] in seen:
                     continue
                 first = await facts.first_of(group["group_id"])
                 if first is None or first["predicate_key"] == predicate_key(first["predicate"]):
-                    if not dry_run:
-                        await self._mark(run, facts, group, first)
+                    marks.append(_mark(facts, group, first))
                     continue
                 book = await merge.book_of(first)
                 seen |= {*book.left}
                 if dry_run or await self._commit(run, merge, book, first):
                     merged.add(book)
+            if not dry_run:
+                await self._commit_marks(run, marks)
             await run.progress(merged.facts, None)
         undo = None if dry_run else await undo_of(run, self._undo_days)
         return Done({"dry_run": dry_run, **merged.report()}, undo)
 
-    async def _mark(self, run: Run, facts: FactRepository, group: Doc, first: Doc | None) -> None:
-        """Marks a group that stays as it is. One that has changed meanwhile is looked at again by another run."""
-        spelled = {} if first is None else {name: first[name] for name in ("predicate", "predicate_key")}
-        with suppress(CommitConflict):
-            await run.commit([facts.mark(group, **spelled)])
+    async def _commit_marks(self, run: Run, marks: list[Change]) -> None:
+        """Marks groups that stay as they are. One that has changed meanwhile is looked at again by another run."""
+        try:
+            await run.commit(marks)
+        except CommitConflict:
+            for mark in marks:
+                with suppress(CommitConflict):
+                    await run.commit([mark])
 
     async def _commit(self, run: Run, merge: BookMerge, book: Book, first: Doc) -> bool:
         """Commits the merge of a book. Returns False if there was nothing left to merge, or it was undone before."""
@@ -122,3 +127,9 @@ class PredicateJobs:
 
 def _outside(tenants: list[str]) -> Filter:
     return both(EARLIER, Not(In("tenant_id", tuple(tenants))) if tenants else None)
+
+
+def _mark(facts: FactRepository, group: Doc, first: Doc | None) -> Change:
+    """Returns the change that marks a group as looked at. `first` is its first fact, if it has one."""
+    spelled = {} if first is None else {name: first[name] for name in ("predicate", "predicate_key")}
+    return facts.mark(group, **spelled)
