@@ -8,7 +8,7 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.facts.keys import group_of
-from app.facts.schemas import FACT_GROUPS, FACTS
+from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.jobs.queue import Job
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Delete, Insert, Update
@@ -164,6 +164,21 @@ async def test_books_of_other_scopes_and_subjects_stay_apart(service: Service) -
     await as_before(service, dwells="livesIn")
     assert (await merge(service))["result"] | {"merges": []} == {"dry_run": False, "books": 0, "facts": 4, "merges": []}
     assert len(await listed(api, predicate="lives in")) == 4
+
+
+async def test_groups_that_need_no_new_key_are_looked_at_once_and_give_their_spelling(service: Service) -> None:
+    api, store = service.client, service.resources.store
+    await tell(api, "Ben", predicate="Knows", cardinality="many")
+    await tell(api, "Rome", predicate="likes")
+    for group in await rows_of(service, "fact_groups"):
+        await store.commit(
+            [Update(FACT_GROUPS, "default", group["group_id"], set={"rule": None, "predicate_key": None})]
+        )
+    before = await facts(service)
+    assert (await merge(service))["result"] == {"dry_run": False, "books": 0, "facts": 0, "merges": []}
+    assert [doc for doc in await facts(service) if "fact_id" in doc] == [doc for doc in before if "fact_id" in doc]
+    assert {group["rule"] for group in await rows_of(service, "fact_groups")} == {RULE}
+    assert (await tell(api, "Cleo", subject="Ben", predicate="knows"))["predicate"] == "Knows"
 
 
 async def test_less_trust_is_disputed_in_the_merged_book(service: Service) -> None:
