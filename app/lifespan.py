@@ -9,7 +9,7 @@ from typing import Protocol
 
 from app import metrics
 from app.actions.roll_ups import ROLL_UPS
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
@@ -31,6 +31,7 @@ from app.jobs.models import (
     EXPIRY,
     FORGET,
     JOBS,
+    MERGE_PREDICATES,
     OPERATIONS,
     POST_CONVERSATION,
     REDERIVE,
@@ -45,6 +46,7 @@ from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.jobs import ConversationJobs
+from app.learning.predicate_job import PredicateJobs
 from app.learning.rederivation import Rederivation
 from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
@@ -87,6 +89,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     CHECKPOINTS,
     ACTIONS,
     ROLL_UPS,
+    ACTION_DAYS,
     FACTS,
     FACT_GROUPS,
     PROCEDURES,
@@ -278,11 +281,14 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    undoing = {FORGET: forgetting.undo, CONSOLIDATION: deeds.undo, POST_CONVERSATION: deeds.undo}
+    undoing = {FORGET: forgetting.undo} | dict.fromkeys(
+        (CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES), deeds.undo
+    )
     erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
+    predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     async def undo(run: Run) -> Done:
         return await undoing[run.payload["kind"]](run)
@@ -299,6 +305,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         SUMMARIZE: conversations.summarize,
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
+        MERGE_PREDICATES: predicates.handle,
     }
     looks: dict[str, Look] = {
         DECAY: decay.has_work,
@@ -306,6 +313,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         RETENTION: forgetting.has_outlived,
         EMBED_PENDING: embedding.has_work,
         CONSOLIDATION: tidying.has_work,
+        MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
 

@@ -127,6 +127,11 @@ class JobSettings(_Group):
     consolidation_seconds: int = Field(
         86_400, ge=1, description="How often near-duplicate memories are merged and what was done is learned from."
     )
+    predicates_seconds: int = Field(
+        3600,
+        ge=1,
+        description="How often facts of an earlier version, apart by the spelling of a predicate, are merged.",
+    )
     embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
 
 

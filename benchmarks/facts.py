@@ -23,9 +23,10 @@ import uvicorn
 from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.facts.keys import sentence
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository
-from app.facts.schemas import FactCreate, sentence
+from app.facts.schemas import FactCreate
 from app.facts.service import assertion_of, draft_of
 from app.lifespan import RealParts
 from app.main import create_app

@@ -1,5 +1,6 @@
 """HTTP endpoints for episodic memory: actions of agents and their outcomes."""
 
+from datetime import timedelta
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -28,7 +29,12 @@ async def action_service(request: Request) -> ActionService:
     actions = Repository(resources.store, principal.scope, ACTIONS)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, ACTIONS, resources.second_stage)
     return ActionService(
-        actions, Embeddings(resources.embedder), lookup, resources.clock, learns=resources.llm is not None
+        actions,
+        Embeddings(resources.embedder),
+        lookup,
+        resources.clock,
+        timedelta(days=resources.settings.retention.action_days),
+        learns=resources.llm is not None,
     )
 
 
@@ -104,7 +110,8 @@ async def get_action_stats(  # noqa: PLR0913 (query parameters)
     window_days: Annotated[int, Query(ge=1, le=3650)] = 30,
     group_by: Annotated[schemas.GroupBy | None, Query()] = None,
 ) -> Response:
-    """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
+    """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals. Days that were rolled up
+    count, too: as whole days in UTC, with percentiles of durations within 2 %."""
     named = {"agent_id": agent_id, "user_id": user_id, "action_type": action_type}
     return answer(await actions.stats(named, window_days, group_by, where_zone))
 

@@ -2,16 +2,20 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
 from app.memories.records import SOURCE
 from app.memories.schemas import Source, SourceIn
 from app.memories.search_schemas import HowSearched
-from app.storage.schema import Collection, Doc, SearchSchema
+from app.storage.schema import Collection, Doc, SearchSchema, Unique
 
-INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"})
+_LISTS = ("entities", "tags", "entity_keys", "tag_keys", "mentions")
+COMPARED = frozenset({"entity_keys", "tag_keys", "mentions"})
+"""What filters by entity and tag compare: entities and tags without regard to case, width and spaces, and the words of
+the content with their neighbours. Actions of an earlier version get them in the background."""
+INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"}) | COMPARED
 """Fields that never leave the service. `consolidated_at` is the time when a job learned from the
 action; unset before."""
 
@@ -28,6 +32,9 @@ ACTIONS = Collection(
         "outcome": "text",
         "entities": "list",
         "tags": "list",
+        "entity_keys": "list",
+        "tag_keys": "list",
+        "mentions": "list",
         "timestamp": "time",
         "created_at": "time",
         "consolidated_at": "time",
@@ -45,7 +52,7 @@ ACTIONS = Collection(
     global_indexes=("timestamp",),
     opaque=("action", "context", "metadata"),
     searched=SearchSchema(
-        facets=("action_type", "event_type", "outcome", "entities", "tags", "session_id", "task_id"),
+        facets=("action_type", "event_type", "outcome", *_LISTS, "session_id", "task_id"),
         ranges=("timestamp",),
         time=("timestamp",),
         anchor=("timestamp",),
@@ -55,6 +62,18 @@ ACTIONS = Collection(
 )
 
 
+ACTION_DAYS = Collection(
+    name="action_days",
+    id_field="day_id",
+    fields={"agent_id": "text", "user_id": "text", "day": "time", "created_at": "time"},
+    order="day",
+    unique=(Unique("day", ("agent_id", "user_id", "day")),),
+    indexes=(("agent_id", "user_id"), ("agent_id",), ("user_id",)),
+    opaque=("cells",),
+)
+"""The figures of each agent, user and UTC day whose actions were rolled up. `cells` are those of `actions/figures.py`.
+The summary of the day, a memory, may be changed or deleted; its figures stay."""
+
 ActionWord = TypeAliasType("ActionWord", Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")])
 Words = Annotated[list[ActionWord], Field(max_length=64)]
 Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
@@ -63,7 +82,9 @@ GroupBy = TypeAliasType("GroupBy", Literal["action_type", "tool", "day"])
 
 
 class Call(Schema):
-    """What was called."""
+    """What was called: the fields below, and any others, which are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
 
     tool: ActionWord | None = None
     input: JsonValue = None
@@ -159,7 +180,9 @@ class ActionSearch(Owned):
     event_type: ActionWord | None = None
     outcome: Outcome | None = None
     only_successful: Flag = False
-    entity: ActionWord | None = None
+    entity: ActionWord | None = Field(
+        None, description="Among the entities or the tags, or in the content as whole words; in any case."
+    )
     tag: ActionWord | None = None
     session_id: Identifier | None = None
     task_id: Identifier | None = None

@@ -1,21 +1,17 @@
-"""Action logs: recording, listing, feedback, and statistics over a window of time.
-
-Statistics are pure functions. Intervals are Wilson's (1927), which are valid for small counts, too.
-"""
+"""Action logs: recording, listing, feedback, and statistics over a window of time."""
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta, tzinfo
 from functools import partial
-from math import ceil, sqrt
 from typing import Any
 
 import orjson
 
 from app.actions import roll_ups
-from app.actions.schemas import ACTIONS, ActionCreate, ActionSearch, Feedback, render
+from app.actions.figures import Tally, cell_group, cells_of_counts, counts_of, grouping
+from app.actions.schemas import ACTION_DAYS, ACTIONS, COMPARED, ActionCreate, ActionSearch, Call, Feedback, render
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
 from app.errors import Conflict
@@ -23,94 +19,22 @@ from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding_backfill import Embeddable, note
 from app.memories.indexing import Embeddings, IndexText
+from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.filters import Absent, Eq, Filter, Has, Range, both
+from app.storage.filters import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.repository import Listing, Repository, pages
 from app.storage.schema import Doc
-from app.storage.text import content_hash
+from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
-
-Z_95 = 1.959963984540054
-OUTCOMES = ("success", "failure", "partial")
-
-
-def wilson(hits: int, total: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a proportion; `total` ≥ 1."""
-    share, square = hits / total, Z_95**2
-    middle = share + square / (2 * total)
-    spread = Z_95 * sqrt(share * (1 - share) / total + square / (4 * total**2))
-    whole = 1 + square / total
-    return max(0.0, (middle - spread) / whole), min(1.0, (middle + spread) / whole)
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts of outcomes, durations in milliseconds and ratings of a group of actions."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    durations: list[float] = field(default_factory=list)
-    ratings: list[int] = field(default_factory=list)
-
-    def add(self, action: Doc) -> None:
-        """Adds an action."""
-        self.outcomes[action["outcome"] or "unknown"] += 1
-        duration, rating = action["action"].get("duration_ms"), action["feedback"].get("user_rating")
-        if duration is not None:
-            self.durations.append(duration)
-        if rating is not None:
-            self.ratings.append(rating)
-
-    def figures(self) -> Doc:
-        """Returns the statistics as the API shows them."""
-        return {
-            "total_actions": self.outcomes.total(),
-            "counts": dict(sorted(self.outcomes.items())),
-            **{f"{outcome}_rate": self._rate(outcome) for outcome in OUTCOMES},
-            "mean_duration_ms": _mean(self.durations),
-            "p95_duration_ms": percentile(self.durations, 0.95),
-            "mean_rating": _mean(self.ratings),
-        }
-
-    def _rate(self, outcome: str) -> Doc | None:
-        known = self.outcomes.total() - self.outcomes["unknown"]
-        if not known:
-            return None
-        low, high = wilson(self.outcomes[outcome], known)
-        return {"value": self.outcomes[outcome] / known, "low": low, "high": high}
-
-
-def percentile(values: list[float], share: float) -> float | None:
-    """Returns the nearest-rank percentile: the smallest value that at least `share` of all values do not exceed. None
-    without values."""
-    return sorted(values)[ceil(share * len(values)) - 1] if values else None
-
-
-def grouping(by: str, zone: tzinfo) -> Callable[[Doc], str]:
-    """Returns a function that maps an action to its group."""
-    if by == "day":
-        return lambda action: _day(parse_rfc3339(action["timestamp"]), zone)
-    if by == "tool":
-        return lambda action: action["action"].get("tool") or "none"
-    return lambda action: str(action["action_type"])
-
-
-def _day(moment: datetime, zone: tzinfo) -> str:
-    try:
-        return moment.astimezone(zone).date().isoformat()
-    except OverflowError:  # the next day may not exist in the year 9999
-        return moment.date().isoformat()
-
-
-def _mean(values: list[float] | list[int]) -> float | None:
-    return sum(values) / len(values) if values else None
-
 
 BATCH = 500
 ONE_LINE = 200
 """The length of a content made from the call, in characters."""
+DAY_KEY = "actions:"
+"""The key of a day's summary begins with this; the date follows."""
 LEARN_EVERY = 20
 """Learning is queued after this many new actions of an agent and user."""
 
@@ -119,11 +43,19 @@ class ActionService:
     """The operations on actions within a caller's scope."""
 
     def __init__(
-        self, actions: Repository, embeddings: Embeddings, lookup: Retriever, clock: Clock, *, learns: bool = False
+        self,
+        actions: Repository,
+        embeddings: Embeddings,
+        lookup: Retriever,
+        clock: Clock,
+        kept_for: timedelta,
+        *,
+        learns: bool = False,
     ) -> None:
-        """`learns` is true if a language model is configured that learns from actions."""
+        """`kept_for` is the time until actions are rolled up. `learns` is true if a language model is configured that
+        learns from actions."""
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
-        self._learns = learns
+        self._kept_for, self._learns = kept_for, learns
 
     async def log_one(self, body: ActionCreate, precondition: IfMatch) -> WriteResult:
         """Logs one action."""
@@ -196,7 +128,8 @@ class ActionService:
         return {"items": items, **retrieved.how()}
 
     async def stats(self, filters: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
-        """Returns statistics of the actions of the last `window_days` days, read in batches."""
+        """Returns statistics of the actions of the last `window_days` days, read in batches. A day that was rolled up
+        counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
         where = both(_listed(filters), Range("timestamp", ge=since))
         group = grouping(group_by, zone) if group_by else None
@@ -207,30 +140,85 @@ class ActionService:
                 if group:
                     groups[group(doc)].add(doc)
             await asyncio.sleep(0)  # other requests run between batches
+        async for day, counted, grouped in self._rolled_up(filters, since, by_type=group_by == "action_type"):
+            for cell in counted:
+                total.add_cell(cell)
+            for cell in grouped if group_by else ():
+                groups[cell_group(group_by or "", cell, day)].add_cell(cell)
         return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
+
+    async def _rolled_up(
+        self, filters: Mapping[str, Any], since: str, *, by_type: bool
+    ) -> AsyncIterator[tuple[str, list[Doc], list[Doc]]]:
+        """Yields each rolled-up day with its cells for the total and for groups."""
+        owner, kind = _owned(filters), filters.get("action_type")
+        days = Repository(self._actions.store, self._actions.scope, ACTION_DAYS)
+        first, known = since[:10], set[tuple[str | None, str]]()
+        where = both(owner, Range("day", ge=f"{first}T00:00:00.000Z"))
+        async for docs in pages(partial(days.find, where), ACTION_DAYS, BATCH):
+            for doc in docs:
+                day = doc["day"][:10]
+                known.add((doc["user_id"], day))
+                cells = [cell for cell in doc["cells"] if kind in (None, cell["action_type"])]
+                yield day, cells, cells
+        async for user, day, counts in self._summarized(owner, first):
+            if (user, day) not in known:
+                one, other = (
+                    [cell for cell in cells_of_counts(counts, by_type=each) if kind in (None, cell["action_type"])]
+                    for each in (kind is not None, kind is not None or by_type)
+                )
+                yield day, one, other
+
+    async def _summarized(self, owner: Filter, first: str) -> AsyncIterator[tuple[str | None, str, Doc]]:
+        """Yields user, day and counts of the days of which only a summary is known: an earlier version kept nothing
+        else. None of them is as young as the retention of actions."""
+        if rfc3339(self._clock.now() - self._kept_for)[:10] <= first:
+            return
+        memories = Repository(self._actions.store, self._actions.scope, MEMORIES)
+        named = Range("key", ge=f"{DAY_KEY}{first}", lt=f"{DAY_KEY}~")
+        where = both(owner, Eq("memory_type", "summary"), named)
+        async for docs in pages(partial(memories.find, where), MEMORIES, BATCH):
+            for doc in docs:
+                if (counts := counts_of(doc)) is not None:
+                    yield doc["user_id"], doc["key"].removeprefix(DAY_KEY), counts
 
 
 def _passage(action: Doc) -> IndexText:
     return IndexText(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
-ACTION = Embeddable(ACTIONS, _passage, lambda _: {})
+def _missing(action: Doc) -> Doc:
+    return {} if action.keys() >= COMPARED and action["mentions"] is not None else compared(action)
+
+
+ACTION = Embeddable(ACTIONS, _passage, lambda _: {}, _missing)
 
 
 def _document(body: ActionCreate, key_id: str | None, now: str) -> Doc:
-    fields = body.model_dump(exclude={"content", "timestamp", "source"})
     said = {} if body.source is None else body.source.stated()
     content = body.content or _one_line(body)
+    fields = body.model_dump(exclude={"content", "timestamp", "source"})
     return {
         "action_id": new_id("act"),
         **fields,
         "content": content,
         "content_hash": shown_once(content, body.outcome, body.entities),
+        **compared({**fields, "content": content}),
         "timestamp": body.timestamp or now,
         "source": {**SOURCE, "session_id": body.session_id, **said, "api_key_id": key_id},
         "version": 1,
         "created_at": now,
         "updated_at": now,
+    }
+
+
+def compared(action: Mapping[str, Any]) -> Doc:
+    """Returns the fields by which an action is found by entity and tag."""
+    keys = {name: [normalise_content(one) for one in action[name]] for name in ("entities", "tags")}
+    return {
+        "entity_keys": list(dict.fromkeys(keys["entities"])),
+        "tag_keys": list(dict.fromkeys(keys["tags"])),
+        "mentions": mentions(action["content"]),
     }
 
 
@@ -242,9 +230,18 @@ def shown_once(content: str, outcome: str | None, entities: Sequence[str]) -> in
 def _one_line(body: ActionCreate) -> str:
     """Returns a one-line description made from the call itself."""
     parts = [body.action_type, body.action.tool or ""]
-    parts += [orjson.dumps(value).decode() for value in (body.action.input, body.action.output) if value is not None]
+    called = {"input": body.action.input, "output": body.action.output} | (body.action.model_extra or {})
+    parts += [
+        orjson.dumps(value if name in Call.model_fields else {name: value}).decode()
+        for name, value in called.items()
+        if value is not None
+    ]
     line = " ".join(part for part in parts if part)
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
+
+
+def _owned(filters: Mapping[str, Any]) -> Filter:
+    return both(*(Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None))
 
 
 def _listed(filters: Mapping[str, Any]) -> Filter:
@@ -253,19 +250,31 @@ def _listed(filters: Mapping[str, Any]) -> Filter:
     since, until = filters.get("since"), filters.get("until")
     return both(
         *(Eq(field, filters[field]) for field in plain if filters.get(field) is not None),
-        None if filters.get("entity") is None else Has("entities", filters["entity"]),
-        None if filters.get("tag") is None else Has("tags", filters["tag"]),
+        None if filters.get("entity") is None else _named("entities", "entity_keys", filters["entity"]),
+        None if filters.get("tag") is None else _named("tags", "tag_keys", filters["tag"]),
         None if since is None and until is None else Range("timestamp", ge=since, lt=until),
     )
 
 
+def _named(field: str, keys: str, value: str) -> Filter:
+    """Filters by an entity or a tag, however it is written. Actions of an earlier version, which have no keys yet, are
+    found as it was written there."""
+    return Or((Has(keys, normalise_content(value)), Has(field, value)))
+
+
+def _concerning(entity: str) -> Filter:
+    """Filters by an entity among the entities or the tags, or in the content."""
+    words = tuple(Has("mentions", word) for word in mentions(entity))
+    named = (_named("entities", "entity_keys", entity), _named("tags", "tag_keys", entity))
+    return Or((*named, And(words))) if words else Or(named)
+
+
 def _searched(body: ActionSearch) -> Filter:
-    filters = body.model_dump(
-        include={"session_id", "task_id", "event_type", "action_type", "outcome", "entity", "tag"}
-    )
+    filters = body.model_dump(include={"session_id", "task_id", "event_type", "action_type", "outcome", "tag"})
     return both(
         _listed({**filters, "since": body.since, "until": body.until}),
         None if body.now is None else Range("timestamp", le=body.now),
+        None if body.entity is None else _concerning(body.entity),
         Eq("outcome", "success") if body.only_successful else None,
     )
 

@@ -226,7 +226,7 @@ ListOrder = TypeAliasType("ListOrder", Literal["asc", "desc"])
 async def listing(
     limit: Limit = 20,
     cursor: Cursor = None,
-    order: Annotated[ListOrder, Query(description="By creation.")] = "desc",
+    order: Annotated[ListOrder, Query(description="By creation; of actions by `timestamp`, of users by id.")] = "desc",
 ) -> Listing:
     """Returns the order, page size and cursor of a list request."""
     return Listing(order, limit, cursor)

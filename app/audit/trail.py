@@ -32,6 +32,11 @@ ERASED = Collection(name="erased_users", id_field="erased_id", fields={}, audite
 key, sealed with the erasure key, which is not in the store."""
 
 
+def owned(collections: Sequence[Collection]) -> list[Collection]:
+    """Returns the collections whose records belong to users. The audit trail is about users, but stays."""
+    return [one for one in collections if "user_id" in one.fields and one is not AUDIT]
+
+
 MAX_RECORDS = 1_000
 """The limit of record ids in one entry; `changes` counts all of them."""
 

@@ -189,3 +189,11 @@ async def get_neighbors(
 ) -> Response:
     """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))
+
+
+@graph_router.post(
+    "/query", response_model=schemas.GraphAnswer, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+)
+async def query_graph(body: schemas.GraphQuery, graph: InGraph) -> Response:
+    """Where a chain of predicates leads from an entity: the tools (`uses`) of the projects that had time-outs."""
+    return answer(await graph.query(body))

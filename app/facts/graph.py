@@ -2,14 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from app.core.clock import Clock, rfc3339
+from app.core.schemas import Schema
 from app.errors import invalid
-from app.facts.repository import FactRepository, View, of_pairs
-from app.facts.schemas import Edge, key_of
+from app.facts.keys import key_of
+from app.facts.repository import FactRepository, View, along, of_pairs
+from app.facts.schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.storage.filters import Eq, Filter, In, both
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Doc
@@ -24,7 +27,13 @@ SECONDS = 1.0
 KEYS_AT_ONCE = 100
 EDGES_AT_ONCE = 500
 
-WalkBound: TypeAlias = Literal["nodes", "edges", "time"]
+MAX_FRONTIER = 1_000
+"""The limit of entities that one step of a chain goes on from."""
+PATHS_A_NODE = 10
+"""The limit of paths that are returned for one entity."""
+
+WalkBound: TypeAlias = Literal["nodes", "edges", "time", "paths"]
+Direction: TypeAlias = Literal["out", "in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,37 @@ class Walk:
         self.edges[edge["fact_id"]] = hop, edge
         self.nodes |= {key: WalkNode(ends[key], key, hop) for key in fresh}
         return fresh
+
+
+@dataclass(slots=True)
+class Chain:
+    """Where a chain of predicates leads. For each step: the entities it reaches, each with the facts that lead there
+    and the entities from which they do. `names` has a name for each key."""
+
+    steps: list[dict[str, list[tuple[str, Doc]]]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    truncated: WalkBound | None = None
+
+    def bounded(self, by: WalkBound) -> None:
+        """Records the limit that was met, unless another was met before."""
+        self.truncated = self.truncated or by
+
+    def take(self, facts: Sequence[Doc], direction: Direction) -> list[str]:
+        """Adds a step. Returns the keys of the entities that it reaches, in order."""
+        begin, end = ("subject", "object") if direction == "out" else ("object", "subject")
+        reached: dict[str, list[tuple[str, Doc]]] = {}
+        for fact in facts:
+            reached.setdefault(fact[f"{end}_key"], []).append((fact[f"{begin}_key"], fact))
+            self.names.setdefault(fact[f"{end}_key"], fact[end])
+        self.steps.append(reached)
+        return sorted(reached)
+
+    def paths(self, key: str, step: int = -1) -> Iterator[tuple[Doc, ...]]:
+        """Yields the paths to an entity of a step, the last one if none is named."""
+        at = len(self.steps) + step if step < 0 else step
+        for before, fact in self.steps[at][key]:
+            for head in self.paths(before, at - 1) if at else ((),):
+                yield (*head, fact)
 
 
 @dataclass(slots=True)
@@ -107,6 +147,36 @@ class Graph:
         if any(len(part) == EDGES_AT_ONCE for part in parts):
             walk.bounded("edges")
         return [edge for part in parts for edge in part]
+
+    async def chain(self, key: str, path: Sequence[GraphStep], seconds: float = SECONDS) -> Chain:
+        """Goes from an entity along a chain of predicates. At a limit, returns where the facts lead that were read so
+        far."""
+        found, deadline = Chain(), time.perf_counter() + seconds
+        frontier, read = [key], 0
+        for step in path:
+            side = "subject_key" if step.direction == "out" else "object_key"
+            facts: list[Doc] = []
+            for at in range(0, len(frontier), KEYS_AT_ONCE):
+                if time.perf_counter() > deadline:
+                    found.bounded("time")
+                    break
+                keys = In(side, tuple(frontier[at : at + KEYS_AT_ONCE]))
+                facts += await self._read(both(along(step.predicate), keys), MAX_EDGES - read - len(facts), found)
+            read += len(facts)
+            frontier = found.take(facts, step.direction)
+            if len(frontier) > MAX_FRONTIER:
+                found.bounded("nodes")
+                frontier = frontier[:MAX_FRONTIER]
+        return found
+
+    async def _read(self, where: Filter, most: int, found: Chain) -> list[Doc]:
+        """Returns up to `most` edges that match, of each scope the latest known first."""
+        asked = [both(scope, where) for scope in self._scopes]
+        parts = await asyncio.gather(*(self._facts.find(one, limit=most + 1) for one in asked))
+        facts = [fact for part in parts for fact in part]
+        if len(facts) > most:
+            found.bounded("edges")
+        return facts[:most]
 
     async def entities(
         self, prefix: str, *, seconds: float = SECONDS
@@ -176,16 +246,39 @@ class GraphService:
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
 
+    async def query(self, body: GraphQuery) -> Doc:
+        """Returns the entities at the end of a chain of predicates, and the facts that lead to each."""
+        started = time.perf_counter()
+        sight = Sight(body.agent_id, body.user_id, body.include_shared, body.as_of, body.known_at)
+        path = [GraphStep(predicate=one) if isinstance(one, str) else one for one in body.path]
+        found = await self._graph(sight).chain(key_of(body.start), path)
+        keys = sorted(found.steps[-1])
+        if len(keys) > body.limit:
+            found.bounded("nodes")
+        paths: list[Doc] = []
+        for key in keys[: body.limit]:
+            ways = list(islice(found.paths(key), PATHS_A_NODE + 1))
+            if len(ways) > PATHS_A_NODE:
+                found.bounded("paths")
+            paths += ({"node": key, "facts": [_shown(fact, PathFact) for fact in way]} for way in ways[:PATHS_A_NODE])
+        return {
+            "nodes": [{"name": found.names[key], "key": key} for key in keys[: body.limit]],
+            "paths": paths,
+            "truncated": found.truncated,
+            "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        }
+
     def _graph(self, sight: Sight, predicate: str | None = None) -> Graph:
         if sight.agent_id is None and sight.user_id is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         pairs = self._facts.scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
         view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
-        return Graph(self._facts, pairs, view, None if predicate is None else Eq("predicate_key", key_of(predicate)))
-
-
-_SHOWN = tuple(name for name in Edge.model_fields if name != "depth")
+        return Graph(self._facts, pairs, view, None if predicate is None else along(predicate))
 
 
 def _edge(hop: int, fact: Doc) -> Doc:
-    return {"depth": hop, **{name: fact[name] for name in _SHOWN}}
+    return {"depth": hop, **_shown(fact, Edge)}
+
+
+def _shown(fact: Doc, schema: type[Schema]) -> Doc:
+    return {name: fact[name] for name in schema.model_fields if name in fact}

@@ -51,7 +51,7 @@ class Ledger:
     def assert_fact(self, draft: Doc, said: Assertion) -> tuple[str, bool]:
         """Asserts `draft`. Returns the id of the fact that now represents it, and whether that fact is new."""
         said = replace(said, usual=self.usual)
-        self.usual = said.cardinality or self.usual
+        self.usual = "many" if said.policy == "keep_both" else said.cardinality or self.usual
         return self._carry_out(decide(self._statements(), said, self.now), draft)
 
     def retract(self, fact_id: str) -> None:
@@ -61,10 +61,28 @@ class Ledger:
     def keep(self, fact_id: str, *, beside: bool = False) -> str:
         """Settles a dispute in favour of the disputed fact. Returns the id of the fact that now represents it."""
         doc = self.live[fact_id]
+        self.usual = "many" if beside else self.usual
         kept, _ = self._carry_out(mark_migrated(self._statements(), statement(doc), self.now, beside=beside), doc)
         for one in self.written:
             self.like.setdefault(one, fact_id)
         return kept
+
+    def take_in(self, doc: Doc) -> None:
+        """Adds a live fact that stood in another group. It stays as it is unless the rules say otherwise."""
+        fact_id, one = doc["fact_id"], statement(doc)
+        if one.disputed:
+            self.live[fact_id] = doc
+            return
+        said = Assertion(one.object, one.span.start, one.span.end, one.trust, one.cardinality)
+        changes = decide(self._statements(), said, self.now)
+        self.live[fact_id] = doc
+        stated = [change for change in changes if not isinstance(change, Cut)]
+        if stated == [NewSpan(one.span, one.trust, one.cardinality)]:
+            stands: list[LedgerChange] = [change for change in changes if isinstance(change, Cut)]
+            self._carry_out([*stands, Confirm(fact_id)], doc)
+            return
+        continued = [replace(c, continues=(fact_id, *c.continues)) if isinstance(c, NewSpan) else c for c in changes]
+        self._carry_out([Cut(fact_id), *continued], doc)
 
     def contenders(self, fact_id: str) -> list[str]:
         """Returns the ids of the facts that a disputed fact contends with now."""

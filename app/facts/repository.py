@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
-from app.facts.schemas import FACT_GROUPS, FACTS, key_of
+from app.facts.keys import key_of, predicate_key
+from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.embedding_backfill import note
+from app.memories.repository import of_pair
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both
 from app.storage.protocol import Store
@@ -71,13 +73,20 @@ def about(filters: Mapping[str, Any]) -> Filter:
     """Filters by owner and by content. Owners must match exactly; texts are compared by key."""
     parts: list[Filter] = [Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None]
     parts += [
-        Eq(f"{name}_key", key_of(filters[name]))
-        for name in ("subject", "predicate", "object")
-        if filters.get(name) is not None
+        Eq(f"{name}_key", key_of(filters[name])) for name in ("subject", "object") if filters.get(name) is not None
     ]
+    if filters.get("predicate") is not None:
+        parts.append(along(filters["predicate"]))
     if filters.get("object_type") is not None:
         parts.append(Eq("object_type", filters["object_type"]))
     return both(*parts)
+
+
+def along(predicate: str) -> Filter:
+    """Filters by predicate, however it is spelled. Facts that were stored under an earlier rule, and not merged since,
+    are found by their own spelling."""
+    keys = tuple(dict.fromkeys((predicate_key(predicate), key_of(predicate))))
+    return Eq("predicate_key", keys[0]) if len(keys) == 1 else In("predicate_key", keys)
 
 
 def of_pairs(pairs: Sequence[Partition]) -> list[Filter]:
@@ -122,6 +131,12 @@ class FactRepository(Repository):
         found = await self.store.find(FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
         return {group["group_id"]: group for group in found}
 
+    async def spelling(self, agent: str | None, user: str | None, key: str) -> str | None:
+        """Returns the spelling of a predicate that the scope (agent, user) had first, or None if it is new there."""
+        where = both(Eq("predicate_key", key), of_pair(agent, user))
+        found = await self.store.find(FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
+        return found[0]["predicate"] if found else None
+
     async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[Doc]:
         """Returns the live facts of the groups that touch the span, as far as the rules need them for these objects."""
         return await self._all(
@@ -133,6 +148,15 @@ class FactRepository(Repository):
                 Or((Eq("cardinality", "one"), In("object_key", tuple(dict.fromkeys(objects))))),
             )
         )
+
+    async def first_of(self, group_id: str) -> Doc | None:
+        """Returns the first fact of a group that was stated, or None."""
+        found = await self.store.find(FACTS, self.scope.tenant, Eq("group_id", group_id), order="asc", limit=1)
+        return found[0] if found else None
+
+    async def about_subject(self, fact: Doc) -> list[Doc]:
+        """Returns every fact of the same owner and subject, whatever became of it, in the order of creation."""
+        return await self._all(both(Eq("subject_key", fact["subject_key"]), of_pair(fact["agent_id"], fact["user_id"])))
 
     async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
         """Returns a page of all facts of a lineage."""
@@ -174,8 +198,14 @@ class FactRepository(Repository):
         if group is not None:
             expect = {"version": group["version"]}
             return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], said, {"version": 1}, expect)
-        named = {name: fact[name] for name in ("group_id", "agent_id", "user_id")}
+        named = {name: fact[name] for name in ("group_id", "agent_id", "user_id", "predicate", "predicate_key")}
+        named["rule"] = RULE
         return Insert(FACT_GROUPS, {"tenant_id": self.scope.tenant, **named, **said, "version": 1, "created_at": now})
+
+    def mark(self, group: Doc, **fields: Any) -> Update:
+        """Returns the change that marks a group as looked at by the present rule for predicates."""
+        expect, said = {"version": group["version"]}, {**fields, "rule": RULE}
+        return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], said, {"version": 1}, expect)
 
     def remove(self, fact: Doc, group: Doc, *, last: bool) -> list[Change]:
         """Returns the changes that delete a whole lineage, and the group if this is its last lineage."""

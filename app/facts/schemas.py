@@ -1,27 +1,17 @@
 """Facts as they are stored, and facts and their graph as requests and responses show them."""
 
 import re
-from collections.abc import Mapping
-from hashlib import blake2b
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-import orjson
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
+from app.core.schemas import WHOLE, Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality, ConflictPolicy
+from app.facts.keys import sentence
 from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
 from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema
-from app.storage.text import normalise_content
-
-
-def sentence(fact: Mapping[str, Any]) -> str:
-    """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
-    predicate = " ".join(str(fact["predicate"]).replace("_", " ").split())
-    return f"{fact['subject']} {predicate} {fact['object']}"
-
 
 FACTS = Collection(
     name="facts",
@@ -74,28 +64,18 @@ counts as pinned and never decays."""
 FACT_GROUPS = Collection(
     name="fact_groups",
     id_field="group_id",
-    fields={"agent_id": "text", "user_id": "text"},
-    indexes=(("user_id",),),
+    fields={"agent_id": "text", "user_id": "text", "predicate_key": "text", "rule": "number"},
+    indexes=(("user_id",), ("predicate_key", "user_id", "agent_id")),
+    selective=("predicate_key",),
     audited=False,
 )
 """One document for each scope, subject and predicate. Every change of its facts expects the version that it read, so
-that one of two concurrent changes fails. `known` is the time of the last change."""
+that one of two concurrent changes fails. `known` is the time of the last change, `predicate` the spelling that is
+shown. `rule` is the revision of the rule for predicates (`RULE`) that the group was made or last looked at by."""
 
-MAX_KEY = 512
-"""The maximum length of a key in characters."""
-
-
-def key_of(text: str) -> str:
-    """Returns the text by which a subject, predicate or object is compared: case, width and spaces make no difference.
-    A long text becomes a digest, to keep the indexes small."""
-    key = normalise_content(text)
-    return key if len(key) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
-
-
-def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
-    """Returns the id of the group of an owner, subject and predicate."""
-    return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
-
+RULE = 2
+"""The revision of the rule by which predicates are compared. Groups of revision 1 have no field for it: they were
+compared without regard to case, width and spaces alone."""
 
 MAX_NAME = 256
 ENTITY_CHARACTERS = 64
@@ -139,7 +119,10 @@ class FactCreate(Owned):
         None, description="Whom it belongs to; null: the agent knows it for all its users."
     )
     subject: FactName = Field(description="What it is about. Compared without regard to case, width and spaces.")
-    predicate: FactName = Field(description="What is said of it: `lives_in`.")
+    predicate: FactName = Field(
+        description="What is said of it. `lives in`, `lives_in`, `livesIn` and `Lives-In` are one; the spelling that "
+        "the scope had first is shown."
+    )
     object: Text = Field(description="What it is: the name of another entity, or a literal.")
     object_type: ObjectType | None = Field(
         None, description="Default: entity for a short text that is no number or date, else literal."
@@ -306,4 +289,58 @@ class Neighbors(Schema):
     nodes: list[Node] = Field(description="Without the entity itself; the nearest first.")
     edges: list[Edge] = Field(description="Both ways; the nearest first.")
     truncated: Bound | None = Field(description="The bound that was met, or null: then nothing is left out.")
+    took_ms: float
+
+
+class GraphStep(Schema):
+    predicate: FactName
+    direction: Literal["out", "in"] = Field(
+        "out", description="`out`: from the subject to the object. `in`: from the object back to the subject."
+    )
+
+
+class GraphQuery(Owned):
+    model_config = example(
+        {"user_id": "ada", "start": "time-out", "path": [{"predicate": "had", "direction": "in"}, "uses"]}
+    )
+
+    start: FactName = Field(description="The name of the entity to begin at.")
+    path: Annotated[list[FactName | GraphStep], Field(min_length=1, max_length=5)] = Field(
+        description="The predicates to go along, in order; a text is a step with the direction `out`."
+    )
+    include_shared: Flag = True
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=1000), WHOLE] = Field(
+        100, description="The most entities that are returned."
+    )
+
+
+class ReachedNode(Schema):
+    name: str
+    key: str
+
+
+class PathFact(Schema):
+    fact_id: str
+    subject: str
+    predicate: str
+    object: str
+    confidence: float
+    trust: float
+    valid_from: str | None
+    valid_until: str | None
+
+
+class GraphPath(Schema):
+    node: str = Field(description="The key of the entity at its end.")
+    facts: list[PathFact] = Field(description="One for each step.")
+
+
+class GraphAnswer(Schema):
+    nodes: list[ReachedNode] = Field(description="The entities at the end of the path, by key.")
+    paths: list[GraphPath] = Field(description="The facts that lead to each of them.")
+    truncated: Literal["nodes", "edges", "time", "paths"] | None = Field(
+        description="The bound that was met first, or null: then nothing is left out."
+    )
     took_ms: float

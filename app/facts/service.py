@@ -6,9 +6,10 @@ from typing import Any
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
+from app.facts.keys import group_of, key_of, predicate_key, sentence
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository, View, about
-from app.facts.schemas import FACTS, FactCreate, FactSearch, group_of, key_of, object_type, render, sentence
+from app.facts.schemas import FACTS, FactCreate, FactSearch, object_type, render
 from app.memories.embedding_backfill import Embeddable
 from app.memories.indexing import Embeddings, IndexText
 from app.memories.records import SOURCE
@@ -61,10 +62,14 @@ class FactService:
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
+        await self._spell(drafts)
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
         said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
         ledgers = await self._books(drafts, said, now)
+        for draft in drafts:  # another request may have made the group meanwhile
+            if group := ledgers[draft["group_id"]].group:
+                _respell(draft, group.get("predicate") or draft["predicate"])
         asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
         pairs = zip(drafts, asserted, strict=True)
         items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
@@ -75,6 +80,15 @@ class FactService:
         said = {} if body.source is None else body.source.stated()
         origin = {} if body.origin is None else {"origin": body.origin}
         return {**SOURCE, **said, "api_key_id": self._facts.scope.key_id, **derived, **origin}
+
+    async def _spell(self, drafts: Sequence[Doc]) -> None:
+        """Gives each draft the spelling of its predicate that its scope had first."""
+        first: dict[tuple[Any, ...], str] = {}
+        for draft in drafts:
+            scope = draft["agent_id"], draft["user_id"], draft["predicate_key"]
+            if scope not in first:
+                first[scope] = await self._facts.spelling(*scope) or draft["predicate"]
+            _respell(draft, first[scope])
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
@@ -211,15 +225,21 @@ def draft_of(body: FactCreate, source: Doc) -> Doc:
 
 
 def computed(fact: Doc) -> Doc:
-    """Returns the internal fields, which are derived from the others."""
-    subject_key, predicate_key = key_of(fact["subject"]), key_of(fact["predicate"])
+    """Returns the internal fields, which are derived from the others. A predicate key that is given stays."""
+    subject_key, key = key_of(fact["subject"]), fact.get("predicate_key") or predicate_key(fact["predicate"])
     return {
-        "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, predicate_key),
+        "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, key),
         "subject_key": subject_key,
-        "predicate_key": predicate_key,
+        "predicate_key": key,
         "object_key": key_of(fact["object"]),
         "content_hash": content_hash(sentence(fact)),
     }
+
+
+def _respell(draft: Doc, predicate: str) -> None:
+    if draft["predicate"] != predicate:
+        draft["predicate"] = predicate
+        draft.update(computed(draft))
 
 
 def assertion_of(body: FactCreate, draft: Doc) -> Assertion:

@@ -15,6 +15,7 @@ REDERIVE = "rederive"
 CONSOLIDATION = "consolidation"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
+MERGE_PREDICATES = "merge_predicates"
 DECAY = "decay"
 EXPIRY = "expiry"
 FORGET = "forget"
@@ -42,6 +43,7 @@ _LANE_OF: Mapping[str, Lane] = {
     FORGET: ORDINARY,
     UNDO: ORDINARY,
     ERASE_USER: ORDINARY,
+    MERGE_PREDICATES: ORDINARY,
 }
 
 

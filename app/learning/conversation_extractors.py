@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.core.clock import rfc3339, to_ms
-from app.learning import deduplication, derivations, extraction, prompts
+from app.learning import deduplication, derivations, extraction, prompts, tool_calls
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.extraction import Skipped
+from app.learning.extraction import Skipped, known_lessons, learned_experience, registered_agent
 from app.learning.prompts import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
@@ -17,18 +18,21 @@ from app.memories.indexing import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
-from app.profiles.merge import EMPTY_PROFILE, merge_experience
+from app.profiles.merge import EMPTY_PROFILE
 from app.profiles.schemas import AGENTS, USERS, ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.sessions.schemas import SESSIONS
+from app.sessions.repository import SessionRepository
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change, Update
-from app.storage.filters import Eq, Not, both
-from app.storage.repository import Repository, unexpired
+from app.storage.filters import Eq, In, Not, both
+from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Doc
 from app.storage.scope import Partition, Scope
 
 KNOWN_MEMORIES = 20
 QUERY_CHARS = 2_000
+PAGE = 500
+"""The number of messages that one query reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,36 +206,32 @@ class FactExtractor:
 
 
 class ExperienceExtractor:
-    """Learns lessons of the agent."""
+    """Learns lessons of the agent, also from the tools that it called."""
 
     name = prompt = "experience"
 
     async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
         """Asks the model and returns the plan. Raises Skipped if the agent is not registered."""
         prompt = prompts.load(self.prompt)
-        agents = Repository(tools.store, talk.scope, AGENTS)
-        agent = None if talk.agent_id is None else await agents.find_one(talk.agent_id)
-        if agent is None:
-            raise Skipped("the agent is not registered")
-        talk.scope.require_write(agent["agent_id"], None)
-        known = {name: [lesson["text"] for lesson in lessons] for name, lessons in _lessons(agent).items()}
-        reply = await llm.reply(prompt.text, data(talk.lines, experience=known), prompts.LearnedExperience, budget)
-        learned = extraction.lessons(reply)
-        names = await self._names(tools, talk)
-        origin = {**SOURCE, **source(talk, prompt, llm)}
+        agent = await registered_agent(tools, talk.scope, talk.agent_id)
+        request = data(talk.lines, experience=known_lessons(agent), tool_calls=await self._calls(tools, talk))
+        reply = await llm.reply(prompt.text, request, prompts.LearnedExperience, budget)
+        origin, names = {**SOURCE, **source(talk, prompt, llm)}, await self._names(tools, talk)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            old = await agents.find_one(agent["agent_id"])
-            if old is None:
-                return {"learned": 0}, []
-            experience = merge_experience(old["experience"], learned, origin, names)
-            if experience == old["experience"]:
-                return {"learned": 0}, []
-            grown = sum(len(experience[name]) - len(lessons) for name, lessons in _lessons(old).items())
-            now = rfc3339(tools.clock.now())
-            return {"learned": grown}, [agents.update(old, {"experience": experience}, now=now)]
+            return await learned_experience(tools, talk.scope, agent["agent_id"], reply, origin, names)
 
         return plan
+
+    async def _calls(self, tools: Tools, talk: Conversation) -> list[Doc]:
+        """Returns the calls up to the last message of this part that no earlier part had."""
+        if talk.session is None:
+            return []
+        sessions = SessionRepository(tools.store, talk.scope)
+        where = sessions.within(talk.session, talk.session.get("learned_seq") or 0, talk.lines[-1].seq)
+        roles = both(where, In("role", ("assistant", "tool")))
+        found = [doc async for docs in pages(partial(sessions.messages.find, roles), MESSAGES, PAGE) for doc in docs]
+        return tool_calls.of_messages(found)
 
     async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
         """Returns the names that no lesson may contain."""
@@ -250,10 +250,6 @@ def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
     """Returns the partitions of the user, without those that the agent shares among all users."""
     pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
     return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
-
-
-def _lessons(agent: Doc) -> dict[str, list[Doc]]:
-    return {name: value for name, value in agent["experience"].items() if isinstance(value, list)}
 
 
 async def _profile(tools: Tools, talk: Conversation) -> Doc:

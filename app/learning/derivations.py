@@ -60,8 +60,9 @@ UNDOABLE: Mapping[str, Collection] = {
 }
 SUMMARY = ("summary", "summary_id", "summary_seq")
 """Fields of a session that an undo restores together with the memory of its summary."""
-LEFT_ALONE = frozenset({"updated_at", "known"})
-"""Fields that an undo never sets back. `known` is the time of the last change of a group of facts."""
+LEFT_ALONE = frozenset({"updated_at", "known", "rule"})
+"""Fields that an undo never sets back. Of a group of facts `known` is the time of the last change, and `rule` keeps an
+undone merge from being made again."""
 
 
 async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:

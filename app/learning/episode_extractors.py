@@ -1,4 +1,4 @@
-"""Extractors for a batch of episodes: facts and procedures."""
+"""Extractors for a batch of episodes: facts, procedures and the agent's experience."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,9 +13,10 @@ from app.learning import deduplication, episodes, extraction, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
-from app.learning.extraction import Extractor, LearningRun
+from app.learning.extraction import Extractor, LearningRun, known_lessons, learned_experience, registered_agent
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
+from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.procedures.repository import ProcedureRepository, new_procedure, passage
 from app.procedures.schemas import PROCEDURES, ProcedureCreate
@@ -143,7 +144,28 @@ class _Merging:
         return {"procedure_ids": self._made, "refined_ids": self._refined, "dropped": dict(self._dropped)}
 
 
-EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures())
+class EpisodeExperience:
+    """Learns lessons of the agent from what it did, such as good ways to use its tools."""
+
+    name, prompt = "experience", "episode_experience"
+
+    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
+        """Asks the model and returns the plan. Raises Skipped if the agent is not registered."""
+        prompt = prompts.load(self.prompt)
+        agent = await registered_agent(tools, batch.scope, batch.agent_id)
+        reply = await llm.reply(
+            prompt.text, _data(batch, experience=known_lessons(agent)), prompts.LearnedExperience, budget
+        )
+        origin = {**SOURCE, **_source(prompt, llm), "action_ids": [doc["action_id"] for doc in batch.docs]}
+        names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            return await learned_experience(tools, batch.scope, agent["agent_id"], reply, origin, names)
+
+        return plan
+
+
+EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures(), EpisodeExperience())
 
 
 def _source(prompt: prompts.PromptTemplate, llm: LLM) -> Doc:

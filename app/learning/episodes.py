@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from app.core import tokens
 from app.core.served_text import strip_served
 from app.facts.schemas import FactCreate
-from app.learning import derivations
+from app.learning import derivations, tool_calls
 from app.learning.extraction import DroppedCounts
 from app.learning.prompts import StatedFact, StatedProcedure
 from app.procedures.repository import learned
@@ -72,12 +72,14 @@ class Batch:
 def _shown(number: int, doc: Doc) -> Doc:
     fields: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
     said = {name: value for name, value in doc["feedback"].items() if value is not None}
+    call = tool_calls.of_action(doc["action"])
     return {
         "number": number,
         "at": doc["timestamp"],
         **fields,
         "tool": doc["action"].get("tool"),
         "content": strip_served(doc["content"]).strip()[:CONTENT_CHARS],
+        **({"call": call} if call else {}),
         **({"feedback": said} if said else {}),
     }
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from app.core.clock import rfc3339
 from app.core.served_text import strip_served
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.facts.schemas import FactCreate
@@ -19,8 +20,12 @@ from app.learning.prompts import LearnedExperience, LearnedFact, LearnedMemory, 
 from app.llm.base import LLM, Budget
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
+from app.profiles.merge import LESSONS, merge_experience
+from app.profiles.schemas import AGENTS
 from app.storage.changes import Change
+from app.storage.repository import Repository
 from app.storage.schema import Doc
+from app.storage.scope import Scope
 
 DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
@@ -277,3 +282,35 @@ def _guarded(plan: DerivationPlan, source: LearningSource) -> DerivationPlan:
         return result, [*changes, *source.unchanged()]
 
     return guarded
+
+
+# --- Experience -------------------------------------------------------------------------------------------------------
+
+
+async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> Doc:
+    """Returns an agent that lessons can be learned for. Raises Skipped if it is not registered, and Forbidden if the
+    scope may not write for all of its users."""
+    agent = None if agent_id is None else await Repository(tools.store, scope, AGENTS).find_one(agent_id)
+    if agent is None:
+        raise Skipped("the agent is not registered")
+    scope.require_write(agent["agent_id"], None)
+    return agent
+
+
+def known_lessons(agent: Doc) -> dict[str, list[str]]:
+    """Returns the texts of the lessons by list."""
+    return {name: [lesson["text"] for lesson in agent["experience"][name]] for name in LESSONS}
+
+
+async def learned_experience(
+    tools: Tools, scope: Scope, agent_id: str, learned: LearnedExperience, source: Doc, names: Sequence[str]
+) -> tuple[Doc, list[Change]]:
+    """Returns a result for the report and the changes that add lessons to an agent's experience. Lessons that contain
+    one of `names` are not learned."""
+    agents = Repository(tools.store, scope, AGENTS)
+    old = await agents.find_one(agent_id)
+    experience = None if old is None else merge_experience(old["experience"], lessons(learned), source, names)
+    if old is None or experience is None or experience == old["experience"]:
+        return {"learned": 0}, []
+    grown = sum(len(experience[name]) - len(old["experience"][name]) for name in LESSONS)
+    return {"learned": grown}, [agents.update(old, {"experience": experience}, now=rfc3339(tools.clock.now()))]

@@ -27,7 +27,8 @@ REVISION = 2
 """Revision of the rules by which index entries are made. Raise it when the rules change, so that stores are rewritten.
 
 1: tags are terms, flags of the document, vectors of windows, `standing`.
-2: emoji are terms. A store at revision 1 has only its records with emoji rewritten.
+2: emoji are terms; entities, tags and words of actions as filters compare them. A store at revision 1 has only such
+records rewritten.
 """
 
 SEARCH = "search"
@@ -91,7 +92,7 @@ class Reindex:
 
     async def _page(self, kind: Embeddable, page: Sequence[MissingVector], walk: "_Walk") -> None:
         read = [(one.doc, kind.passage(one.doc)) for one in page]
-        chosen = [(doc, text) for doc, text in read if walk.revision < 1 or _any_emoji(text)]
+        chosen = [(doc, text) for doc, text in read if walk.revision < 1 or _any_emoji(text) or kind.repair(doc)]
         docs, passages = [doc for doc, _ in chosen], [text for _, text in chosen]
         long = await self._long(passages) if walk.revision < 1 else []
         embeddings = Embeddings(self._embedder)

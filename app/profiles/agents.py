@@ -4,14 +4,13 @@ Lessons are ranked by words alone, so that a request embeds nothing for them.
 """
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
-from app.errors import AlreadyExists
+from app.errors import AlreadyExists, invalid
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
@@ -105,6 +104,18 @@ class AgentService:
         outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
+    async def copy_experience(self, agent_id: str, from_agent_id: str, precondition: IfMatch) -> WriteResult:
+        """Adds what another agent has learned, and returns the experience. Raises NotFound for either agent."""
+        doc = await self._agents.get(agent_id)
+        precondition.check(doc)
+        if from_agent_id == agent_id:
+            raise invalid("/from_agent_id", "must be another agent")
+        other = await self._agents.get(from_agent_id)
+        self._agents.require_write(doc)
+        experience = merge.copy_experience(doc["experience"], other["experience"], from_agent_id)
+        outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
+        return WriteResult(experience, outcome.changes, headers=outcome.headers)
+
     async def experience(self, agent_id: str) -> tuple[Doc, Doc]:
         """Returns the experience and the agent that has it."""
         doc = await self._agents.get(agent_id)
@@ -159,7 +170,6 @@ milliseconds."""
 
 _memo: dict[bytes, frozenset[int]] = {}
 """Term ids by a digest of the text, so that no text of a lesson stays in the process after it was erased."""
-_PARAGRAPHS = re.compile(r"\s*\n\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +214,7 @@ def _terms(text: str) -> frozenset[int]:
 
 def _knowledge(experience: Doc) -> list[tuple[str, int, str, float]]:
     """Returns the paragraphs of the knowledge, which are ranked one by one."""
-    texts = [text for text in _PARAGRAPHS.split(experience[KNOWLEDGE].strip()) if text]
-    return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(texts)]
+    return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(merge.paragraphs(experience[KNOWLEDGE]))]
 
 
 def _lessons(experience: Doc) -> list[tuple[str, int, str, float]]:

@@ -14,7 +14,7 @@ from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
 from app.profiles.schemas import AGENTS, USERS
-from app.profiles.users import UserService
+from app.profiles.users import UserDirectory, UserService
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
@@ -39,7 +39,14 @@ async def agent_service(request: Request) -> AgentService:
     )
 
 
+async def user_directory(request: Request) -> UserDirectory:
+    """Returns the list of users of the caller."""
+    resources, principal = get_caller(request)
+    return UserDirectory(Repository(resources.store, principal.scope, USERS), resources.collections)
+
+
 Users = Annotated[UserService, Depends(user_service)]
+Directory = Annotated[UserDirectory, Depends(user_directory)]
 Agents = Annotated[AgentService, Depends(agent_service)]
 
 
@@ -53,9 +60,10 @@ NEW = problems(409, 412, *BODY)
 CHANGE = problems(404, 409, 412, *BODY)
 
 
-@users_router.get("", response_model=Page[schemas.StoredProfile], responses=problems())
-async def list_users(users: Users, listing: InListing) -> Response:
-    """List the users of whom something was said: a profile or an interaction."""
+@users_router.get("", response_model=Page[schemas.ListedUser], responses=problems())
+async def list_users(users: Directory, listing: InListing) -> Response:
+    """List everyone of whom anything is stored, by user id: a memory, a session, a fact, a task, an action or a
+    profile."""
     return answer(await users.page(listing))
 
 
@@ -188,6 +196,14 @@ async def update_experience(
 ) -> Response:
     """Add lessons; one that is known is seen once more."""
     return await write(lambda: agents.learn(agent_id, body, if_match))
+
+
+@agents_router.post("/{agent_id}/experience/copy", response_model=schemas.Experience, responses=CHANGE)
+async def copy_experience(
+    agent_id: AgentId, body: schemas.ExperienceCopy, agents: Agents, write: Writer, if_match: InPrecondition
+) -> Response:
+    """Copy what another agent has learned: lessons that this agent does not have, and paragraphs of its knowledge."""
+    return await write(lambda: agents.copy_experience(agent_id, body.from_agent_id, if_match))
 
 
 @agents_router.get("/{agent_id}/experience-prompt", response_model=schemas.Prompt, responses=problems(404))

@@ -15,6 +15,7 @@ EMPTY_EXPERIENCE: Mapping[str, Any] = {"procedural_knowledge": "", **{name: [] f
 MAX_LESSONS = 50
 MAX_INTERACTIONS = 50
 MAX_LISTED = 200
+_BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
 
 
 def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
@@ -64,6 +65,30 @@ def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc) -> list[Do
     while len(kept) > MAX_LESSONS:
         kept.pop(min(range(len(kept)), key=lambda at: (kept[at]["seen"], at)))
     return kept
+
+
+def copy_experience(experience: Doc, other: Doc, from_agent_id: str) -> Doc:
+    """Adds the lessons of another agent's experience that are not known. Each keeps its source and its count and says
+    where it was copied from. Own lessons stay; the most seen of the others fill the list up to `MAX_LESSONS`. Knowledge
+    is added by paragraphs. Copying twice changes nothing."""
+    own, theirs = (paragraphs(one["procedural_knowledge"]) for one in (experience, other))
+    known = {normalise_content(text) for text in own}
+    new = [text for text in add_to([], theirs) if normalise_content(text) not in known]
+    knowledge = "\n\n".join([*own, *new]) if new else experience["procedural_knowledge"]
+    copied = {name: _with_copies(experience[name], other[name], from_agent_id) for name in LESSONS}
+    return {**experience, **copied, "procedural_knowledge": knowledge}
+
+
+def _with_copies(own: Sequence[Doc], others: Sequence[Doc], from_agent_id: str) -> list[Doc]:
+    known = {normalise_content(lesson["text"]) for lesson in own}
+    new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
+    chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
+    return [*own, *({**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen)]
+
+
+def paragraphs(text: str) -> list[str]:
+    """Returns the parts of a text that blank lines separate."""
+    return [part for part in _BLANK_LINES.split(text.strip()) if part]
 
 
 def _names_one(text: str, names: Sequence[str]) -> bool:

@@ -1,9 +1,10 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, ModelWrapValidatorHandler, StringConstraints, ValidationError, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
@@ -27,6 +28,7 @@ USERS = Collection(
     name="users",
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
+    indexes=(("user_id",),),
     opaque=("profile", "interactions"),
     internal=frozenset({"interacted"}),
 )
@@ -61,7 +63,30 @@ IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resol
 Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
 
 
-class Profile(Schema):
+UNKNOWN_FIELD = "this field is not known: what has no field of its own goes into `custom`"
+
+
+class ProfileFields(Schema):
+    """A profile, all or a part of it. An error for an unknown field says where it can be stored."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _told_of_custom(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            raise ValidationError.from_exception_data(cls.__name__, [_line(one) for one in error.errors()]) from None
+
+
+def _line(error: ErrorDetails) -> InitErrorDetails:
+    """Returns an error as it was, except for the sentence about an unknown field."""
+    unknown = error["type"] == "extra_forbidden" and len(error["loc"]) == 1
+    kind, text = ("unknown_profile_field", UNKNOWN_FIELD) if unknown else (error["type"], error["msg"])
+    told = PydanticCustomError(kind, "{text}", {"text": text})
+    return InitErrorDetails(type=told, loc=error["loc"], input=error["input"])
+
+
+class Profile(ProfileFields):
     model_config = example({"name": "Ada", "interests": ["climbing"]})
 
     name: ProfileLine | None = None
@@ -74,7 +99,7 @@ class Profile(Schema):
     custom: Object = {}
 
 
-class ProfilePatch(Schema):
+class ProfilePatch(ProfileFields):
     """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
 
     model_config = example({"home": "Boston", "interests": ["climbing"]})
@@ -94,6 +119,15 @@ class StoredProfile(Profile):
     version: int
     created_at: str
     updated_at: str
+
+
+class ListedUser(Profile):
+    """A user and the profile, which is empty if nobody has written one."""
+
+    user_id: str
+    version: int | None = Field(description="Null, as the times, where no profile was written.")
+    created_at: str | None
+    updated_at: str | None
 
 
 class InteractionIn(Schema):
@@ -199,6 +233,7 @@ class Lesson(Schema):
     text: str
     seen: Count = Field(description="How often it was learned.")
     source: Source
+    copied_from: str | None = Field(None, description="The agent that it was copied from.")
 
 
 class Experience(Schema):
@@ -225,6 +260,12 @@ class ExperiencePatch(Schema):
     heuristics: ProfileLines | None = None
     user_feedback: ProfileLines | None = None
     improvement_areas: ProfileLines | None = None
+
+
+class ExperienceCopy(Schema):
+    model_config = example({"from_agent_id": "support"})
+
+    from_agent_id: Identifier = Field(description="The agent that has learned it.")
 
 
 class Agent(Schema):

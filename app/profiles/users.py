@@ -1,13 +1,16 @@
 """Manages users: profile, interactions, issues and solutions. Issues and solutions are memories of these types."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import orjson
 
+from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import require_size, same
 from app.errors import NotFound
+from app.jobs.models import OPERATIONS
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
@@ -23,9 +26,9 @@ from app.profiles.schemas import (
     render_solution,
 )
 from app.settings import LimitSettings
-from app.storage.filters import EVERYTHING
-from app.storage.repository import Listing, Repository
-from app.storage.schema import Doc
+from app.storage.filters import EVERYTHING, In
+from app.storage.repository import Listing, Repository, open_cursor, seal_cursor
+from app.storage.schema import After, Collection, Doc
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 ISSUE_IMPORTANCE = 0.6
@@ -36,11 +39,6 @@ class UserService:
 
     def __init__(self, users: Repository, memories: MemoryService, limits: LimitSettings, clock: Clock) -> None:
         self._users, self._memories, self._limits, self._clock = users, memories, limits, clock
-
-    async def page(self, listing: Listing) -> Doc:
-        """Returns a page of profiles."""
-        docs, cursor = await self._users.page(EVERYTHING, listing, mark=USERS.name)
-        return {"items": [render_profile(doc) for doc in docs], "next_cursor": cursor}
 
     async def profile(self, user_id: str) -> Doc:
         """Returns the profile of a user. Raises NotFound."""
@@ -141,6 +139,36 @@ class UserService:
         filters = {"user_id": user_id, "memory_type": kind, "status": "active"}
         page = await self._memories.page(filters, listing)
         return page | {"items": [render(memory) for memory in page["items"]]}
+
+
+class UserDirectory:
+    """Lists everyone of whom a record is stored, within a caller's scope. Operations are left out: that of an erasure
+    outlives its user."""
+
+    def __init__(self, users: Repository, collections: Sequence[Collection]) -> None:
+        self._users = users
+        records = [one for one in owned(collections) if one.audited and one is not OPERATIONS]
+        self._owned = [Repository(users.store, users.scope, collection) for collection in records]
+
+    async def page(self, listing: Listing) -> Doc:
+        """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
+        scope, limit = self._users.scope, listing.limit
+        mark = repr((scope.tenant, USERS.name, listing.order))
+        after = None if listing.cursor is None else open_cursor(listing.cursor, mark).id
+        bound = EVERYTHING if scope.users is None else In("user_id", tuple(sorted(scope.users)))
+        asked = (one.values("user_id", bound, order=listing.order, after=after, limit=limit + 1) for one in self._owned)
+        found = {user for part in await asyncio.gather(*asked) for user in part}
+        ordered = sorted(found, reverse=listing.order == "desc")
+        shown = ordered[:limit]
+        profiles = await self._users.get_many(shown)
+        following = seal_cursor(After(shown[-1], shown[-1]), mark) if len(ordered) > limit else None
+        return {"items": [_listed(user, profiles.get(user)) for user in shown], "next_cursor": following}
+
+
+def _listed(user_id: str, doc: Doc | None) -> Doc:
+    if doc is not None:
+        return render_profile(doc)
+    return {**merge.EMPTY_PROFILE, "user_id": user_id, **dict.fromkeys(("version", "created_at", "updated_at"))}
 
 
 def _new(user_id: str, now: str) -> Doc:

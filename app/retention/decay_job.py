@@ -126,6 +126,10 @@ MOST = 1_000
 """The limit of actions that one commit rolls up."""
 IMPORTANCE = 0.4
 TEXT = "text"
+RATINGS = frozenset("12345")
+CORRECTION_CHARS = 500
+MAX_CORRECTIONS, SHOWN_CORRECTIONS = 50, 10
+"""The limits of corrections that a day's summary keeps and that its content tells: the last ones."""
 
 DescribeDay: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
 """Returns a text about a day's actions that continues an earlier one, with its `model` and `prompt_version`, or None if
@@ -141,24 +145,41 @@ def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
     return days
 
 
-def counts_of(memory: Doc) -> Doc | None:
-    """Returns the counts in a day's summary, or None if a caller made the memory or removed the counts."""
-    counts = memory["metadata"]
-    parts = [counts.get(name) for name in ("outcomes", "types")]
-    ours = memory["source"]["origin"] == "consolidation" and all(isinstance(part, dict) for part in parts)
-    numbers = [number for part in parts if isinstance(part, dict) for number in part.values()]
-    return counts if ours and all(type(number) is int for number in numbers) else None
-
-
-def count(actions: Iterable[Doc], earlier: Doc | None = None) -> Doc:
-    """Returns counts by outcome and by type, added to those of an earlier roll-up of the same day."""
+def count(actions: Sequence[Doc], earlier: Doc | None = None) -> Doc:
+    """Returns counts by outcome and by type, with ratings and corrections if there are any, added to those of an
+    earlier roll-up of the same day."""
     old = earlier or {"outcomes": {}, "types": {}}
-    outcomes: Counter[str] = Counter(old["outcomes"])
-    types: Counter[str] = Counter(old["types"])
+    outcomes, types = Counter[str](old["outcomes"]), Counter[str](old["types"])
+    ratings, corrections = Counter[str](_ratings(old)), _corrections(old)
     for action in actions:
         outcomes[action["outcome"] or "unknown"] += 1
         types[action["action_type"]] += 1
-    return {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
+        rating, correction = ((action.get("feedback") or {}).get(name) for name in ("user_rating", "correction"))
+        if rating is not None:
+            ratings[str(rating)] += 1
+        if correction:
+            named = {name: action[name] for name in ("action_id", "action_type")}
+            corrections.append({**named, "correction": correction[:CORRECTION_CHARS]})
+    counts = {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
+    return counts | {
+        name: value
+        for name, value in (("ratings", dict(sorted(ratings.items()))), ("corrections", corrections[-MAX_CORRECTIONS:]))
+        if value
+    }
+
+
+def _ratings(counts: Doc) -> dict[str, int]:
+    """Returns the ratings of an earlier roll-up. A caller may have changed them."""
+    ratings = counts.get("ratings")
+    given = ratings.items() if isinstance(ratings, dict) else ()
+    return {name: number for name, number in given if name in RATINGS and type(number) is int}
+
+
+def _corrections(counts: Doc) -> list[Doc]:
+    corrections = counts.get("corrections")
+    given = corrections if isinstance(corrections, list) else []
+    names = ("action_id", "action_type", "correction")
+    return [one for one in given if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)]
 
 
 def text_of(counts: Doc) -> str | None:
@@ -168,11 +189,18 @@ def text_of(counts: Doc) -> str | None:
 
 
 def sentence(day: str, counts: Doc) -> str:
-    """Returns the content of a day's summary: its counts, and the model's text if there is one."""
+    """Returns the content of a day's summary: its counts, ratings and last corrections, and the model's text if there
+    is one."""
     total = sum(counts["outcomes"].values())
-    counted = f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."
-    text = text_of(counts)
-    return counted if text is None else f"{counted} {text}"
+    parts = [f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."]
+    if ratings := _ratings(counts):
+        rated = sum(ratings.values())
+        mean = sum(int(rating) * number for rating, number in ratings.items()) / max(rated, 1)
+        parts.append(f"Rated {mean:.1f} of 5 ({rated} ratings).")
+    if corrections := _corrections(counts)[-SHOWN_CORRECTIONS:]:
+        said = "; ".join(f"{one['action_type']}: {one['correction']}" for one in corrections)
+        parts.append(f"Corrected: {said}.")
+    return " ".join([*parts, *([text] if (text := text_of(counts)) else [])])
 
 
 def _listed(counts: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
-from app.audit.trail import AUDIT, ERASED, Actor
+from app.audit.trail import AUDIT, ERASED, Actor, owned
 from app.core.clock import Clock, new_id, rfc3339
 from app.errors import Conflict, Forbidden
 from app.jobs import queue
@@ -135,11 +135,6 @@ OURS = re.compile(r"[a-z]+_[0-9a-f]{32}")
 """The form of our own ids, which reveal nothing of a user. An id that a caller chose may."""
 
 
-def owned(collections: Sequence[Collection]) -> list[Collection]:
-    """Returns the collections whose records belong to users. The audit trail is about users, but stays."""
-    return [one for one in collections if "user_id" in one.fields and one is not AUDIT]
-
-
 class ErasureJobs:
     """Runs erasures. `model` is the name of the embedding model, for the search that must find nothing."""
 
@@ -206,7 +201,7 @@ class _Erasing:
         async for docs in self._batches(collection, where):
             ids = [str(doc[collection.id_field]) for doc in docs]
             gone = DeleteWhere(collection, self._tenant, In(collection.id_field, tuple(ids)))
-            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=ids)
+            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=[*ids, *_rolled_up(docs)])
             await self._run.progress(self._counts.total(), None)
 
     async def _anonymise(self) -> None:
@@ -317,3 +312,9 @@ class _Erasing:
                 )
                 found["search"] += len((await self._store.search(collection, query)).rows)
         return found
+
+
+def _rolled_up(docs: Sequence[Doc]) -> list[str]:
+    """Returns the ids of actions that these records stand for: what was learned from them is derived, too."""
+    sources = (doc["source"] for doc in docs if doc.get("memory_type") == "summary")
+    return [action_id for source in sources for action_id in source.get("action_ids") or ()]

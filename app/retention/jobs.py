@@ -6,10 +6,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from app.actions.figures import cells, cells_of_counts, counts_of
 from app.actions.roll_ups import roll_ups
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTION_DAYS, ACTIONS
+from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
-from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
@@ -25,7 +27,7 @@ from app.retention.service import Forgetting, owned_by, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
 from app.settings import RetentionSettings
-from app.storage.changes import Change, CommitConflict, Delete
+from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
@@ -203,9 +205,9 @@ class ForgettingJobs:
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))
         found = await memories.find(
-            both(of_pair(agent, user), Eq("key", f"actions:{date}"), Eq("status", "active")), limit=1
+            both(of_pair(agent, user), Eq("key", f"{DAY_KEY}{date}"), Eq("status", "active")), limit=1
         )
-        earlier = decay_job.counts_of(found[0]) if found else None
+        earlier = counts_of(found[0]) if found else None
         counts = decay_job.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
         source: Doc = {}
@@ -216,9 +218,34 @@ class ForgettingJobs:
         if earlier is not None:
             summary = await self._added(memories, found[0], decay_job.sentence(date, counts), counts, ids, source)
         else:
-            key = None if found else f"actions:{date}"  # a caller's own memory may have the key; it is not changed
+            key = None if found else f"{DAY_KEY}{date}"  # a caller's own memory may have the key; it is not changed
             summary = await self._summed_up(memories, day, key, counts, ids, source)
-        await run.commit([*summary, *deletes])
+        figures = await self._figures(day, actions, earlier)
+        await run.commit([*summary, figures, *deletes])
+
+    async def _figures(self, day: decay_job.Day, actions: list[Doc], earlier: Doc | None) -> Change:
+        """Returns the change that adds actions to the figures of their day. Of a day that an earlier version began,
+        only the counts in its summary are known."""
+        tenant, agent, user, date = day
+        now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
+        found = await self._store.find(ACTION_DAYS, tenant, both(of_pair(agent, user), Eq("day", begun)), limit=1)
+        if found:
+            (old,) = found
+            said = {"cells": cells(actions, old["cells"]), "updated_at": now}
+            return Update(ACTION_DAYS, tenant, old["day_id"], said, {"version": 1}, {"version": old["version"]})
+        before = [] if earlier is None else cells_of_counts(earlier, by_type=True)
+        doc: Doc = {
+            "tenant_id": tenant,
+            "day_id": new_id("day"),
+            "agent_id": agent,
+            "user_id": user,
+            "day": begun,
+            "cells": cells(actions, before),
+            "version": 1,
+            "created_at": now,
+            "updated_at": now,
+        }
+        return Insert(ACTION_DAYS, doc)
 
     async def _added(
         self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], origin: Doc

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.actions.schemas import ACTIONS
-from app.actions.service import shown_once
+from app.actions.service import compared, shown_once
+from app.facts.keys import key_of
 from app.facts.schemas import FACTS
 from app.facts.service import computed
 from app.jobs.models import OPERATIONS
@@ -58,7 +59,14 @@ def _memory(doc: Doc) -> Doc:
 
 def _action(doc: Doc) -> Doc:
     source = {**SOURCE, "session_id": doc["session_id"], **(doc.get("source") or {})}
-    return {"content_hash": shown_once(doc["content"], doc["outcome"], doc["entities"]), "source": source}
+    hashed = shown_once(doc["content"], doc["outcome"], doc["entities"])
+    return {"content_hash": hashed, "source": source, **compared(doc)}
+
+
+def _fact(doc: Doc) -> Doc:
+    """Returns the keys. An export without the predicate's key was made under an earlier rule: a job of the service
+    merges its books (`learning/predicate_job.py`)."""
+    return computed({**doc, "predicate_key": doc.get("predicate_key") or key_of(doc["predicate"])})
 
 
 def _procedure(doc: Doc) -> Doc:
@@ -87,7 +95,7 @@ def _operation(_: Doc) -> Doc:
 _PAST = {HISTORY.name: MEMORIES, PROCEDURE_HISTORY.name: PROCEDURES}
 _MAKERS: Mapping[str, Callable[[Doc], Doc]] = {
     MEMORIES.name: _memory,
-    FACTS.name: computed,
+    FACTS.name: _fact,
     ACTIONS.name: _action,
     PROCEDURES.name: _procedure,
     SESSIONS.name: _session,

@@ -13,15 +13,15 @@ import orjson
 from app.actions.schemas import ACTIONS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
-from app.audit.trail import Actor
+from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
+from app.facts.schemas import FACTS
 from app.jobs import queue
 from app.jobs.models import FORGET
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import USERS
-from app.retention.erasure import owned
 from app.retention.policy import ForgetRequest, RetentionPolicy, score
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change
@@ -44,6 +44,7 @@ KEPT: Mapping[str, frozenset[str]] = {
     TASKS.name: frozenset({"kept_after_end"}),
     ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"interacted"}),
+    FACTS.name: frozenset({"predicate_key"}),
 }
 """Internal fields that an import cannot derive from the record, such as the start of its decay."""
 

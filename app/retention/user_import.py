@@ -15,7 +15,7 @@ import orjson
 from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
-from app.audit.trail import Actor
+from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
@@ -25,7 +25,6 @@ from app.memories.embedding_backfill import Embeddable, note
 from app.memories.indexing import Embeddings
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
-from app.retention.erasure import owned
 from app.retention.rebuilding import rebuild
 from app.retention.service import FORMAT
 from app.sessions import schemas as sessions

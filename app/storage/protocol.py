@@ -227,6 +227,22 @@ class Store(Protocol):
         """Counts the documents that match, of one tenant or, with None, of all."""
         ...
 
+    async def values(
+        self,
+        collection: Collection,
+        tenant: str,
+        field: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "asc",
+        limit: int = 100,
+    ) -> list[str]:
+        """Returns the first distinct values of a text field among the documents that match, sorted by code points.
+
+        Absent values are left out. It is fast for fields that an index begins with.
+        """
+        ...
+
     async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts:
         """Returns the number of documents, the speakers and the agents of the partitions."""
         ...

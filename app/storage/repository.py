@@ -107,6 +107,15 @@ class Repository:
         """Counts the visible documents that match."""
         return await self.store.count(self.collection, self.scope.tenant, both(where, self.scope.visible()))
 
+    async def values(
+        self, field: str, where: Filter, *, order: Order, after: str | None = None, limit: int = 100
+    ) -> list[str]:
+        """Returns the distinct values of a text field among the visible documents that match, starting after `after`.
+        See `Store.values`."""
+        beyond = Range(field, lt=after) if order == "desc" else Range(field, gt=after)
+        seen = both(where, beyond, self.scope.visible())
+        return await self.store.values(self.collection, self.scope.tenant, field, seen, order=order, limit=limit)
+
     async def page(
         self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[Doc], bool] | None = None
     ) -> tuple[list[Doc], str | None]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 from typing import TypeAlias
 from zlib import crc32
 
@@ -40,6 +41,7 @@ HAS_EVENT_TIME = 128
 
 LONG_TEXT = 64
 """Characters. Arrays pay from here on."""
+MAX_MENTIONED = 1_000
 MAX_WORD = 64
 """Longer tokens are data (base64, hashes) and are identified by their beginning."""
 
@@ -136,6 +138,16 @@ def terms(text: str) -> list[str]:
     return [term for word in words if word not in STOP_WORDS and (term := _term(word))] or [
         term for word in words if (term := _term(word))
     ]
+
+
+def mentions(text: str) -> list[str]:
+    """Returns the words of a text as they are written, without case and stop words, each once, and each pair of words
+    that follow each other. A text has those of any phrase in it. At most `MAX_MENTIONED` words are read."""
+    whole = _words(_fold(text))[:MAX_MENTIONED]
+    words = [word for word in whole if word not in STOP_WORDS] or whole
+    spaced = [None if _UNSPACED.match(word) else word for word in words]
+    pairs = [f"{one} {other}" for one, other in pairwise(spaced) if one and other]
+    return list(dict.fromkeys([*words, *pairs]))
 
 
 def term_ids(words: Sequence[str]) -> TermIds:

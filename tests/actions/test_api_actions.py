@@ -53,6 +53,25 @@ async def test_what_is_not_given_is_its_default(api: httpx.AsyncClient) -> None:
     assert (action["feedback"], action["entities"], action["user_id"]) == (BLANK, [], None)
 
 
+async def test_an_action_keeps_any_other_key_as_data(api: httpx.AsyncClient) -> None:
+    """Seed 001 logs `{"query", "rag_results_count"}`."""
+    seed: Json = {"query": "refund order 17", "rag_results_count": 3, **HOSTILE, "": {"deep": [None, 1.5]}}
+    made = await log(api, None, action_type="rag", action={**CALL, **seed})
+    assert made["action"] == {**CALL, **seed}
+    path = f"/v1/actions/{made['action_id']}"
+    assert (await api.get(path)).json()["action"] == {**CALL, **seed}
+    assert (await api.patch(f"{path}/feedback", json={"user_rating": 5})).json()["action"] == {**CALL, **seed}
+    alone = await log(api, None, action_type="rag", action={"query": "lost parcel", "rag_results_count": 0})
+    assert {name: alone["action"][name] for name in ("query", "rag_results_count", "tool")} == {
+        "query": "lost parcel",
+        "rag_results_count": 0,
+        "tool": None,
+    }
+    assert "lost parcel" in alone["content"]
+    many = {f"k{at}": at for at in range(300)}
+    problem(await api.post("/v1/actions", json=act("x", action=many)), 422, "invalid")
+
+
 async def test_content_is_made_of_the_action_where_there_is_none(api: httpx.AsyncClient) -> None:
     call = {"tool": "payments.refund", "input": {"order": 17}, "output": "done\nwell"}
     line = (await log(api, None, action_type="refund", action=call))["content"]
@@ -73,7 +92,7 @@ async def test_content_is_made_of_the_action_where_there_is_none(api: httpx.Asyn
         ({"actor": "robot"}, "/actor"),
         ({"content": "  "}, "/content"),
         ({"action": {"duration_ms": -1}}, "/action/duration_ms"),
-        ({"action": {"name": "x"}}, "/action/name"),
+        ({"action": {"tool": 5}}, "/action/tool"),
         ({"feedback": {"user_rating": 6}}, "/feedback/user_rating"),
         ({"timestamp": "2026-01-01T00:00:00"}, "/timestamp"),
         ({"entities": ["x"] * 65}, "/entities"),
@@ -118,8 +137,11 @@ async def test_actions_are_listed_by_each_filter(api: httpx.AsyncClient) -> None
         ({"action_type": "work"}, {"one", "three"}),
         ({"outcome": "success"}, {"three"}),
         ({"entity": "order-17"}, {"one"}),
+        ({"entity": "ORDER-17"}, {"one"}),
+        ({"entity": " Ａda "}, {"one"}),
         ({"entity": "order"}, set()),
         ({"tag": "x"}, {"one", "three"}),
+        ({"tag": "X"}, {"one", "three"}),
         ({"tag": "x", "outcome": "failure"}, set()),
     ):
         assert set(await listed(api, **params)) == contents, params
@@ -143,6 +165,25 @@ async def test_a_list_goes_by_the_time_it_happened_page_by_page(api: httpx.Async
     span = {"since": "2026-05-20T02:00:00Z", "until": "2026-05-20T06:00:00+02:00"}
     assert await listed(api, **span) == ["three", "also two", "two"]
     problem(await api.get("/v1/actions", params={"since": "2026-05-20T02:00:00"}), 422, "invalid")
+
+
+async def test_a_list_by_time_is_whole_while_old_and_equal_times_arrive(api: httpx.AsyncClient) -> None:
+    """Entries are logged late and many at one moment: a cursor neither skips nor repeats."""
+    moment = "2026-05-20T02:00:00Z"
+    await log_all(api, *(act(f"at once {at}", timestamp=moment) for at in range(7)))
+    await log_all(api, act("new", timestamp="2026-05-30T00:00:00Z"), act("old", timestamp="2020-01-01T00:00:00Z"))
+    for order, late in (("desc", "2019-01-01T00:00:00Z"), ("asc", "2026-05-31T00:00:00Z")):
+        seen: list[str] = []
+        params: Json = {"limit": 2, "order": order, "since": "2019-06-01T00:00:00Z", "until": "2026-05-31T00:00:00Z"}
+        while True:
+            page = (await api.get("/v1/actions", params=params)).json()
+            seen += [one["content"] for one in page["items"]]
+            await log(api, "outside", timestamp=late)
+            if page["next_cursor"] is None:
+                break
+            params["cursor"] = page["next_cursor"]
+        wanted = ["old", *(f"at once {at}" for at in range(7)), "new"]
+        assert seen == (wanted if order == "asc" else wanted[::-1])
 
 
 async def test_feedback_is_merged_and_null_clears(api: httpx.AsyncClient) -> None:

@@ -6,9 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
+from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
+from app.memories.models import INDEXING
 from app.settings import JobSettings, Settings
+from app.storage.changes import DeleteWhere, Update
+from app.storage.filters import EVERYTHING
+from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.support.actions import OWNER, act, listed, log, log_all, similar
 from tests.support.memories import Faulty, Json, eventually, problem, shared_service
@@ -53,8 +58,18 @@ async def test_actions_are_found_by_meaning(shared: httpx.AsyncClient) -> None:
         ({"action_type": "refund"}, {1}),
         ({"event_type": "decision"}, {2}),
         ({"entity": "order-17"}, {0}),
-        ({"entity": "order"}, set()),
+        ({"entity": "Order-17"}, {0}),
+        ({"entity": "ORDER 17"}, {0}),
+        ({"entity": "the Parcel"}, {0, 1}),
+        ({"entity": "parcel lost"}, {0}),
+        ({"entity": "lost parcel"}, set()),
+        ({"entity": "parc"}, set()),
+        ({"entity": "MONEY"}, {0}),
+        ({"entity": "account", "event_type": "decision"}, {2}),
+        ({"entity": "opening hours", "user_id": None}, {3}),
+        ({"entity": "→"}, set()),
         ({"tag": "money"}, {0}),
+        ({"tag": "Money"}, {0}),
         ({"session_id": "s"}, {1}),
         ({"task_id": "t"}, {2}),
         ({"include_shared": False}, {0, 1, 2}),
@@ -72,6 +87,43 @@ async def test_a_filter_holds_inside_the_search(shared: httpx.AsyncClient, field
     found = await shared.post("/v1/actions/search", json={"query": "parcel refund", "top_k": 100, **asked})
     got = {one["action"]["content"] for one in found.json()["items"]}
     assert got == {EPISODES[at]["content"] for at in contents}
+
+
+async def test_an_entity_of_a_script_without_spaces_is_found(api: httpx.AsyncClient) -> None:
+    await log_all(api, act("我昨天去了北京出差"), act("我昨天去了上海出差"))
+    assert await similar(api, "出差", entity="北京") == ["我昨天去了北京出差"]
+
+
+async def test_an_entity_is_found_in_actions_of_an_earlier_version(
+    start: Starter, settings: Settings, clock: TurnedClock
+) -> None:
+    """They were stored without what this version compares; the index is made anew in the background."""
+    idle = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+    async with start(idle) as service:
+        made = await log(service.client, "Refunded order 17", entities=["Order-17"], tags=["Money"])
+        store = service.resources.store
+        stored = await store.get(ACTIONS, "default", made["action_id"])
+        assert stored is not None
+        late = {name: None for name in stored if name in ACTIONS.internal - {"tenant_id", "content_hash"}}
+        await store.commit(
+            [
+                Update(ACTIONS, "default", made["action_id"], set=late),
+                DeleteWhere(INDEXING, SYSTEM, EVERYTHING),
+            ]
+        )
+        assert await listed(service.client, entity="Order-17") == ["Refunded order 17"], "as before"
+        assert await listed(service.client, tag="Money") == ["Refunded order 17"]
+    async with start(settings) as service:
+
+        async def found() -> bool:
+            clock.move(seconds=60)
+            return await similar(service.client, "refund", entity="refunded ORDER") == ["Refunded order 17"]
+
+        assert await eventually(found, 20)
+        assert await listed(service.client, entity="order-17") == ["Refunded order 17"]
+        assert await listed(service.client, tag="money") == ["Refunded order 17"]
+        again = (await service.client.get(f"/v1/actions/{made['action_id']}")).json()
+        assert again == made
 
 
 async def test_k_come_back_whenever_k_match(shared: httpx.AsyncClient) -> None:

@@ -1,12 +1,14 @@
 """Figures over actions, as pure functions."""
 
+from collections import Counter
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.service import Tally, grouping, percentile, wilson
+from app.actions.figures import Tally, cells, grouping, percentile, wilson
 
 
 @pytest.mark.parametrize(
@@ -50,12 +52,12 @@ def test_an_interval_holds_its_rate_and_stays_within_0_and_1(counts: tuple[int, 
     ],
 )
 def test_p95_is_the_nearest_rank(values: list[float], share: float, found: float | None) -> None:
-    assert percentile(values, share) == found
+    assert percentile(Counter(values), share) == found
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300))
 def test_at_least_95_of_100_do_not_exceed_p95_and_no_smaller_value_will_do(values: list[float]) -> None:
-    found = percentile(values, 0.95)
+    found = percentile(Counter(values), 0.95)
     assert found is not None
     assert found in values
     assert 100 * sum(value <= found for value in values) >= 95 * len(values)
@@ -87,3 +89,33 @@ def test_rates_are_of_the_actions_whose_outcome_is_known() -> None:
 )
 def test_a_day_is_one_of_the_zone(moment: str, zone: str, day: str) -> None:
     assert grouping("day", ZoneInfo(zone))({"timestamp": moment}) == day
+
+
+durations = st.lists(st.none() | st.floats(0, 1e9) | st.just(0.0), max_size=60)
+
+
+@given(durations, durations, st.data())
+def test_a_rolled_up_day_has_the_figures_of_its_actions(
+    first: list[float | None], second: list[float | None], data: st.DataObject
+) -> None:
+    def action(duration: float | None) -> dict[str, Any]:
+        outcome, rating = st.sampled_from(["success", "failure", None]), st.none() | st.integers(1, 5)
+        return {
+            "action_type": data.draw(st.sampled_from("ab")),
+            "action": {"tool": data.draw(st.sampled_from(["x", "y", None])), "duration_ms": duration},
+            "outcome": data.draw(outcome),
+            "feedback": {"user_rating": data.draw(rating)},
+        }
+
+    early, late = [action(one) for one in first], [action(one) for one in second]
+    exact, rolled = Tally(), Tally()
+    for one in (*early, *late):
+        exact.add(one)
+    for cell in cells(late, cells(early)):
+        rolled.add_cell(cell)
+    wanted, got = exact.figures(), rolled.figures()
+    p95 = wanted.pop("p95_duration_ms"), got.pop("p95_duration_ms")
+    mean = wanted.pop("mean_duration_ms"), got.pop("mean_duration_ms")
+    assert got == wanted
+    assert p95[1] == (None if p95[0] is None else pytest.approx(p95[0], rel=0.02))
+    assert mean[1] == (None if mean[0] is None else pytest.approx(mean[0]))

@@ -195,3 +195,19 @@ async def test_the_check_of_a_sound_store_finds_nothing(store: Store) -> None:
     await store.commit([thing(), numbered(1)])
     assert all(finding.ok for finding in await store.check())
     assert all(finding.ok for finding in await store.check(deep=True))
+
+
+@moderate
+@given(
+    st.lists(documents, max_size=12), filters, st.sampled_from(["asc", "desc"]), st.integers(1, 5), st.none() | texts
+)
+async def test_distinct_values_are_those_of_the_documents_that_match(
+    store: Store, docs: list[Doc], where: Filter, order: Order, limit: int, after: str | None
+) -> None:
+    await store.commit([DeleteWhere(THINGS, T, EVERYTHING)])
+    inserted = [thing(**doc).doc for doc in docs]
+    await store.commit([Insert(THINGS, doc) for doc in inserted] + [thing(tenant=OTHER, group="other's")])
+    beyond = Range("group", lt=after) if order == "desc" else Range("group", gt=after)
+    there = {doc["group"] for doc in inserted if matches(doc, where) and matches(doc, beyond)} - {None}
+    found = await store.values(THINGS, T, "group", And((where, beyond)), order=order, limit=limit)
+    assert found == sorted(there, reverse=order == "desc")[:limit]

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.actions.figures import counts_of
 from app.core.clock import rfc3339, to_ms
-from app.retention.decay_job import by_day, count, counts_of, sentence
+from app.retention.decay_job import by_day, count, sentence
 from app.retention.policy import RetentionPolicy, score
 from app.storage.filters import matches
 

@@ -70,7 +70,7 @@ class Oracle:
         entry = (name, said.trust, "many" if policy == "keep_both" else cardinality)
         told = self._claim(entry, start, said.end, policy)
         if told != "known":
-            self.usual = said.cardinality or self.usual
+            self.usual = "many" if policy == "keep_both" else said.cardinality or self.usual
         return told
 
     def _start(self, name: str, said: Assertion, now: str) -> str:
@@ -149,6 +149,7 @@ class Oracle:
         self.disputed.remove(disputed)
         trust = max([trust, *(run[0][1] for run in replaced)])
         self._claim((name, trust, "many" if beside else cardinality), start, end, "temporal")
+        self.usual = "many" if beside else self.usual
 
     def photograph(self, known: str) -> None:
         held = {point: set(entries) for point, entries in self.held.items()}

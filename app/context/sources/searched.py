@@ -9,8 +9,9 @@ from app.actions.schemas import ACTIONS
 from app.context.candidates import Candidate, ContextSource, Heading, SourceRequest, passage
 from app.core.clock import rfc3339, to_ms
 from app.facts.graph import Graph, Walk
+from app.facts.keys import sentence
 from app.facts.repository import FactRepository, View
-from app.facts.schemas import FACTS, sentence
+from app.facts.schemas import FACTS
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import standing

@@ -16,7 +16,7 @@ import pymongo
 from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
 from app.storage.changes import Change, Committed
-from app.storage.filters import EVERYTHING, Filter
+from app.storage.filters import EVERYTHING, Absent, Filter, Not, both
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment_cache import SegmentCache
 from app.storage.mongo import check, filters, partitions, set_wide
@@ -140,6 +140,31 @@ class MongoStore(Shielded):
         wanted = filters.of_tenant(collection, tenant, where)
         with self._within():
             return await self._database[collection.name].count_documents(wanted)
+
+    @shielded
+    async def values(
+        self,
+        collection: Collection,
+        tenant: str,
+        field: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "asc",
+        limit: int = 100,
+    ) -> list[str]:
+        wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
+        sign = -1 if order == "desc" else 1
+        with self._within():
+            found = await self._database[collection.name].aggregate(
+                [
+                    {"$match": wanted},
+                    {"$sort": {"tenant_id": sign, field: sign}},  # so that the index gives each value once
+                    {"$group": {"_id": f"${field}", "value": {"$first": f"${field}"}}},
+                    {"$sort": {"_id": sign}},
+                    {"$limit": limit},
+                ]
+            )
+            return [stored["_id"] async for stored in found]
 
     @shielded
     async def commit(self, changes: Sequence[Change]) -> Committed:

@@ -13,7 +13,7 @@ import apsw
 from app.storage.filters import Filter
 from app.storage.protocol import Order
 from app.storage.schema import After, Collection
-from app.storage.sqlite.schema import connect, order_of, quoted, selection, translate_errors
+from app.storage.sqlite.schema import column_of, connect, order_of, quoted, selection, translate_errors
 
 T = TypeVar("T")
 
@@ -157,3 +157,27 @@ def select_documents(  # noqa: PLR0913 (what `find` takes)
         f"LIMIT {int(limit)}"
     )
     return [doc for (doc,) in connection.execute(statement, values)]
+
+
+def select_values(  # noqa: PLR0913 (what `values` takes)
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str,
+    field: str,
+    where: Filter,
+    order: Order,
+    limit: int,
+) -> list[str]:
+    """Returns distinct values of a field. Each is found from the one before by one look into an index, however many
+    documents have it."""
+    name, column = quoted(collection.name), column_of(collection, field)
+    condition, values = selection(collection, tenant, where)
+    first = f"SELECT {column} FROM {name} WHERE {column} IS NOT NULL AND {condition}"
+    further = f"{first} AND {column} {'<' if order == 'desc' else '>'} found.value"
+    nearest = f"ORDER BY {column} {order} LIMIT 1"
+    statement = (
+        f"WITH RECURSIVE found(value) AS (SELECT * FROM ({first} {nearest}) UNION ALL "
+        f"SELECT ({further} {nearest}) FROM found WHERE found.value IS NOT NULL LIMIT {int(limit)}) "
+        "SELECT value FROM found WHERE value IS NOT NULL"
+    )
+    return [value for (value,) in connection.execute(statement, [*values, *values])]

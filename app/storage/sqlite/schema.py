@@ -126,19 +126,19 @@ def where(collection: Collection, part: Filter) -> SqlFilter:
             sql, values = where(collection, inner)
             return f"NOT ifnull({sql}, 0)", values
         case Absent(field):
-            return f"{_column(collection, field)} IS NULL", []
+            return f"{column_of(collection, field)} IS NULL", []
         case Eq(field, value):
-            return f"{_column(collection, field)} = ?", [_stored(value)]
+            return f"{column_of(collection, field)} = ?", [_stored(value)]
         case In(field, wanted):
-            return f"{_column(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
+            return f"{column_of(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
         case Has(field, value):
-            return f"EXISTS (SELECT 1 FROM json_each({_column(collection, field)}) WHERE value = ?)", [value]
+            return f"EXISTS (SELECT 1 FROM json_each({column_of(collection, field)}) WHERE value = ?)", [value]
         case Range():
             return _range(collection, part)
 
 
 def _range(collection: Collection, part: Range) -> SqlFilter:
-    column = _column(collection, part.field)
+    column = column_of(collection, part.field)
     bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
     given = {sign: bound for sign, bound in bounds.items() if bound is not None}
     return " AND ".join([f"{column} {sign} ?" for sign in given]) or f"{column} IS NOT NULL", list(given.values())
@@ -184,7 +184,8 @@ def _few(collection: Collection, part: Filter) -> bool:
     return bool(times & {*collection.global_indexes} - {collection.order})
 
 
-def _column(collection: Collection, field: str) -> str:
+def column_of(collection: Collection, field: str) -> str:
+    """Returns the quoted column of a field. Raises KeyError if the collection does not declare it."""
     if field in ("tenant_id", collection.id_field):
         return "tenant" if field == "tenant_id" else "id"
     if field not in collection.fields and field != collection.order:

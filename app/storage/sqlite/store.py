@@ -27,7 +27,7 @@ from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatena
 from app.storage.sqlite import backup, check, schema, search_rows, set_wide
 from app.storage.sqlite.backup import make_folder
 from app.storage.sqlite.changes import execute
-from app.storage.sqlite.read_pool import ReadCache, ReadPool, select_documents
+from app.storage.sqlite.read_pool import ReadCache, ReadPool, select_documents, select_values
 from app.storage.sqlite.schema import connect, prepare, translate_errors
 from app.storage.sqlite.set_wide import EmbeddedReembedding
 from app.storage.sqlite.writer import IDLE_SECONDS, LogTruncation, ObserveCommit, WriterThread
@@ -165,6 +165,20 @@ class EmbeddedStore:
             return int(number)
 
         return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
+
+    async def values(
+        self,
+        collection: Collection,
+        tenant: str,
+        field: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "asc",
+        limit: int = 100,
+    ) -> list[str]:
+        return await self._readers.bounded(
+            lambda connection: select_values(connection, collection, tenant, field, where, order, limit)
+        )
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         committed = await self.writer.commit(changes)
