@@ -11,6 +11,7 @@ RecalldError
 │   ├── AlreadyExists 409 already_exists
 │   ├── SessionEnded 409 session_ended
 │   ├── LLMNotConfigured 409 llm_not_configured
+│   ├── LastAdminKey 409 last_admin_key
 │   └── IdempotencyInProgress 409 idempotency_in_progress
 ├── PreconditionFailed 412 precondition_failed
 ├── TooLarge 413 too_large
@@ -91,6 +92,10 @@ class SessionEnded(Conflict):
 
 class LLMNotConfigured(Conflict):
     code, title = "llm_not_configured", "No language model is configured"
+
+
+class LastAdminKey(Conflict):
+    code, title = "last_admin_key", "This is the last key that administers the tenant"
 
 
 class IdempotencyInProgress(Conflict):

@@ -9,7 +9,7 @@ from pydantic import Field
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
 from app.auth.keys import API_KEYS, UNAUTHENTICATED, Keys, Made, NewKey, Principal, public
-from app.core.schemas import WHOLE, Count, Identifier, Schema, example
+from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
@@ -44,6 +44,12 @@ class KeyRotate(Schema):
         86_400, description="How long the old key goes on; never longer than it would have."
     )
     expires_in: Lifetime | None = Field(None, description="Of the new key, in seconds; null: as long as the old one's.")
+
+
+class KeyRevoke(Schema):
+    model_config = example({"force": False})
+
+    force: Flag = Field(False, description="Also the last key that administers the tenant.")
 
 
 class ApiKey(Schema):
@@ -125,12 +131,12 @@ class KeyService:
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
         return _once(self._keys.plan_rotate(doc, timedelta(seconds=body.overlap_seconds), lifetime))
 
-    async def revoke(self, key_id: str, precondition: IfMatch) -> WriteResult:
-        """Revokes a key. Raises NotFound."""
+    async def revoke(self, key_id: str, body: KeyRevoke, precondition: IfMatch) -> WriteResult:
+        """Revokes a key. Raises NotFound, or LastAdminKey if the body does not force it."""
         self._require_known_caller()
         doc = await self._keys.find(key_id, self._tenant)
         precondition.check(doc)
-        record, changes = self._keys.plan_revoke(doc)
+        record, changes = await self._keys.plan_revoke(doc, force=body.force)
         return WriteResult(record, changes, headers={"ETag": etag(record)})
 
     def _require_known_caller(self) -> None:
