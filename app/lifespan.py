@@ -14,6 +14,7 @@ from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
 from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
 from app.auth.keys import API_KEYS, Keys
+from app.auth.wrong_keys import WrongKeyLimiter
 from app.core import process, tokens
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
@@ -261,8 +262,10 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
         await stack.enter_async_context(process.running("jobs", runner.run))
-    limiter = RateLimiter(settings.limits.requests_per_second)
-    needed = settings, store, embedder, clock, accesses, limiter, agents, runner, keyless
+    limits = settings.limits
+    limiter = RateLimiter(limits.requests_per_second)
+    wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
+    needed = settings, store, embedder, clock, accesses, limiter, wrong_keys, agents, runner, keyless
     return Resources(*needed, llm=llm, second_stage=stage, collections=COLLECTIONS)
 
 

@@ -41,6 +41,14 @@ class Limiter(Protocol):
         ...
 
 
+class WrongKeyCounter(Protocol):
+    """Limits wrong keys by address."""
+
+    def count(self, address: str) -> None:
+        """Counts a wrong key. Raises RateLimited."""
+        ...
+
+
 class JobRunner(Protocol):
     """Runs queued jobs on demand."""
 
@@ -87,6 +95,7 @@ class Resources:
     clock: Clock
     accesses: AccessLog
     limiter: Limiter
+    wrong_keys: WrongKeyCounter
     agents: AgentSettingsReader
     jobs: JobRunner
     keyless: KeylessCheck

@@ -1,7 +1,7 @@
 """Every setting, described once: the CLI's help and the docs are made from this. Read from `RECALLD_…` or `.env`."""
 
 import re
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,14 @@ class LimitSettings(_Group):
         description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
         "of its own; 0: no limit.",
     )
+
+    wrong_keys: int = Field(
+        20,
+        ge=0,
+        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within the "
+        "time below; further ones are 429. Right keys are served all the same. 0: no limit.",
+    )
+    wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
 
 
 class EmbeddingSettings(_Group):
@@ -167,6 +175,11 @@ class Settings(BaseSettings):
         "store; empty: the file `erasure.key` in the data directory, which is made when the first user is erased.",
     )
     auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses or networks of reverse proxies, separated by commas. `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` are believed from these alone; empty: from nobody.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
@@ -193,6 +206,16 @@ class Settings(BaseSettings):
         if 0 < len(key.get_secret_value()) < 32:
             raise ValueError("It must have at least 32 characters")
         return key
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, proxies: str) -> str:
+        for proxy in filter(None, map(str.strip, proxies.split(","))):
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(f"{proxy!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/24") from None
+        return proxies
 
     @field_validator("reranker")
     @classmethod

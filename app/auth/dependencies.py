@@ -201,11 +201,12 @@ async def _identify(request: Request, resources: Resources) -> Principal:
     if resources.settings.auth == "off":
         check_origin(request)
         return unauthenticated(UNAUTHENTICATED)
-    given = _given_key(request)
-    if given is not None:
-        principal = await Keys(resources.store, resources.clock).principal(given)
-        if not resources.keyless.ended:
-            await resources.keyless.end()
+    try:
+        principal = await _by_key(request, resources)
+    except Unauthorized:
+        resources.wrong_keys.count(_peer(request))
+        raise
+    if principal is not None:
         return principal
     if not await resources.keyless.allowed():
         raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
@@ -213,6 +214,17 @@ async def _identify(request: Request, resources: Resources) -> Principal:
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
     check_origin(request)
     return unauthenticated(ANONYMOUS)
+
+
+async def _by_key(request: Request, resources: Resources) -> Principal | None:
+    """Returns the principal of the key, or None if there is no key. Raises Unauthorized for a wrong key."""
+    given = _given_key(request)
+    if given is None:
+        return None
+    principal = await Keys(resources.store, resources.clock).principal(given)
+    if not resources.keyless.ended:
+        await resources.keyless.end()
+    return principal
 
 
 def _given_key(request: Request) -> str | None:
@@ -255,11 +267,22 @@ def _own_page(origin: str, host: str | None) -> bool:
     return given.scheme in ("http", "https") and (given.netloc == host or _loopback(_name(given.netloc)))
 
 
+FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"})
+"""Headers that a proxy adds. Whatever they say, the request comes from elsewhere."""
+
+
 def _from_this_machine(request: Request) -> bool:
-    """Returns True if the peer and the `Host` header are both local. A foreign web page may point its own name at
-    127.0.0.1."""
+    """Returns True if the peer and the `Host` header are both local and no proxy stands between. A foreign web page may
+    point its own name at 127.0.0.1, and a proxy on this machine may serve everybody."""
+    if any(name in FORWARDING for name, _ in request.scope["headers"]):
+        return False
+    return _loopback(_peer(request)) and _loopback(_called(request))
+
+
+def _peer(request: Request) -> str:
+    """Returns the address of the client: of the connection, or what a trusted proxy says of it."""
     peer = request.scope.get("client")
-    return _loopback(peer[0] if peer else "") and _loopback(_called(request))
+    return peer[0] if peer else ""
 
 
 def _called(request: Request) -> str:
