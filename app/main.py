@@ -104,6 +104,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         version=VERSION,
         lifespan=resources,
         redirect_slashes=False,
+        openapi_url="/openapi.json" if settings.docs == "open" else None,  # without it there are no pages either
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]

@@ -175,6 +175,10 @@ class Settings(BaseSettings):
         "store; empty: the file `erasure.key` in the data directory, which is made when the first user is erased.",
     )
     auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
+    metrics: Literal["open", "admin", "off"] = Field(
+        "open", description="Who reads `/metrics`: anybody, an admin key without bindings, or nobody (404)."
+    )
+    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs`, `/redoc` and `/openapi.json` are 404.")
     trusted_proxies: str = Field(
         "",
         description="Addresses or networks of reverse proxies, separated by commas. `X-Forwarded-For` and "

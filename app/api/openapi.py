@@ -31,7 +31,7 @@ TAGS = [
     {"name": "agents", "description": "Agents: settings and experience."},
     {"name": "jobs", "description": "Background work, and operations that were asked for."},
     {"name": "keys", "description": "For admin keys: the keys of a tenant, and who did what."},
-    {"name": "operating", "description": "Health and metrics; they need no key."},
+    {"name": "operating", "description": "Health and metrics; they need no key, unless a setting says so."},
 ]
 HEADERS = {
     "X-Request-ID": "The id of the request in logs and problems: yours, where you sent one.",
