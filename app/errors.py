@@ -22,6 +22,7 @@ RecalldError
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
+    ├── IssuerUnavailable 503 issuer_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
     ├── LLMUnavailable 503 llm_unavailable
     ├── LLMReplyInvalid 503 llm_reply_invalid
@@ -64,6 +65,12 @@ class InvalidCursor(BadRequest):
 
 class Unauthorized(RecalldError):
     status, code, title = 401, "unauthorized", "A valid API key is required"
+    challenge: str = "Bearer"
+    """The header WWW-Authenticate of the answer."""
+
+
+class TokenExpired(Unauthorized):
+    """A token that was valid until its time was over. It does not count as a wrong key."""
 
 
 class Forbidden(RecalldError):
@@ -139,6 +146,10 @@ class StoreUnavailable(Unavailable):
 
 class ErasureKeyUnavailable(Unavailable):
     code, title = "erasure_key_unavailable", "The erasure key is missing, or it is not the one of this store"
+
+
+class IssuerUnavailable(Unavailable):
+    code, title = "issuer_unavailable", "The issuer of the token cannot be reached"
 
 
 class EmbeddingUnavailable(Unavailable):

@@ -16,6 +16,7 @@ from app.admin import endpoints as administration
 from app.api import errors, health, openapi
 from app.api.fast_path import Shortcut
 from app.api.middleware import RequestLayer
+from app.auth import endpoints as authentication
 from app.context import endpoints as context
 from app.facts import endpoints as facts
 from app.facts import endpoints as graph
@@ -114,4 +115,6 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     # the framework's own pages.
     app.router.routes[:0] = routes()
     app.router.routes.append(mcp.route())
+    if settings.oidc.issuer:
+        app.router.routes += authentication.routes()
     return app

@@ -49,6 +49,19 @@ class WrongKeyCounter(Protocol):
         ...
 
 
+class TokenReader(Protocol):
+    """Reads bearer tokens of an OpenID Connect issuer."""
+
+    async def principal(self, token: str) -> Any:
+        """Returns the principal (`app.auth.keys.Principal`) of a token. Raises Unauthorized, Forbidden or
+        IssuerUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connections to the issuer."""
+        ...
+
+
 class JobRunner(Protocol):
     """Runs queued jobs on demand."""
 
@@ -102,6 +115,8 @@ class Resources:
     llm: LLM | None = None
     second_stage: SecondStage | None = None
     """Reranks the first hits of callers' hybrid searches. Background work does not use it."""
+    tokens: TokenReader | None = None
+    """Set if an issuer is configured."""
     collections: Sequence[Collection] = ()
     """All collections, for features that concern every kind of record: erasing and exporting a user."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

@@ -4,8 +4,9 @@ import re
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 
@@ -153,6 +154,62 @@ class ContextSettings(_Group):
     )
 
 
+RIGHTS = ("read", "write", "admin", "all_users")
+"""What a scope of a token may stand for: the verbs, and `all_users`, which lifts the binding to the token's user."""
+
+
+class OidcSettings(_Group):
+    issuer: str = Field(
+        "",
+        description="OpenID Connect issuer whose tokens are accepted beside API keys, exactly as its tokens name it; "
+        "https, or http on this machine; empty: none.",
+    )
+    audience: str = Field(
+        "",
+        validate_default=True,
+        description="Audiences of this service, separated by spaces: a token must name one of them. Needed with an "
+        "issuer.",
+    )
+    tenant: str = Field(
+        "default", min_length=1, max_length=128, description="Tenant of all tokens, where no claim names it."
+    )
+    tenant_claim: str = Field("", description="Claim that names the tenant; empty: all tokens have the tenant above.")
+    user_claim: str = Field(
+        "sub", description="Claim with the user, or users, that a token is bound to; empty: tokens are not bound."
+    )
+    agent_claim: str = Field(
+        "", description="Claim with the agent, or agents, that a token is bound to; empty: tokens are not bound."
+    )
+    scope_claim: str = Field("scope", min_length=1, description="Claim with the scopes: a text or a list.")
+    scopes: str = Field(
+        "recalld:read=read recalld:write=write recalld:admin=admin recalld:all_users=all_users",
+        description="What the scopes stand for: a verb each, or `all_users`, which lifts the binding to the user.",
+    )
+    leeway_seconds: float = Field(30, ge=0, le=300, description="How far clocks of issuer and service may differ.")
+
+    @field_validator("issuer")
+    @classmethod
+    def _safe(cls, issuer: str) -> str:
+        if issuer and (not safe_address(issuer) or re.search(r"[\s@?#]", issuer)):
+            raise ValueError("It must be an https address (http only on this machine) without password and query")
+        return issuer
+
+    @field_validator("audience")
+    @classmethod
+    def _named(cls, audience: str, info: ValidationInfo) -> str:
+        if info.data.get("issuer") and not audience.split():
+            raise ValueError("Tokens of an issuer are accepted only for a named audience")
+        return audience
+
+    @field_validator("scopes")
+    @classmethod
+    def _known(cls, scopes: str) -> str:
+        for pair in scopes.split():
+            if pair.rpartition("=")[2] not in RIGHTS or not pair.rpartition("=")[0]:
+                raise ValueError(f"{pair!r} is not of the form scope=right; rights are {', '.join(RIGHTS)}")
+        return scopes
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="RECALLD_",
@@ -179,6 +236,12 @@ class Settings(BaseSettings):
         "open", description="Who reads `/metrics`: anybody, an admin key without bindings, or nobody (404)."
     )
     docs: Literal["open", "off"] = Field("open", description="`off`: `/docs`, `/redoc` and `/openapi.json` are 404.")
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[^\s@/?#]+)?$",
+        description="Address by which clients reach the service, without a path, such as `https://memory.example.com`; "
+        "empty: as the request says. Clients with tokens are told it.",
+    )
     trusted_proxies: str = Field(
         "",
         description="Addresses or networks of reverse proxies, separated by commas. `X-Forwarded-For` and "
@@ -203,6 +266,7 @@ class Settings(BaseSettings):
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
     context: ContextSettings = ContextSettings()
+    oidc: OidcSettings = OidcSettings()
 
     @field_validator("erasure_key")
     @classmethod
@@ -230,12 +294,26 @@ class Settings(BaseSettings):
 
     @property
     def loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return _is_loopback(self.host.strip("[]"))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def safe_address(address: str) -> bool:
+    """True for an https address, and for http on this machine: what comes over plain http could be anybody's."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
-from app.auth.keys import ANONYMOUS, UNAUTHENTICATED, Keys, Principal, unauthenticated
-from app.errors import Forbidden, RateLimited, Unauthorized
+from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
+from app.errors import Forbidden, RateLimited, TokenExpired, Unauthorized
 from app.resources import Resources
 
 FILE_NAME = "keys-made"
@@ -185,6 +185,9 @@ InResources = Annotated[Resources, Depends(resources)]
 _HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 
 
+_PLAIN_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
+
+
 async def authenticate(request: Request) -> Principal:
     """Returns the principal of a request. Raises Unauthorized, Forbidden or RateLimited. Routes call it before they
     read a body."""
@@ -203,13 +206,17 @@ async def _identify(request: Request, resources: Resources) -> Principal:
         return unauthenticated(UNAUTHENTICATED)
     try:
         principal = await _by_key(request, resources)
-    except Unauthorized:
-        resources.wrong_keys.count(_peer(request))
+    except Unauthorized as error:
+        if not isinstance(error, TokenExpired):  # clients renew those, and a limit would keep them from it
+            resources.wrong_keys.count(_peer(request))
+        error.challenge = challenge(request, resources, wrong=True)
         raise
     if principal is not None:
         return principal
-    if not await resources.keyless.allowed():
-        raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
+    if resources.tokens is not None or not await resources.keyless.allowed():
+        needed = Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
+        needed.challenge = challenge(request, resources)
+        raise needed
     if not _from_this_machine(request):
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
     check_origin(request)
@@ -217,14 +224,40 @@ async def _identify(request: Request, resources: Resources) -> Principal:
 
 
 async def _by_key(request: Request, resources: Resources) -> Principal | None:
-    """Returns the principal of the key, or None if there is no key. Raises Unauthorized for a wrong key."""
+    """Returns the principal of the key or token, or None if there is none. Raises Unauthorized for a wrong one."""
     given = _given_key(request)
     if given is None:
         return None
+    if resources.tokens is not None and not given.startswith(PREFIX):
+        found: Principal = await resources.tokens.principal(given)
+        return found
     principal = await Keys(resources.store, resources.clock).principal(given)
     if not resources.keyless.ended:
         await resources.keyless.end()
     return principal
+
+
+METADATA = "/.well-known/oauth-protected-resource"
+"""Where clients read which issuer's tokens are accepted (RFC 9728), followed by the path that they call."""
+RESOURCES = ("", "/mcp")
+"""The paths with metadata of their own. MCP clients compare the address in it with the one that they call."""
+
+
+def base_url(request: Request, resources: Resources) -> str:
+    """Returns the address by which the client reaches the service, without a path."""
+    if resources.settings.public_url:
+        return resources.settings.public_url
+    host = header(request, b"host") or ""
+    return f"{request.scope['scheme']}://{host if _PLAIN_HOST.fullmatch(host) else 'localhost'}"
+
+
+def challenge(request: Request, resources: Resources, *, wrong: bool = False) -> str:
+    """Returns the header WWW-Authenticate of a 401: where a client reads how to get a token."""
+    if resources.tokens is None:
+        return "Bearer"
+    path = request.scope["path"] if request.scope["path"] in RESOURCES else ""
+    parts = ['error="invalid_token"'] if wrong else []
+    return "Bearer " + ", ".join([*parts, f'resource_metadata="{base_url(request, resources)}{METADATA}{path}"'])
 
 
 def _given_key(request: Request) -> str | None:

@@ -62,6 +62,7 @@ API_KEYS = Collection(
 _READ_KEYS = replace(API_KEYS, audited=False)
 """The same collection, for changes that only expect that a key is as it was read."""
 
+PREFIX = "rk_"
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 COMMAND_LINE = "cli"
 

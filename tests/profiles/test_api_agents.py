@@ -128,8 +128,8 @@ async def test_a_key_of_a_user_does_not_read_what_an_agent_keeps_from_its_users(
     agent = {"agent_id": "a", "name": "Support", "system_prompt": prompt, "settings": {"extraction_instructions": rule}}
     made = (await api.post("/v1/agents", json=agent, headers=operator)).json()
     learned = (await api.patch(f"{AGENT}/experience", json={"heuristics": [lesson]}, headers=operator)).json()
-    for bindings in ({"users": ["ada"]}, {"users": ["ada"], "agents": ["a"]}):
-        bound = await service.key(verbs="read,write,admin", **bindings)
+    for agents in ([], ["a"]):
+        bound = await service.key(verbs="read,write,admin", users=["ada"], agents=agents)
         got, page = [await api.get(path, headers=bound) for path in (AGENT, "/v1/agents")]
         settings = made["settings"] | {"extraction_instructions": None}
         shown = {"system_prompt": None, "experience": None, "settings": settings}
