@@ -4,6 +4,7 @@ RecalldError
 ├── BadRequest 400 malformed_request
 │   └── InvalidCursor 400 invalid_cursor
 ├── Unauthorized 401 unauthorized
+│   └── TokenExpired 401 unauthorized
 ├── Forbidden 403 forbidden
 ├── NotFound 404 not_found
 ├── MethodNotAllowed 405 method_not_allowed

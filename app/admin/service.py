@@ -81,7 +81,9 @@ class AuditEntry(Schema):
     """Who did what to which records of whom, when; never what is in them."""
 
     audit_id: str
-    key_id: str = Field(description="Of the API key; `anonymous`, `unauthenticated` or `cli` where there was none.")
+    key_id: str = Field(
+        description="Of the API key; `oidc:…`: a token; `anonymous`, `unauthenticated` or `cli` where there was none."
+    )
     action: str = Field(description="The operation's id in this document.", examples=["create_memory"])
     user_id: str | None
     user_hash: str | None = Field(description="In place of the id of a user who was erased.")

@@ -12,8 +12,9 @@ from app.core.schemas import Json, Problem, without_null
 
 DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
 
-Authentication: `Authorization: Bearer rk_…` or `X-API-Key`. While no key was ever made the service answers its own
-machine without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
+Authentication: `Authorization: Bearer rk_…` or `X-API-Key`; or a bearer token of the OpenID Connect issuer in the
+settings. While no key was ever made, and without an issuer, the service answers its own machine
+without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
 
 TAGS = [
     {"name": "sessions", "description": "Short-term memory: conversations and their messages."},

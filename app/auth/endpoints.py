@@ -21,7 +21,7 @@ async def protected_resource(request: Request) -> Response:
             "resource": base_url(request, resources) + path,
             "resource_name": "Recalld",
             "authorization_servers": [oidc.issuer],
-            "scopes_supported": [scope for scope, _, right in pairs if right in BASIC],
+            "scopes_supported": list(dict.fromkeys(scope for scope, _, right in pairs if right in BASIC)),
             "bearer_methods_supported": ["header"],
         }
     )

@@ -133,7 +133,7 @@ def principal_of(claims: Mapping[str, Any], settings: OidcSettings) -> Principal
     """Maps the claims of a valid token. Raises Forbidden if a claim that the settings name is absent or unusable: a
     token without its user must not become one for all users."""
     meanings = rights_of(settings.scopes)
-    rights = {meanings[scope] for scope in _texts(claims, settings.scope_claim) if scope in meanings}
+    rights = {right for scope in _texts(claims, settings.scope_claim) for right in meanings.get(scope, ())}
     tenant = settings.tenant
     if settings.tenant_claim:
         named = _names(claims, settings.tenant_claim)
@@ -146,9 +146,13 @@ def principal_of(claims: Mapping[str, Any], settings: OidcSettings) -> Principal
     return Principal(key_id, key_id, frozenset(rights & set(VERBS)), Scope(tenant, agents, users, key_id))
 
 
-def rights_of(scopes: str) -> dict[str, str]:
-    """Returns the right that each scope of the setting stands for."""
-    return {scope: right for scope, _, right in (pair.rpartition("=") for pair in scopes.split())}
+def rights_of(scopes: str) -> dict[str, set[str]]:
+    """Returns the rights that each scope of the setting stands for."""
+    found: dict[str, set[str]] = {}
+    for pair in scopes.split():
+        scope, _, right = pair.rpartition("=")
+        found.setdefault(scope, set()).add(right)
+    return found
 
 
 def caller_id(issuer: str, subject: str) -> str:

@@ -20,6 +20,7 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
+from pydantic import AnyUrl
 
 from app.settings import OidcSettings, Settings
 from tests.conftest import Starter
@@ -29,7 +30,7 @@ from tests.support.memories import problem
 from tests.support.server import Server, serving
 
 pytestmark = pytest.mark.anyio
-CALLBACK = "http://127.0.0.1:9/callback"
+CALLBACK = AnyUrl("http://127.0.0.1:9/callback")
 METADATA = "/.well-known/oauth-protected-resource"
 
 
@@ -49,7 +50,7 @@ class Kept:
         return OAuthClientInformationFull(
             client_id="app",
             redirect_uris=[CALLBACK],
-            token_endpoint_auth_method="none",  # type: ignore[list-item]
+            token_endpoint_auth_method="none",
         )
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -100,7 +101,7 @@ async def remembered(server: Server, auth: Any, content: str) -> str:
 
 async def test_a_client_gets_a_token_for_its_user_from_the_issuer(server: Server, issuer: Issuer) -> None:
     kept, browser = Kept(), Browser()
-    metadata = OAuthClientMetadata(redirect_uris=[CALLBACK], token_endpoint_auth_method="none")  # type: ignore[list-item]
+    metadata = OAuthClientMetadata(redirect_uris=[CALLBACK], token_endpoint_auth_method="none")
     base = str(server.client.base_url).rstrip("/")
     auth = OAuthClientProvider(f"{base}/mcp", metadata, kept, browser.open, browser.callback)
     assert await remembered(server, auth, "Ada prefers tea") == "Ada prefers tea"

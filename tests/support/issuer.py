@@ -5,7 +5,7 @@ import json
 import secrets
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Thread
@@ -19,19 +19,19 @@ from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
 from flask import Flask, Response, jsonify
 from joserfc import jws
 from joserfc.errors import SecurityWarning
-from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey, import_key
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 AUDIENCE = "https://memory.example"
 SECRET = "s3cret"
-KINDS: dict[str, tuple[str, Any]] = {
-    "RS256": ("RSA", lambda: RSAKey.generate_key(2048)),
-    "ES256": ("EC", lambda: ECKey.generate_key("P-256")),
-    "EdDSA": ("OKP", lambda: OKPKey.generate_key("Ed25519")),
+KINDS: dict[str, Callable[[], Any]] = {
+    "RS256": lambda: RSAKey.generate_key(2048),
+    "ES256": lambda: ECKey.generate_key("P-256"),
+    "EdDSA": lambda: OKPKey.generate_key("Ed25519"),
 }
 
 
-class Client(ClientMixin):
+class Client(ClientMixin):  # type: ignore[misc]
     """`service` has a secret and works for itself; `app` is public and works for its user."""
 
     def __init__(self, name: str) -> None:
@@ -108,10 +108,9 @@ class Issuer:
 
     def rotate(self, algorithm: str = "RS256", *, keep: bool = False) -> Key:
         """Signs with a new key from now on. The old ones are forgotten, or kept in the published set."""
-        kind, generate = KINDS[algorithm]
-        key: Key = generate()
+        key: Key = KINDS[algorithm]()
         named = {**key.as_dict(private=True), "kid": secrets.token_hex(4), "use": "sig", "alg": algorithm}
-        key = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}[kind].import_key(named)
+        key = import_key(named)
         self.algorithm, self.keys = algorithm, [*(self.keys if keep else []), (algorithm, key)]
         return key
 
@@ -151,7 +150,7 @@ class Issuer:
     ) -> str:
         """A token that no token endpoint would issue. Without `claims` those of a valid one."""
         own = self.keys[-1][1]
-        head = {"alg": self.algorithm, "typ": "at+jwt", "kid": own.kid, **(header or {})}
+        head: dict[str, Any] = {"alg": self.algorithm, "typ": "at+jwt", "kid": own.kid, **(header or {})}
         head = {name: value for name, value in head.items() if value is not None}
         body = claims if isinstance(claims, bytes) else json.dumps(self.valid() if claims is None else claims).encode()
         allowed = [*KINDS, "HS256", "RS384", "RS512", "PS256", "ES384"]
@@ -167,7 +166,7 @@ class Issuer:
         return {name: value for name, value in found.items() if value is not None}
 
 
-class _Tokens(JWTBearerTokenGenerator):
+class _Tokens(JWTBearerTokenGenerator):  # type: ignore[misc]
     def __init__(self, issuer: Issuer) -> None:
         super().__init__(issuer.url, expires_generator=lambda client, grant_type: 600)
         self._issuer = issuer
@@ -186,7 +185,7 @@ class _Tokens(JWTBearerTokenGenerator):
         return self._issuer.claims
 
 
-class _CodeGrant(grants.AuthorizationCodeGrant):
+class _CodeGrant(grants.AuthorizationCodeGrant):  # type: ignore[misc]
     TOKEN_ENDPOINT_AUTH_METHODS = ("none",)
     issuer: Issuer
 
