@@ -161,7 +161,8 @@ class Issuer:
     def valid(self, **claims: Any) -> dict[str, Any]:
         """The claims of a valid token, with some of them changed; None leaves one out."""
         now = int(time.time())
-        found = {"iss": self.url, "aud": self.audience, "sub": self.subject, "iat": now, "exp": now + 600}
+        found: dict[str, Any] = {"iss": self.url, "aud": self.audience, "sub": self.subject}
+        found |= {"iat": now, "exp": now + 600}
         found = {**found, "scope": "recalld:read recalld:write", **claims}
         return {name: value for name, value in found.items() if value is not None}
 
