@@ -4,6 +4,7 @@ RecalldError
 ├── BadRequest 400 malformed_request
 │   └── InvalidCursor 400 invalid_cursor
 ├── Unauthorized 401 unauthorized
+│   └── TokenExpired 401 unauthorized
 ├── Forbidden 403 forbidden
 ├── NotFound 404 not_found
 ├── MethodNotAllowed 405 method_not_allowed
@@ -11,6 +12,7 @@ RecalldError
 │   ├── AlreadyExists 409 already_exists
 │   ├── SessionEnded 409 session_ended
 │   ├── LLMNotConfigured 409 llm_not_configured
+│   ├── LastAdminKey 409 last_admin_key
 │   └── IdempotencyInProgress 409 idempotency_in_progress
 ├── PreconditionFailed 412 precondition_failed
 ├── RequestTimeout 408 request_timeout
@@ -23,6 +25,7 @@ RecalldError
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
+    ├── IssuerUnavailable 503 issuer_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
     ├── LLMUnavailable 503 llm_unavailable
     ├── LLMReplyInvalid 503 llm_reply_invalid
@@ -74,6 +77,12 @@ class InvalidCursor(BadRequest):
 
 class Unauthorized(RecalldError):
     status, code, title = 401, "unauthorized", "A valid API key is required"
+    challenge: str = "Bearer"
+    """The header WWW-Authenticate of the answer."""
+
+
+class TokenExpired(Unauthorized):
+    """A token that was valid until its time was over. It does not count as a wrong key."""
 
 
 class Forbidden(RecalldError):
@@ -102,6 +111,10 @@ class SessionEnded(Conflict):
 
 class LLMNotConfigured(Conflict):
     code, title = "llm_not_configured", "No language model is configured"
+
+
+class LastAdminKey(Conflict):
+    code, title = "last_admin_key", "This is the last key that administers the tenant"
 
 
 class IdempotencyInProgress(Conflict):
@@ -153,6 +166,10 @@ class StoreUnavailable(Unavailable):
 
 class ErasureKeyUnavailable(Unavailable):
     code, title = "erasure_key_unavailable", "The erasure key is missing, or it is not the one of this store"
+
+
+class IssuerUnavailable(Unavailable):
+    code, title = "issuer_unavailable", "The issuer of the token cannot be reached"
 
 
 class EmbeddingUnavailable(Unavailable):

@@ -1,6 +1,7 @@
 """The lifespan: one AsyncExitStack builds every resource and closes it again in reverse order."""
 
 import asyncio
+import importlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
 from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
 from app.auth.keys import API_KEYS, Keys
+from app.auth.wrong_keys import WrongKeyLimiter
 from app.core import process, tokens
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
@@ -57,7 +59,7 @@ from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PE
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, USERS, StoredAgentSettings
-from app.resources import Resources, State
+from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import ForgettingJobs
@@ -259,6 +261,9 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     if llm is not None:
         stack.push_async_callback(llm.close)
     _refuse_open_door(settings, keyless)
+    tokens = _token_reader(settings, clock)
+    if tokens is not None:
+        stack.push_async_callback(tokens.close)
     agents = StoredAgentSettings(store)
     await _tell_of_other_models(store, embedder)
     accesses = AccessRecorder(store, agents, clock)
@@ -268,9 +273,20 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
         await stack.enter_async_context(process.running("jobs", runner.run))
-    limiter = RateLimiter(settings.limits.requests_per_second)
-    needed = settings, store, embedder, clock, accesses, limiter, agents, runner, keyless
-    return Resources(*needed, llm=llm, second_stage=stage, collections=COLLECTIONS)
+    limits = settings.limits
+    limiter = RateLimiter(limits.requests_per_second)
+    wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
+    needed = settings, store, embedder, clock, accesses, limiter, wrong_keys, agents, runner, keyless
+    return Resources(*needed, llm=llm, second_stage=stage, tokens=tokens, collections=COLLECTIONS)
+
+
+def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
+    """Returns the reader of the issuer's tokens, or None if there is no issuer. The libraries take a tenth of a second
+    to import, so that only who needs them waits for them."""
+    if not settings.oidc.issuer:
+        return None
+    reader: TokenReader = importlib.import_module("app.auth.tokens").open_tokens(settings.oidc, clock)
+    return reader
 
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
@@ -322,7 +338,7 @@ def _refuse_open_door(settings: Settings, keyless: KeylessAccess) -> None:
     if settings.auth == "off":
         log.warning("authentication is off: everybody who reaches this address is tenant default")
         return
-    if keyless.ended:
+    if keyless.ended or settings.oidc.issuer:
         return
     if not settings.loopback:
         raise StartRefused(

@@ -18,6 +18,7 @@ from app.api import errors, health, openapi
 from app.api.cors import Cors
 from app.api.fast_path import Shortcut
 from app.api.middleware import RequestLayer
+from app.auth import endpoints as authentication
 from app.context import endpoints as context
 from app.facts import endpoints as facts
 from app.facts import endpoints as graph
@@ -111,6 +112,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         version=VERSION,
         lifespan=resources,
         redirect_slashes=False,
+        openapi_url="/openapi.json" if settings.docs == "open" else None,  # without it there are no pages either
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
@@ -121,4 +123,6 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     # the framework's own pages.
     app.router.routes[:0] = routes()
     app.router.routes.append(mcp.route())
+    if settings.oidc.issuer:
+        app.router.routes += authentication.routes()
     return app

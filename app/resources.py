@@ -41,6 +41,27 @@ class Limiter(Protocol):
         ...
 
 
+class WrongKeyCounter(Protocol):
+    """Limits wrong keys by address."""
+
+    def count(self, address: str) -> None:
+        """Counts a wrong key. Raises RateLimited."""
+        ...
+
+
+class TokenReader(Protocol):
+    """Reads bearer tokens of an OpenID Connect issuer."""
+
+    async def principal(self, token: str) -> Any:
+        """Returns the principal (`app.auth.keys.Principal`) of a token. Raises Unauthorized, Forbidden or
+        IssuerUnavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connections to the issuer."""
+        ...
+
+
 class JobRunner(Protocol):
     """Runs queued jobs on demand."""
 
@@ -87,12 +108,15 @@ class Resources:
     clock: Clock
     accesses: AccessLog
     limiter: Limiter
+    wrong_keys: WrongKeyCounter
     agents: AgentSettingsReader
     jobs: JobRunner
     keyless: KeylessCheck
     llm: LLM | None = None
     second_stage: SecondStage | None = None
     """Reranks the first hits of callers' hybrid searches. Background work does not use it."""
+    tokens: TokenReader | None = None
+    """Set if an issuer is configured."""
     collections: Sequence[Collection] = ()
     """All collections, for features that concern every kind of record: erasing and exporting a user."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

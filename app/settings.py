@@ -4,12 +4,13 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app.errors import did_you_mean
@@ -35,6 +36,14 @@ class LimitSettings(_Group):
         description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
         "of its own; 0: no limit.",
     )
+
+    wrong_keys: int = Field(
+        20,
+        ge=0,
+        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within the "
+        "time below; further ones are 429. Right keys are served all the same. 0: no limit.",
+    )
+    wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
 
 
 class ConnectionSettings(_Group):
@@ -174,6 +183,62 @@ class ContextSettings(_Group):
     )
 
 
+RIGHTS = ("read", "write", "admin", "all_users")
+"""What a scope of a token may stand for: the verbs, and `all_users`, which lifts the binding to the token's user."""
+
+
+class OidcSettings(_Group):
+    issuer: str = Field(
+        "",
+        description="OpenID Connect issuer whose tokens are accepted beside API keys, exactly as its tokens name it; "
+        "https, or http on this machine; empty: none.",
+    )
+    audience: str = Field(
+        "",
+        validate_default=True,
+        description="Audiences of this service, separated by spaces: a token must name one of them. Needed with an "
+        "issuer.",
+    )
+    tenant: str = Field(
+        "default", min_length=1, max_length=128, description="Tenant of all tokens, where no claim names it."
+    )
+    tenant_claim: str = Field("", description="Claim that names the tenant; empty: all tokens have the tenant above.")
+    user_claim: str = Field(
+        "sub", description="Claim with the user, or users, that a token is bound to; empty: tokens are not bound."
+    )
+    agent_claim: str = Field(
+        "", description="Claim with the agent, or agents, that a token is bound to; empty: tokens are not bound."
+    )
+    scope_claim: str = Field("scope", min_length=1, description="Claim with the scopes: a text or a list.")
+    scopes: str = Field(
+        "recalld:read=read recalld:write=write recalld:admin=admin recalld:all_users=all_users",
+        description="What the scopes stand for: a verb each, or `all_users`, which lifts the binding to the user.",
+    )
+    leeway_seconds: float = Field(30, ge=0, le=300, description="How far clocks of issuer and service may differ.")
+
+    @field_validator("issuer")
+    @classmethod
+    def _safe(cls, issuer: str) -> str:
+        if issuer and (not safe_address(issuer) or re.search(r"[\s@?#]", issuer)):
+            raise ValueError("It must be an https address (http only on this machine) without password and query")
+        return issuer
+
+    @field_validator("audience")
+    @classmethod
+    def _named(cls, audience: str, info: ValidationInfo) -> str:
+        if info.data.get("issuer") and not audience.split():
+            raise ValueError("Tokens of an issuer are accepted only for a named audience")
+        return audience
+
+    @field_validator("scopes")
+    @classmethod
+    def _known(cls, scopes: str) -> str:
+        for pair in scopes.split():
+            if pair.rpartition("=")[2] not in RIGHTS or not pair.rpartition("=")[0]:
+                raise ValueError(f"{pair!r} is not of the form scope=right; rights are {', '.join(RIGHTS)}")
+        return scopes
+
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
 _PREFIX = "RECALLD_"
 _NO_SETTINGS = frozenset({"URL", "KEY", "API_KEY", "AGENT", "USER", "MIGRATE_TO", "STRESS"})
@@ -211,6 +276,21 @@ class Settings(BaseSettings):
         description="Origins of the web pages that may call the service, such as `https://app.example`, separated by "
         "commas; `*`: any page, with an API key; empty: none of another site.",
     )
+    metrics: Literal["open", "admin", "off"] = Field(
+        "open", description="Who reads `/metrics`: anybody, an admin key without bindings, or nobody (404)."
+    )
+    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs`, `/redoc` and `/openapi.json` are 404.")
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[^\s@/?#]+)?$",
+        description="Address by which clients reach the service, without a path, such as `https://memory.example.com`; "
+        "empty: as the request says. Clients with tokens are told it.",
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses or networks of reverse proxies, separated by commas. `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` are believed from these alone; empty: from nobody.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
@@ -231,6 +311,7 @@ class Settings(BaseSettings):
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
     context: ContextSettings = ContextSettings()
+    oidc: OidcSettings = OidcSettings()
 
     @field_validator("erasure_key")
     @classmethod
@@ -238,6 +319,16 @@ class Settings(BaseSettings):
         if 0 < len(key.get_secret_value()) < 32:
             raise ValueError("It must have at least 32 characters")
         return key
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, proxies: str) -> str:
+        for proxy in filter(None, map(str.strip, proxies.split(","))):
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(f"{proxy!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/24") from None
+        return proxies
 
     @field_validator("reranker")
     @classmethod
@@ -263,12 +354,26 @@ class Settings(BaseSettings):
 
     @property
     def loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return _is_loopback(self.host.strip("[]"))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def safe_address(address: str) -> bool:
+    """True for an https address, and for http on this machine: what comes over plain http could be anybody's."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
 
 
 def describe() -> list[tuple[str, str, str]]:

@@ -36,6 +36,7 @@ InAudit = Annotated[AuditService, Depends(audit_service)]
 ADMIN = {"x-verb": "admin"}
 KeyIdPath = Annotated[Identifier, Path(examples=["0123456789abcdef"])]
 _AS_IT_IS = service.KeyRotate()
+_UNFORCED = service.KeyRevoke()
 
 keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
@@ -79,10 +80,18 @@ async def rotate_key(
     return await write(lambda: keys.rotate(key_id, body, if_match))
 
 
-@keys_router.post("/{key_id}/revoke", response_model=service.ApiKey, responses=problems(404, 412), openapi_extra=ADMIN)
-async def revoke_key(key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition) -> Response:
-    """Take a key back: the next request with it is refused."""
-    return await write(lambda: keys.revoke(key_id, if_match))
+@keys_router.post(
+    "/{key_id}/revoke",
+    response_model=service.ApiKey,
+    responses=problems(404, 409, 412, *BODY),
+    openapi_extra=ADMIN,
+)
+async def revoke_key(
+    key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: service.KeyRevoke = _UNFORCED
+) -> Response:
+    """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
+    `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
+    return await write(lambda: keys.revoke(key_id, body, if_match))
 
 
 async def audit_filters(

@@ -10,7 +10,7 @@ from typing_extensions import TypeAliasType
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
 from app.auth.keys import API_KEYS, UNAUTHENTICATED, Keys, Made, NewKey, Principal, public
-from app.core.schemas import WHOLE, Count, Identifier, Schema, example
+from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
@@ -47,6 +47,12 @@ class KeyRotate(Schema):
     expires_in: Lifetime | None = Field(None, description="Of the new key, in seconds; null: as long as the old one's.")
 
 
+class KeyRevoke(Schema):
+    model_config = example({"force": False})
+
+    force: Flag = Field(False, description="Also the last key that administers the tenant.")
+
+
 class ApiKey(Schema):
     """A key without its secret."""
 
@@ -76,7 +82,9 @@ class AuditEntry(Schema):
     """Who did what to which records of whom, when; never what is in them."""
 
     audit_id: str
-    key_id: str = Field(description="Of the API key; `anonymous`, `unauthenticated` or `cli` where there was none.")
+    key_id: str = Field(
+        description="Of the API key; `oidc:…`: a token; `anonymous`, `unauthenticated` or `cli` where there was none."
+    )
     action: str = Field(description="The operation's id in this document.", examples=["create_memory"])
     user_id: str | None
     user_hash: str | None = Field(description="In place of the id of a user who was erased.")
@@ -126,12 +134,12 @@ class KeyService:
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
         return _once(self._keys.plan_rotate(doc, timedelta(seconds=body.overlap_seconds), lifetime))
 
-    async def revoke(self, key_id: str, precondition: IfMatch) -> WriteResult:
-        """Revokes a key. Raises NotFound."""
+    async def revoke(self, key_id: str, body: KeyRevoke, precondition: IfMatch) -> WriteResult:
+        """Revokes a key. Raises NotFound, or LastAdminKey if the body does not force it."""
         self._require_known_caller()
         doc = await self._keys.find(key_id, self._tenant)
         precondition.check(doc)
-        record, changes = self._keys.plan_revoke(doc)
+        record, changes = await self._keys.plan_revoke(doc, force=body.force)
         return WriteResult(record, changes, headers={"ETag": etag(record)})
 
     def _require_known_caller(self) -> None:

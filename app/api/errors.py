@@ -38,8 +38,8 @@ def problem_response(error: RecalldError, request_id: str) -> Response:
         "errors": [{"pointer": field.pointer, "detail": field.detail} for field in error.errors],
     }
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    if error.status == HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, errors.Unauthorized):
+        headers["WWW-Authenticate"] = error.challenge
     return Response(orjson.dumps(body), error.status, headers, MEDIA_TYPE)
 
 

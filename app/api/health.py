@@ -3,14 +3,14 @@
 from typing import Literal
 
 import orjson
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import Field
 
 from app.api.errors import only
-from app.auth.dependencies import InResources
+from app.auth.dependencies import InResources, authenticate
 from app.core.schemas import Schema
-from app.errors import Draining, EmbeddingUnavailable, StoreUnavailable
+from app.errors import Draining, EmbeddingUnavailable, Forbidden, NotFound, StoreUnavailable
 
 router = APIRouter(tags=["operating"])
 
@@ -58,8 +58,15 @@ async def readyz(resources: InResources) -> Response:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **only(401, 403, 404, 429)},
 )
-async def metrics() -> Response:
-    """Get the metrics as Prometheus text."""
+async def metrics(request: Request, resources: InResources) -> Response:
+    """Get the metrics as Prometheus text. `RECALLD_METRICS` says who reads it."""
+    if resources.settings.metrics == "off":
+        raise NotFound("There is no such route.")
+    if resources.settings.metrics == "admin":
+        principal = await authenticate(request)
+        principal.require("admin")
+        if principal.scope.agents is not None or principal.scope.users is not None:
+            raise Forbidden("A key that is bound to agents or users does not read the metrics of the service.")
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

@@ -28,8 +28,9 @@ curl -s http://127.0.0.1:8000/v1/memories -H 'content-type: application/json' \\
   -d '{"agent_id": "support", "user_id": "ada", "content": "Ada prefers tea"}'
 ```
 
-Authentication: `Authorization: Bearer rk_…` or `X-API-Key`. While no key was ever made the service answers its own
-machine without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
+Authentication: `Authorization: Bearer rk_…` or `X-API-Key`; or a bearer token of the OpenID Connect issuer in the
+settings. While no key was ever made, and without an issuer, the service answers its own machine
+without one. Errors are `application/problem+json` (RFC 9457). POSTs that write take an `Idempotency-Key`."""
 
 TAGS = [
     {"name": "sessions", "description": "Short-term memory: conversations and their messages."},
@@ -47,7 +48,7 @@ TAGS = [
     {"name": "agents", "description": "Agents: settings and experience."},
     {"name": "jobs", "description": "Background work, and operations that were asked for."},
     {"name": "keys", "description": "For admin keys: the keys of a tenant, and who did what."},
-    {"name": "operating", "description": "Health and metrics; they need no key."},
+    {"name": "operating", "description": "Health and metrics; they need no key, unless a setting says so."},
 ]
 HEADERS = {
     "X-Request-ID": "The id of the request in logs and problems: yours, where you sent one.",

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
-from app.auth.keys import ANONYMOUS, UNAUTHENTICATED, Keys, Principal, unauthenticated
-from app.errors import Forbidden, RateLimited, Unauthorized
+from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
+from app.errors import Forbidden, RateLimited, TokenExpired, Unauthorized
 from app.resources import Resources
 
 FILE_NAME = "keys-made"
@@ -185,6 +185,9 @@ InResources = Annotated[Resources, Depends(resources)]
 _HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 
 
+_PLAIN_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
+
+
 async def authenticate(request: Request) -> Principal:
     """Returns the principal of a request. Raises Unauthorized, Forbidden or RateLimited. Routes call it before they
     read a body."""
@@ -201,18 +204,60 @@ async def _identify(request: Request, resources: Resources) -> Principal:
     if resources.settings.auth == "off":
         check_origin(request)
         return unauthenticated(UNAUTHENTICATED)
-    given = _given_key(request)
-    if given is not None:
-        principal = await Keys(resources.store, resources.clock).principal(given)
-        if not resources.keyless.ended:
-            await resources.keyless.end()
+    try:
+        principal = await _by_key(request, resources)
+    except Unauthorized as error:
+        if not isinstance(error, TokenExpired):  # clients renew those, and a limit would keep them from it
+            resources.wrong_keys.count(_peer(request))
+        error.challenge = challenge(request, resources, wrong=True)
+        raise
+    if principal is not None:
         return principal
-    if not await resources.keyless.allowed():
-        raise Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
+    if resources.tokens is not None or not await resources.keyless.allowed():
+        needed = Unauthorized("Send your API key as `Authorization: Bearer rk_…` or `X-API-Key`.")
+        needed.challenge = challenge(request, resources)
+        raise needed
     if not _from_this_machine(request):
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
     check_origin(request)
     return unauthenticated(ANONYMOUS)
+
+
+async def _by_key(request: Request, resources: Resources) -> Principal | None:
+    """Returns the principal of the key or token, or None if there is none. Raises Unauthorized for a wrong one."""
+    given = _given_key(request)
+    if given is None:
+        return None
+    if resources.tokens is not None and not given.startswith(PREFIX):
+        found: Principal = await resources.tokens.principal(given)
+        return found
+    principal = await Keys(resources.store, resources.clock).principal(given)
+    if not resources.keyless.ended:
+        await resources.keyless.end()
+    return principal
+
+
+METADATA = "/.well-known/oauth-protected-resource"
+"""Where clients read which issuer's tokens are accepted (RFC 9728), followed by the path that they call."""
+RESOURCES = ("", "/mcp")
+"""The paths with metadata of their own. MCP clients compare the address in it with the one that they call."""
+
+
+def base_url(request: Request, resources: Resources) -> str:
+    """Returns the address by which the client reaches the service, without a path."""
+    if resources.settings.public_url:
+        return resources.settings.public_url
+    host = header(request, b"host") or ""
+    return f"{request.scope['scheme']}://{host if _PLAIN_HOST.fullmatch(host) else 'localhost'}"
+
+
+def challenge(request: Request, resources: Resources, *, wrong: bool = False) -> str:
+    """Returns the header WWW-Authenticate of a 401: where a client reads how to get a token."""
+    if resources.tokens is None:
+        return "Bearer"
+    path = request.scope["path"] if request.scope["path"] in RESOURCES else ""
+    parts = ['error="invalid_token"'] if wrong else []
+    return "Bearer " + ", ".join([*parts, f'resource_metadata="{base_url(request, resources)}{METADATA}{path}"'])
 
 
 def _given_key(request: Request) -> str | None:
@@ -256,11 +301,22 @@ def _own_page(origin: str, host: str | None) -> bool:
     return given.scheme in ("http", "https") and (given.netloc == host or _loopback(_name(given.netloc)))
 
 
+FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"})
+"""Headers that a proxy adds. Whatever they say, the request comes from elsewhere."""
+
+
 def _from_this_machine(request: Request) -> bool:
-    """Returns True if the peer and the `Host` header are both local. A foreign web page may point its own name at
-    127.0.0.1."""
+    """Returns True if the peer and the `Host` header are both local and no proxy stands between. A foreign web page may
+    point its own name at 127.0.0.1, and a proxy on this machine may serve everybody."""
+    if any(name in FORWARDING for name, _ in request.scope["headers"]):
+        return False
+    return _loopback(_peer(request)) and _loopback(_called(request))
+
+
+def _peer(request: Request) -> str:
+    """Returns the address of the client: of the connection, or what a trusted proxy says of it."""
     peer = request.scope.get("client")
-    return _loopback(peer[0] if peer else "") and _loopback(_called(request))
+    return peer[0] if peer else ""
 
 
 def _called(request: Request) -> str:

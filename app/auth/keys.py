@@ -6,7 +6,7 @@ A key is `rk_<id>_<secret>`. The store holds the secret's SHA-256 only. Revoked 
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from hashlib import sha256
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.identifiers import TENANT, TENANT_RULE, identifier
-from app.errors import Conflict, Forbidden, Invalid, NotFound, Unauthorized, invalid
+from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
@@ -60,8 +60,10 @@ API_KEYS = Collection(
     cached=True,
 )
 """`tenant` is the tenant whose data the key opens; `lineage` is the id of the first key in its chain of rotations."""
+_READ_KEYS = replace(API_KEYS, audited=False)
+"""The same collection, for changes that only expect that a key is as it was read."""
 
-
+PREFIX = "rk_"
 _KEY = re.compile(r"rk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 COMMAND_LINE = "cli"
 
@@ -159,13 +161,35 @@ class Keys:
             raise NotFound(f"There is no key {key_id}." if tenant is None else "")
         return doc
 
-    def plan_revoke(self, doc: Doc) -> tuple[Doc, list[Change]]:
-        """Returns the revoked record and the change. If it was revoked before, there is no change: the first time is
-        kept."""
+    async def plan_revoke(self, doc: Doc, *, force: bool = False) -> tuple[Doc, list[Change]]:
+        """Returns the revoked record and the changes. If it was revoked before, there is no change: the first time is
+        kept. Raises LastAdminKey without `force` if no other key would administer the tenant."""
         if doc["revoked_at"] is not None:
             return public(doc), []
         now = rfc3339(self._clock.now())
-        return self._changed(doc, {"revoked_at": now, "updated_at": now})
+        record, changes = self._changed(doc, {"revoked_at": now, "updated_at": now})
+        if self._administers(doc) and not force:
+            other = await self._other_admin(doc)
+            if other is None:
+                raise LastAdminKey(
+                    "No other key with the verb admin and without bindings is valid in this tenant. "
+                    "Make one first, or revoke this one with force."
+                )
+            # two keys that revoke each other at once would both succeed without this
+            changes.append(Update(_READ_KEYS, SYSTEM, other["key_id"], expect={"version": other["version"]}))
+        return record, changes
+
+    def _administers(self, doc: Doc) -> bool:
+        return self._alive(doc) and "admin" in doc["verbs"] and not doc["agents"] and not doc["users"]
+
+    async def _other_admin(self, doc: Doc) -> Doc | None:
+        """Returns another valid key that administers the tenant: the one that stays valid for the longest time."""
+        found = [
+            one
+            async for one in self._stored(doc["tenant"])
+            if one["key_id"] != doc["key_id"] and self._administers(one)
+        ]
+        return max(found, key=lambda one: (one["expires_at"] is None, one["expires_at"] or ""), default=None)
 
     def plan_rotate(self, doc: Doc, overlap: timedelta, lifetime: timedelta | None = None) -> Made:
         """Makes a key with the same rights and, by default, the same lifetime. The old key stays valid for `overlap`,
@@ -187,11 +211,12 @@ class Keys:
         change = Update(API_KEYS, SYSTEM, doc["key_id"], set=fields, inc={"version": 1}, expect=expect)
         return public(doc | fields | {"version": doc["version"] + 1}), [change]
 
-    async def revoke(self, key_id: str) -> Doc:
-        """Revokes a key as of the next request. Revoking twice keeps the first time. Raises NotFound."""
+    async def revoke(self, key_id: str, *, force: bool = False) -> Doc:
+        """Revokes a key as of the next request. Revoking twice keeps the first time. Raises NotFound, and LastAdminKey
+        without `force`."""
         while True:
             doc = await self.find(key_id)
-            record, changes = self.plan_revoke(doc)
+            record, changes = await self.plan_revoke(doc, force=force)
             with suppress(CommitConflict):
                 await self._commit(changes, doc["tenant"], "revoke_key")
                 return record
@@ -230,8 +255,13 @@ class Keys:
 
     async def list(self, tenant: str | None = None) -> list[Doc]:
         """Returns the public records of all keys, of the given tenant if there is one."""
-        found = pages(partial(self._store.find, API_KEYS, SYSTEM), API_KEYS, 100)
-        return [public(doc) async for docs in found for doc in docs if tenant in (None, doc["tenant"])]
+        return [public(doc) async for doc in self._stored(tenant)]
+
+    async def _stored(self, tenant: str | None) -> AsyncIterator[Doc]:
+        async for docs in pages(partial(self._store.find, API_KEYS, SYSTEM), API_KEYS, 100):
+            for doc in docs:
+                if tenant in (None, doc["tenant"]):
+                    yield doc
 
 
 def lineage_of(doc: Doc) -> str:

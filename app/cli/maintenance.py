@@ -73,9 +73,13 @@ def list_keys(
 
 
 @app.command()
-def revoke(key_id: Annotated[str, typer.Argument(help="The id, as listed.")], as_json_: AsJson = False) -> None:
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The id, as listed.")],
+    force: Annotated[bool, typer.Option("--force", help="Also the last admin key of its tenant.")] = False,
+    as_json_: AsJson = False,
+) -> None:
     """Take a key back; the next request with it is refused."""
-    record = on_store(lambda store: Keys(store, SystemClock()).revoke(key_id))
+    record = on_store(lambda store: Keys(store, SystemClock()).revoke(key_id, force=force))
     if as_json_:
         as_json(record)
     else:

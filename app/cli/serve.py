@@ -59,6 +59,8 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
     gc.disable()  # until the service has started; see `app/cli/__init__.py`

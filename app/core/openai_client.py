@@ -11,6 +11,8 @@ import openai
 from app.core.clock import SystemClock
 
 _PASSES = frozenset({408, 409, 425, 429})
+LONGEST_RETRY_AFTER = 300.0
+"""In seconds. A server may ask for any wait. Callers get it as `Retry-After` and would stay away for as long."""
 _CODE = re.compile(r"[\w.-]{1,64}")
 
 
@@ -46,7 +48,8 @@ def reason(error: openai.APIStatusError, key: str) -> str:
 
 
 def retry_after(header: str | None) -> float | None:
-    """Parses a Retry-After header (seconds or a date) into seconds. Returns None if it has neither."""
+    """Parses a Retry-After header (seconds or a date) into seconds, at most LONGEST_RETRY_AFTER. Returns None if it has
+    neither."""
     try:
         seconds = float(header or "")
     except ValueError:
@@ -55,4 +58,4 @@ def retry_after(header: str | None) -> float | None:
         except ValueError:
             return None
         seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - SystemClock().now()).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER) if math.isfinite(seconds) else None

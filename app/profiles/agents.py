@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import blake2b
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
-from app.errors import AlreadyExists, invalid
+from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
@@ -25,6 +25,7 @@ from app.profiles.schemas import (
     ExperiencePatch,
     StoredAgentSettings,
     render_agent,
+    without_private,
 )
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.storage.repository import Listing, Repository, pages, unexpired
@@ -70,12 +71,12 @@ class AgentService:
 
     async def get(self, agent_id: str) -> Doc:
         """Returns an agent. Raises NotFound."""
-        return render_agent(await self._agents.get(agent_id))
+        return self._shown(await self._agents.get(agent_id))
 
     async def page(self, listing: Listing) -> Doc:
         """Returns a page of agents."""
         docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
-        return {"items": [render_agent(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": [self._shown(doc) for doc in docs], "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
@@ -117,8 +118,12 @@ class AgentService:
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
     async def experience(self, agent_id: str) -> tuple[Doc, Doc]:
-        """Returns the experience and the agent that has it."""
+        """Returns the experience and the agent that has it. Raises Forbidden for a key that is bound to users."""
         doc = await self._agents.get(agent_id)
+        if self._for_users:
+            raise Forbidden(
+                "A key that is bound to users does not read an agent's experience; experience-prompt gives the text."
+            )
         return doc["experience"], doc
 
     async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None) -> Doc:
@@ -146,6 +151,14 @@ class AgentService:
             best += [(await decays.importance(doc, to_ms(now)), doc) for doc in docs if matches(doc, true)]
             best = sorted((one for one in best if one[0] >= least), key=lambda one: -one[0])[:PROMPT_MEMORIES]
         return [doc for _, doc in best]
+
+    @property
+    def _for_users(self) -> bool:
+        """Whether the caller stands for users: it then does not see what an agent keeps from them."""
+        return self._agents.scope.users is not None
+
+    def _shown(self, doc: Doc) -> Doc:
+        return without_private(render_agent(doc)) if self._for_users else render_agent(doc)
 
     def _changed(self, doc: Doc, fields: Doc) -> WriteResult:
         return changed(self._agents, doc, fields, render_agent, rfc3339(self._clock.now()))

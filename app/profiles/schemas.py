@@ -273,9 +273,9 @@ class Agent(Schema):
     name: str
     description: str
     model: str
-    system_prompt: str
-    settings: AgentSettings
-    experience: Experience
+    system_prompt: str | None = Field(description="Null for a key that is bound to users.")
+    settings: AgentSettings = Field(description="`extraction_instructions` are null for a key that is bound to users.")
+    experience: Experience | None = Field(description="Null for a key that is bound to users.")
     version: int
     created_at: str
     updated_at: str
@@ -295,6 +295,13 @@ def render_profile(doc: Doc) -> Doc:
 def render_agent(doc: Doc) -> Doc:
     """Renders an agent."""
     return {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
+
+
+def without_private(agent: Doc) -> Doc:
+    """Returns a rendered agent without what it keeps from its users. Lessons go, too: their sources name sessions and
+    memories of other users."""
+    settings = agent["settings"] | {"extraction_instructions": None}
+    return agent | {"system_prompt": None, "experience": None, "settings": settings}
 
 
 def status_of(memory: Doc) -> str | None:

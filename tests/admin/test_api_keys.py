@@ -1,5 +1,6 @@
 """Keys over HTTP: made, listed, rotated and revoked by admin keys of their tenant; the secret is shown once."""
 
+import asyncio
 import json
 import logging
 from datetime import timedelta
@@ -103,6 +104,49 @@ async def test_keys_of_another_tenant_are_as_none(service: Service) -> None:
         bodies = [problem(answer, 404, "not_found") | {"request_id": ""} for answer in answers]
         assert bodies[0] == bodies[1]
     assert {key["tenant"] for key in (await api.get("/v1/keys", headers=admin)).json()["items"]} == {"default"}
+
+
+def id_of(headers: dict[str, str]) -> str:
+    return headers["Authorization"].split("_")[1]
+
+
+async def revoke(api: httpx.AsyncClient, headers: dict[str, str], which: str, **body: object) -> httpx.Response:
+    return await api.post(f"/v1/keys/{which}/revoke", headers=headers, json=body or None)
+
+
+async def test_the_last_admin_key_is_revoked_by_force_only(service: Service) -> None:
+    api, admin = service.client, await service.key(verbs=ALL)
+    await service.key("other", verbs=ALL)  # the following keys are not admins of this tenant, or not for long
+    await service.key(verbs="read,write")
+    await service.key(verbs=ALL, users=["ada"])
+    await service.key(verbs=ALL, agents=["a"])
+    gone = await service.key(verbs=ALL)
+    await service.key(verbs=ALL, lifetime=timedelta(seconds=60))
+    assert (await revoke(api, admin, id_of(gone))).status_code == 200
+    service.clock.move(seconds=61)
+    problem(await revoke(api, admin, id_of(admin)), 409, "last_admin_key")
+    problem(await revoke(api, admin, id_of(admin), force=False), 409, "last_admin_key")
+    problem(await revoke(api, admin, id_of(admin), force="yes"), 422, "invalid", "/force")
+    assert await opens(api, admin["Authorization"].removeprefix("Bearer "))
+    assert (await revoke(api, admin, id_of(admin), force=True)).json()["revoked_at"] is not None
+    problem(await revoke(api, admin, id_of(admin)), 401, "unauthorized")
+
+
+async def test_an_admin_key_is_revoked_while_another_is_valid(service: Service) -> None:
+    api, first, second = service.client, await service.key(verbs=ALL), await service.key(verbs="admin")
+    assert (await revoke(api, first, id_of(first))).status_code == 200
+    problem(await revoke(api, second, id_of(second)), 409, "last_admin_key")
+    trail = (await api.get("/v1/audit", params={"action": "revoke_key"}, headers=second)).json()["items"]
+    assert [entry["records"] for entry in trail] == [[id_of(first)]]
+
+
+async def test_of_two_admins_that_revoke_each_other_at_once_one_stays(service: Service) -> None:
+    api, admins = service.client, [await service.key(verbs=ALL) for _ in range(4)]
+    pairs = [(admin, other) for admin in admins for other in admins]
+    answers = await asyncio.gather(*(revoke(api, admin, id_of(other)) for admin, other in pairs))
+    assert {answer.status_code for answer in answers} <= {200, 401, 409}
+    keys = await Keys(service.resources.store, service.clock).list("default")
+    assert [key["revoked_at"] for key in keys].count(None) == 1
 
 
 async def test_with_authentication_off_nobody_makes_keys(start: Starter, settings: Settings) -> None:

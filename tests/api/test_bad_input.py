@@ -12,6 +12,7 @@ from app.api.fast_path import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
 from app.memories.models import INDEXING
+from app.settings import LimitSettings, Settings
 from tests.conftest import Service
 from tests.support import bad_input
 from tests.support.bad_input import Case
@@ -19,6 +20,12 @@ from tests.support.contract import ANY_ROUTE, Contract, Operation
 
 pytestmark = pytest.mark.anyio
 HANGS_SECONDS = 30
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Those of a service to which one address may send any number of wrong keys."""
+    return settings.model_copy(update={"limits": LimitSettings(wrong_keys=0)})
 
 
 async def fault_of(service: Service, contract: Contract, case: Case) -> str | None:

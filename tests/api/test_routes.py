@@ -6,10 +6,12 @@ import httpx
 import pytest
 
 from app.main import ROUTERS
-from tests.conftest import Service
+from app.settings import Settings
+from tests.conftest import Service, Starter
 from tests.support import bad_input
 from tests.support.contract import Contract
 from tests.support.conversation import Talk
+from tests.support.memories import problem
 
 pytestmark = pytest.mark.anyio
 
@@ -83,6 +85,33 @@ async def test_every_list_has_the_page_envelope(service: Service) -> None:
         assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 100, 20), op.name
     page = await service.client.get("/v1/sessions")
     assert set(page.json()) == {"items", "next_cursor"}
+
+
+@pytest.mark.before_store
+async def test_the_pages_of_the_documentation_can_be_shut(start: Starter, settings: Settings) -> None:
+    pages = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
+    async with start(settings) as service:
+        assert [(await service.client.get(page)).status_code for page in pages] == [200] * 4
+    async with start(settings.model_copy(update={"docs": "off"})) as service:
+        for page in pages:
+            problem(await service.client.get(page), 404, "not_found")
+        assert list(Contract(service.app).operations()), "the document is still made for those who ask the application"
+
+
+async def test_the_metrics_can_be_kept_for_admins_or_shut(start: Starter, settings: Settings) -> None:
+    async with start(settings.model_copy(update={"metrics": "admin"})) as service:
+        api = service.client
+        assert (await api.get("/metrics")).status_code == 200, "no key was made, and this is the same machine"
+        admin, reader = await service.key(verbs="admin"), await service.key(verbs="read,write")
+        problem(await api.get("/metrics"), 401, "unauthorized")
+        problem(await api.get("/metrics", headers=reader), 403, "forbidden")
+        for name in ("users", "agents"):
+            bound = await service.key(verbs="admin", **{name: ["ada"]})  # type: ignore[arg-type]
+            problem(await api.get("/metrics", headers=bound), 403, "forbidden")
+        assert "recalld_http_requests_total" in (await api.get("/metrics", headers=admin)).text
+        assert (await api.get("/livez")).status_code == 200
+    async with start(settings.model_copy(update={"metrics": "off"})) as service:
+        problem(await service.client.get("/metrics", headers=await service.key(verbs="admin")), 404, "not_found")
 
 
 @pytest.mark.before_store

@@ -87,6 +87,15 @@ def test_mistakes_are_sentences(run: Run, arguments: tuple[str, ...], says: str)
     assert ended.stdout == ""
 
 
+def test_the_last_admin_key_is_revoked_by_force_only(run: Run) -> None:
+    made = json.loads(run(*CREATE, "--verbs", "read,admin", "--json").stdout)
+    refused = run("keys", "revoke", made["id"])
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("recalld: No other key with the verb admin")
+    assert run("keys", "revoke", made["id"], "--force").stdout == f"{made['id']} is revoked.\n"
+    assert run("keys", "revoke", made["id"]).returncode == 0, "it is revoked already"
+
+
 def test_keys_work_and_are_revoked_while_the_service_runs(run: Run, data: Path) -> None:
     with serving(data) as server:
         assert server.client.get("/v1/memories").status_code == 200, "no key was ever made"

@@ -227,6 +227,14 @@ async def test_neither_key_nor_words_are_told_or_logged(
         assert KEY not in place
 
 
+@pytest.mark.parametrize("asked", ["100000", "1e300", "Fri, 31 Dec 9999 23:59:59 GMT"])
+async def test_a_long_wait_is_not_passed_on_whole(server: ScriptedServer, chat: OpenAIChat, asked: str) -> None:
+    server.then(Reply(429, {"Retry-After": asked}))
+    with pytest.raises(LLMUnavailable) as caught:
+        await ask(chat)
+    assert caught.value.retry_after == 300
+
+
 async def test_a_stop_ends_a_call_that_waits(server: ScriptedServer, chat: OpenAIChat) -> None:
     server.then(Reply(503, {"Retry-After": "15"}))
     task = asyncio.create_task(ask(chat))

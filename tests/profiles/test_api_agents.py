@@ -120,6 +120,38 @@ async def test_the_source_of_a_lesson_names_the_key(service: Service) -> None:
     assert key_id in headers["Authorization"]
 
 
+PRIVATE = ("keep it secret", "learn no passwords", "ask for the order number")
+
+
+async def test_a_key_of_a_user_does_not_read_what_an_agent_keeps_from_its_users(service: Service) -> None:
+    api, operator = service.client, await service.key(verbs="read,write,admin")
+    prompt, rule, lesson = PRIVATE
+    agent = {"agent_id": "a", "name": "Support", "system_prompt": prompt, "settings": {"extraction_instructions": rule}}
+    made = (await api.post("/v1/agents", json=agent, headers=operator)).json()
+    learned = (await api.patch(f"{AGENT}/experience", json={"heuristics": [lesson]}, headers=operator)).json()
+    for agents in ([], ["a"]):
+        bound = await service.key(verbs="read,write,admin", users=["ada"], agents=agents)
+        got, page = [await api.get(path, headers=bound) for path in (AGENT, "/v1/agents")]
+        settings = made["settings"] | {"extraction_instructions": None}
+        shown = {"system_prompt": None, "experience": None, "settings": settings}
+        assert {name: got.json()[name] for name in shown} == shown
+        assert got.json()["name"] == "Support"
+        assert page.json()["items"] == [got.json()]
+        problem(await api.get(f"{AGENT}/experience", headers=bound), 403, "forbidden")
+        for body in ({}, {"name": "Support"}, {"system_prompt": "mine"}):
+            refused = await api.patch(AGENT, json=body, headers=bound)
+            assert not any(text in problem(refused, 403, "forbidden")["detail"] for text in PRIVATE)
+        text = (await api.get(f"{AGENT}/experience-prompt?user_id=ada", headers=bound)).json()["text"]
+        assert lesson in text, "the text of lessons is for the prompt of this user's agent"
+        assert "source" not in text
+    for own in (operator, await service.key(agents=["a"])):
+        shown = (await api.get(AGENT, headers=own)).json()
+        assert (shown["system_prompt"], shown["settings"]["extraction_instructions"]) == (prompt, rule)
+        assert shown["experience"] == (await api.get(f"{AGENT}/experience", headers=own)).json() == learned
+    for stranger in (await service.key(agents=["b"]), await service.key("other")):
+        problem(await api.get(AGENT, headers=stranger), 404, "not_found")
+
+
 async def test_the_prompt_tells_what_the_agent_may_know_of_the_user(api: httpx.AsyncClient, clock: TurnedClock) -> None:
     await register(api, settings={"min_importance": 0.2})
     await learn(api, heuristics=["ask first"])

@@ -13,7 +13,7 @@ def settings(settings: Settings) -> Settings:
     """No rate limit, no jobs by the clock, and little patience with a locked file."""
     chosen = {
         "jobs": JobSettings(enabled=False),
-        "limits": LimitSettings(requests_per_second=0),
+        "limits": LimitSettings(requests_per_second=0, wrong_keys=0),
         "busy_timeout_ms": 300,
     }
     return settings.model_copy(update=chosen)

@@ -32,7 +32,7 @@ VERBS = ("--verbs", "read,write,admin")
 async def test_all_that_fits_the_document_is_answered_as_it_says(tmp_path: Path) -> None:
     data, requests = tmp_path / "data", size(1_000, 20_000)
     key = json.loads(recalld(data, "keys", "create", "--tenant", "t", "--name", "st", *VERBS, "--json").stdout)["key"]
-    quiet = {"RECALLD_LOG_LEVEL": "error", "RECALLD_LIMITS_REQUESTS_PER_SECOND": "0"}
+    quiet = {"RECALLD_LOG_LEVEL": "error", "RECALLD_LIMITS_REQUESTS_PER_SECOND": "0", "RECALLD_LIMITS_WRONG_KEYS": "0"}
     with scripted_model() as llm, serving(data, **quiet, RECALLD_LLM_BASE_URL=llm.server.url) as server:
         url, total, found = str(server.client.base_url), 0, dict[tuple[str, str, str], int]()
         await converse(url, key)

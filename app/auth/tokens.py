@@ -1,0 +1,188 @@
+"""Bearer tokens of an OpenID Connect issuer: a JWT is checked, and its claims are mapped to a principal."""
+
+import logging
+import math
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import jwt
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from app.auth.issuer import ALGORITHMS, IssuerKeys
+from app.auth.keys import VERBS, Principal
+from app.core.clock import Clock
+from app.core.identifiers import TENANT, identifier
+from app.errors import Forbidden, TokenExpired, Unauthorized
+from app.settings import OidcSettings
+from app.storage.scope import Scope
+
+MAX_CHARS = 16_384
+ALL_USERS = "all_users"
+_TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+"""Values of the header `typ`, if it is there. An issuer signs other things with the same keys, such as notices of a
+logout."""
+_REQUIRED = ["exp", "iss", "aud", "sub"]
+_REASONS = {
+    "InvalidAudienceError": "it is for another audience",
+    "InvalidIssuerError": "it is of another issuer",
+    "InvalidKeyError": "its key is too short",
+    "InvalidSignatureError": "its signature is wrong",
+    "InvalidAlgorithmError": "its signature is of a kind that is not accepted",
+    "MissingRequiredClaimError": "it lacks one of the claims " + ", ".join(_REQUIRED),
+}
+_MALFORMED = "it is no JSON Web Token"
+
+log = logging.getLogger(__name__)
+
+
+class TokenVerifier:
+    """Makes principals of the tokens of one issuer. Times are compared with `clock`."""
+
+    def __init__(self, settings: OidcSettings, keys: IssuerKeys, clock: Clock) -> None:
+        self._settings, self._keys, self._clock = settings, keys, clock
+        self._audience = settings.audience.split()
+
+    async def principal(self, token: str) -> Principal:
+        """Returns the principal of a token. Raises Unauthorized for a token that is not valid here, Forbidden for one
+        whose claims name no tenant or owner, and IssuerUnavailable if the issuer's keys cannot be fetched."""
+        kid, algorithm = _header(token)
+        key = await self._keys.find(kid, algorithm)
+        if key is None:
+            raise refused("its key is not one of its issuer")
+        claims = self._claims(token, key)
+        self._check_times(claims)
+        return principal_of(claims, self._settings)
+
+    async def close(self) -> None:
+        """Closes the connections to the issuer."""
+        await self._keys.close()
+
+    def _claims(self, token: str, key: PyJWK) -> dict[str, Any]:
+        # the library reads the system's clock, and this service has its own
+        options: Any = dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat"), False)
+        options |= {"require": _REQUIRED, "enforce_minimum_key_length": True}
+        try:
+            found = jwt.decode(
+                token,
+                key,
+                algorithms=list(ALGORITHMS),
+                audience=self._audience,
+                issuer=self._settings.issuer,
+                options=options,
+            )
+        except PyJWTError as error:
+            raise refused(_REASONS.get(type(error).__name__, _MALFORMED)) from None
+        except (ValueError, TypeError, RecursionError):
+            raise refused(_MALFORMED) from None
+        if "cnf" in found:
+            raise refused("it is bound to a key of its client, of which no proof is asked here")
+        return found
+
+    def _check_times(self, claims: Mapping[str, Any]) -> None:
+        now, leeway = self._clock.now().timestamp(), self._settings.leeway_seconds
+        expires, begins, issued = (_seconds(claims, name) for name in ("exp", "nbf", "iat"))
+        if expires is None or now >= expires + leeway:
+            raise refused("it has expired", TokenExpired)
+        if any(since is not None and now < since - leeway for since in (begins, issued)):
+            raise refused("it is not valid yet")
+
+
+def open_tokens(settings: OidcSettings, clock: Clock) -> TokenVerifier:
+    """Returns the verifier of the issuer in the settings. The issuer is asked when the first token comes."""
+    return TokenVerifier(settings, IssuerKeys(settings.issuer), clock)
+
+
+def refused(reason: str, kind: type[Unauthorized] = Unauthorized) -> Unauthorized:
+    """Returns the error for a token, and logs the reason for the operator who sets up an issuer."""
+    log.info("a token was refused", extra={"reason": reason})
+    return kind(f"The token is not valid here: {reason}.")
+
+
+def _header(token: str) -> tuple[str | None, str]:
+    """Returns key id and algorithm, which only say which key to try. Raises Unauthorized."""
+    if len(token) > MAX_CHARS:
+        raise refused(_MALFORMED)
+    try:
+        header = jwt.get_unverified_header(token)
+    except (PyJWTError, ValueError, TypeError, RecursionError):
+        raise refused(_MALFORMED) from None
+    kid, algorithm, kind = header.get("kid"), header.get("alg"), header.get("typ")
+    if algorithm not in ALGORITHMS:
+        raise refused(_REASONS["InvalidAlgorithmError"])
+    if not isinstance(kid, str | None) or not isinstance(kind, str | None) or (kind or "JWT").lower() not in _TYPES:
+        raise refused("it is no access token")
+    return kid, algorithm
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
+    """Returns a time in seconds, or None if the claim is absent. Raises Unauthorized if it is no time."""
+    value = claims.get(name)
+    if value is None:
+        return None
+    try:
+        seconds = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise refused(f"its claim {name} is no time")
+    return seconds
+
+
+def principal_of(claims: Mapping[str, Any], settings: OidcSettings) -> Principal:
+    """Maps the claims of a valid token. Raises Forbidden if a claim that the settings name is absent or unusable: a
+    token without its user must not become one for all users."""
+    meanings = rights_of(settings.scopes)
+    rights = {right for scope in _texts(claims, settings.scope_claim) for right in meanings.get(scope, ())}
+    tenant = settings.tenant
+    if settings.tenant_claim:
+        named = _names(claims, settings.tenant_claim)
+        if len(named) != 1:
+            raise Forbidden(f"The token's claim {settings.tenant_claim} names several tenants.")
+        (tenant,) = named
+        if not TENANT.fullmatch(tenant):
+            raise Forbidden(f"The token's claim {settings.tenant_claim} cannot be a tenant of this service.")
+    users = _names(claims, settings.user_claim) if settings.user_claim and ALL_USERS not in rights else None
+    agents = _names(claims, settings.agent_claim) if settings.agent_claim else None
+    key_id = caller_id(str(claims["iss"]), str(claims["sub"]))
+    return Principal(key_id, key_id, frozenset(rights & set(VERBS)), Scope(tenant, agents, users, key_id))
+
+
+def rights_of(scopes: str) -> dict[str, set[str]]:
+    """Returns the rights that each scope of the setting stands for."""
+    found: dict[str, set[str]] = {}
+    for pair in scopes.split():
+        scope, _, right = pair.rpartition("=")
+        found.setdefault(scope, set()).add(right)
+    return found
+
+
+def caller_id(issuer: str, subject: str) -> str:
+    """Returns what stands for the id of an API key in records and in the audit trail: the same for all tokens of one
+    subject. It does not hold the subject itself, which may be a name or an address."""
+    return "oidc:" + sha256(f"{issuer}\n{subject}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _names(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
+    given = _texts(claims, claim, split=False)
+    try:
+        names = frozenset(map(identifier, given))
+    except ValueError:
+        names = frozenset()
+    if not names:
+        raise Forbidden(f"The token's claim {claim} is absent, or it cannot be an id of this service.")
+    return names
+
+
+def _texts(claims: Mapping[str, Any], claim: str, *, split: bool = True) -> list[str]:
+    """Returns the texts of a claim, which is a text or a list of texts; absent or of another kind: none. A text of
+    scopes is split at spaces. A claim within another is named with dots, if none has the whole name."""
+    value: Any = claims.get(claim)
+    if value is None:
+        value = claims
+        for step in claim.split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+    if isinstance(value, str):
+        return value.split(" ") if split else [value]
+    return value if isinstance(value, list) and all(isinstance(one, str) for one in value) else []
