@@ -20,6 +20,7 @@ RecalldError
 ├── RateLimited 429 rate_limited
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
+    │   └── StoreDamaged 503 store_damaged
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
     ├── LLMUnavailable 503 llm_unavailable
@@ -130,6 +131,10 @@ class Unavailable(RecalldError):
 
 class StoreUnavailable(Unavailable):
     code, title = "store_unavailable", "The store cannot be read or written right now"
+
+
+class StoreDamaged(StoreUnavailable):
+    code, title = "store_damaged", "A file of the store is damaged"
 
 
 class ErasureKeyUnavailable(Unavailable):

@@ -15,7 +15,7 @@ from app.storage.index.record_codec import PackedRecord
 from app.storage.schema import Collection
 from app.storage.sqlite import schema, search_rows
 from app.storage.sqlite.changes import insert_document
-from app.storage.sqlite.schema import connect, translate_errors
+from app.storage.sqlite.connections import connect, translate_errors
 from app.storage.transfer import BackupRefused, Counter, Record
 
 MARK = b"recalld-backup-1"
@@ -139,8 +139,8 @@ def _look_through(database: Path) -> None:
 
 
 OWNER_ONLY = 0o600
-BESIDE_DATABASE = ("-wal", "-shm", "-journal")
-"""Suffixes of the files that SQLite creates beside a database. New ones get the database's mode."""
+BESIDE_DATABASE = ("-wal", "-shm", "-journal", "-commits")
+"""Suffixes of the files beside a database: those of SQLite, which get the database's mode, and the note of commits."""
 
 
 def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.chmod) -> None:

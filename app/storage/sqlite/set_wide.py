@@ -14,7 +14,7 @@ from app.storage.partitions import code, model_at
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
 from app.storage.sqlite import schema
-from app.storage.sqlite.schema import connect
+from app.storage.sqlite.connections import connect
 from app.storage.sqlite.writer import WriterTask
 
 LOOKED_AT = 50_000
