@@ -14,10 +14,9 @@ import apsw
 from apsw import sqlite_extra
 
 from app.errors import StoreDamaged, StoreUnavailable
+from app.storage.sqlite.page_checksums import CHECKSUM_BYTES
 
 FILE_NAME = "recalld.db"
-CHECKSUM_BYTES = 8
-"""Bytes that each page reserves for its checksum. `cksumvfs` works with exactly this number."""
 PAGE_BYTES = 8192
 WITH_CHECKSUMS = 2
 """Value of `user_version` of a store with checksums. A store of layout 1 has the same tables, and no checksums."""

@@ -12,7 +12,7 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import commit_note
 from app.storage.sqlite.commit_note import Note, note_of, read_note
-from app.storage.sqlite.connections import Faults, connect, damaged, translate_errors
+from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors
 from app.storage.sqlite.log_file import RETRIES, checkpoint, log_of, read_log
 from app.storage.sqlite.page_checksums import DatabaseFile
 from app.storage.sqlite.schema import migrate
@@ -21,6 +21,7 @@ PAGES_AT_START = 32_768
 """Pages whose checksums are verified before the store is served: 256 MiB, in some 0.3 s if the system caches them. The
 pages after them are verified while it is served."""
 MAX_NAMED = 5
+NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds them"
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int)
         with translate_errors():
             checkpoint(connection)
             if not int(connection.pragma("checksum_verification")):
-                log.warning("the store has no page checksums: `recalld add-checksums` adds them")
+                log.warning(NO_CHECKSUMS)
 
 
 def log_fault(path: Path) -> str | None:
@@ -149,9 +150,10 @@ def findings(path: Path) -> Iterator[Finding]:
     fault = log_fault(path)
     yield Finding(log_of(path).name, fault is None, fault or "whole")
     with translate_errors(), closing(DatabaseFile(path)) as file:
-        checksummed, pages = file.checksummed, file.size // (file.page_bytes or 1)
+        checksummed, pages, version = file.checksummed, file.size // (file.page_bytes or 1), file.user_version
     if not checksummed:
-        yield Finding(path.name, True, "no page checksums: `recalld add-checksums` adds them")
+        old = version < WITH_CHECKSUMS
+        yield Finding(path.name, old, NO_CHECKSUMS if old else "the first page is damaged")
         return
     found = bad_pages(path, 1)
     yield Finding(path.name, not found, named_pages(found) if found else f"the checksums of {pages} pages are right")

@@ -6,7 +6,7 @@ Source: https://sqlite.org/cksumvfs.html and https://sqlite.org/fileformat.html#
 """
 
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -21,6 +21,7 @@ HEADER_BYTES = 100
 RESERVED_AT = 20
 USER_VERSION_AT = 60
 CHECKSUM_BYTES = 8
+"""Bytes that each page reserves for its checksum. `cksumvfs` works with exactly this number."""
 PIECE_BYTES = 1 << 20
 _MASK = 0xFFFFFFFF
 _VFS = "win32" if os.name == "nt" else "unix"
@@ -86,6 +87,11 @@ class DatabaseFile:
         """Whether the header says that pages have checksums."""
         return bool(self.page_bytes) and self.header[RESERVED_AT] == CHECKSUM_BYTES
 
+    @property
+    def user_version(self) -> int:
+        """The number that says whether the store was made with checksums."""
+        return int.from_bytes(self.header[USER_VERSION_AT : USER_VERSION_AT + 4], "big")
+
     def bad_pages(self, first: int = 1, end: int | None = None) -> list[int]:
         """Returns the numbers of the pages from `first` until before `end` whose checksum fails."""
         found: list[int] = []
@@ -127,8 +133,3 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[tuple[int, Words]]:
             return
         yield offset, np.frombuffer(content, "<u4").reshape(-1, size // 4).copy()
         offset += len(content)
-
-
-def without(pages: list[int], covered: Container[int]) -> list[int]:
-    """Returns the pages that are not in `covered`."""
-    return [page for page in pages if page not in covered]
