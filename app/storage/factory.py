@@ -11,6 +11,7 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
 from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.salvage import Salvaged, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from app.storage.transfer import BackupRefused, MovableStore
 
@@ -114,3 +115,15 @@ def add_page_checksums(where: StoreLocation) -> bool:
     if where.store != EMBEDDED or where.missing:
         raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
     return add_checksums(where.directory / FILE_NAME, where.busy_timeout_ms)
+
+
+async def salvage_store(
+    where: StoreLocation, collections: Sequence[Collection], directory: Path, target: MovableStore
+) -> Salvaged:
+    """Writes what can be read of an embedded store into `target`. `directory` has room for a copy of the database.
+
+    Raises StoreUnavailable, also if there is no such store.
+    """
+    if where.store != EMBEDDED or where.missing:
+        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
+    return await salvage(where.directory / FILE_NAME, directory, collections, target)

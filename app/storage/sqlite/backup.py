@@ -6,7 +6,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import apsw
 import orjson
@@ -213,22 +212,30 @@ def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.
 
 def export(connection: apsw.Connection, collection: Collection, after: str | None, limit: int) -> list[Record]:
     """Returns up to `limit` records after the position `after`, by row number."""
+    return _records(connection, collection, "d.row > ? ORDER BY d.row LIMIT ?", (int(after or 0), limit))
+
+
+def records_between(connection: apsw.Connection, collection: Collection, first: int, last: int) -> list[Record]:
+    """Returns the records of these row numbers."""
+    return _records(connection, collection, "d.row BETWEEN ? AND ? ORDER BY d.row", (first, last))
+
+
+def _records(connection: apsw.Connection, collection: Collection, which: str, bound: tuple[int, int]) -> list[Record]:
     table = schema.quoted(collection.name)
+    named: tuple[str, ...] = ()
     if collection.searched is None:
-        statement = f"SELECT row, doc, NULL, NULL, NULL, NULL FROM {table} WHERE row > ? ORDER BY row LIMIT ?"
-        bound: tuple[Any, ...] = (int(after or 0), limit)
+        statement = f"SELECT d.row, d.doc, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
     else:
+        named = (collection.name,)
         statement = (
             f"SELECT d.row, d.doc, s.head, s.vector, s.terms, s.facets FROM {table} d "
             "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
             "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
-            f"LEFT JOIN {schema.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row "
-            "WHERE d.row > ? ORDER BY d.row LIMIT ?"
+            f"LEFT JOIN {schema.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
         )
-        bound = (collection.name, int(after or 0), limit)
     return [
         Record(orjson.loads(doc), None if head is None else PackedRecord(head, vector, terms, facets), str(row))
-        for row, doc, head, vector, terms, facets in connection.execute(statement, bound)
+        for row, doc, head, vector, terms, facets in connection.execute(statement, (*named, *bound))
     ]
 
 

@@ -61,6 +61,11 @@ def page_size(header: bytes) -> int:
     return size if size >= 512 and not size & (size - 1) else 0
 
 
+def version_of(header: bytes) -> int:
+    """Returns the `user_version` in the header of a database."""
+    return int.from_bytes(header[USER_VERSION_AT : USER_VERSION_AT + 4], "big")
+
+
 class DatabaseFile:
     """Reads the bytes of a database file beside SQLite.
 
@@ -90,7 +95,7 @@ class DatabaseFile:
     @property
     def user_version(self) -> int:
         """The number that says whether the store was made with checksums."""
-        return int.from_bytes(self.header[USER_VERSION_AT : USER_VERSION_AT + 4], "big")
+        return version_of(self.header)
 
     def bad_pages(self, first: int = 1, end: int | None = None) -> list[int]:
         """Returns the numbers of the pages from `first` until before `end` whose checksum fails."""
