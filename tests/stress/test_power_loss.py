@@ -150,7 +150,7 @@ class Layer(apsw.VFS):
         super().__init__("power", "cksmvfs", makedefault=True)
         self._disk = disk
 
-    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802, FBT001 (SQLite's name and shape)
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 (SQLite's name and shape)
         super().xDelete(filename, syncdir)
         self._disk.delete(filename)
 
