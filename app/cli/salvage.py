@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
 from app.storage.factory import salvage_store
 from app.storage.protocol import Store
-from app.storage.sqlite.salvage import Rescue, Salvaged
+from app.storage.transfer import Rescued, Salvaged
 
 KEPT_FILES = (ERASURE_KEY, KEYS_MADE)
 SHOWN = 20
@@ -54,7 +54,7 @@ async def _salvage(settings: Settings, to: Path) -> Salvaged:
     try:
         result = await salvage_store(where, COLLECTIONS, to, target)
         for kind in EMBEDDABLE:
-            for rescue in result.rescues:
+            for rescue in result.rescued:
                 if rescue.collection is kind.collection:
                     await _index(target, kind, rescue)
     finally:
@@ -65,7 +65,7 @@ async def _salvage(settings: Settings, to: Path) -> Salvaged:
     return result
 
 
-async def _index(store: Store, kind: Embeddable, rescue: Rescue) -> None:
+async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
     """Makes search entries for records that have lost theirs. The service embeds them after its start."""
     now = rfc3339(SystemClock().now())
     for tenant, doc_id in rescue.unindexed:
@@ -80,7 +80,7 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescue) -> None:
 
 
 def _incomplete(result: Salvaged) -> bool:
-    return bool(result.commits_missing or any(one.lost for one in result.rescues) or not result.all_counters)
+    return bool(result.commits_missing or any(one.lost for one in result.rescued) or not result.all_counters)
 
 
 def _report(result: Salvaged) -> dict[str, object]:
@@ -97,7 +97,7 @@ def _report(result: Salvaged) -> dict[str, object]:
                 "lost_rows": len(one.lost),
                 "to_embed": len(one.unindexed),
             }
-            for one in result.rescues
+            for one in result.rescued
         ],
     }
 
@@ -105,7 +105,7 @@ def _report(result: Salvaged) -> dict[str, object]:
 def _show(result: Salvaged, to: Path) -> None:
     rows = [
         (one.collection.name, str(one.records), str(len(one.lost)), str(len(one.unindexed)), _named(one.lost.values()))
-        for one in result.rescues
+        for one in result.rescued
         if one.records or one.lost
     ]
     table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)

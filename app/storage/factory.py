@@ -11,9 +11,9 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
 from app.storage.sqlite.backup import add_checksums, restore
-from app.storage.sqlite.salvage import Salvaged, salvage
+from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from app.storage.transfer import BackupRefused, MovableStore
+from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
 EMBEDDED = "embedded"
 MONGODB = ("mongodb://", "mongodb+srv://")

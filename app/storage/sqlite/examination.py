@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,7 @@ from app.storage.sqlite.schema import migrate
 PAGES_AT_START = 32_768
 """Pages whose checksums are verified before the store is served: 256 MiB, in some 0.3 s if the system caches them. The
 pages after them are verified while it is served."""
+PAUSE_SECONDS = 0.05
 MAX_NAMED = 5
 NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds them"
 
@@ -50,14 +52,19 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int)
 def log_fault(path: Path) -> str | None:
     """Returns what is wrong with the log, or None.
 
-    Other processes may write meanwhile: what looks like a fault is looked at again if the note has changed.
+    Other processes may write meanwhile, so only what two looks agree on is a fault.
     """
+    before: tuple[Note | None, str] | None = None
     for _ in range(RETRIES):
         note = _note(path)
         with translate_errors():
             fault = _log_fault(path, note)
-        if fault is None or note == _note(path):
+        if fault is None:
+            return None
+        if before == (note, fault):
             return fault
+        before = note, fault
+        time.sleep(PAUSE_SECONDS)
     return None
 
 

@@ -6,7 +6,6 @@ A page or frame in which a single bit is wrong is mended where the difference of
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -32,7 +31,7 @@ from app.storage.sqlite.page_checksums import (
     weights,
 )
 from app.storage.sqlite.page_checksums import HEADER_BYTES as DATABASE_HEADER
-from app.storage.transfer import Counter, Record
+from app.storage.transfer import Counter, Record, Rescued, Salvaged
 
 Pages: TypeAlias = dict[int, bytes | None]
 """Contents by page number; None for a page that cannot be read."""
@@ -161,16 +160,8 @@ class LoadingStore(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Rescue:
-    """What was read of one collection, and what was not."""
-
-    collection: Collection
-    records: int = 0
-    lost: dict[int, str] = field(default_factory=dict)
-    """The id, or "" if it is not known, of each row that cannot be read."""
-    unindexed: list[tuple[str, str]] = field(default_factory=list)
-    """Tenant and id of records whose search rows cannot be read."""
+class Rescue(Rescued):
+    """Reads one collection, and notes what cannot be read."""
 
     def read(self, connection: apsw.Connection) -> Iterator[list[Record]]:
         """Yields the records that can be read."""
@@ -250,16 +241,6 @@ def counters(connection: apsw.Connection) -> tuple[list[Counter], bool]:
     return list(found.values()), False
 
 
-@dataclass(slots=True)
-class Salvaged:
-    """What a salvage has written, and what it could not read."""
-
-    lost_pages: list[int]
-    commits_missing: int
-    rescues: list[Rescue]
-    all_counters: bool
-
-
 async def salvage(source: Path, directory: Path, collections: Sequence[Collection], target: LoadingStore) -> Salvaged:
     """Writes what can be read of a database into another store. `directory` takes the copy for as long as this runs.
 
@@ -285,4 +266,4 @@ async def salvage(source: Path, directory: Path, collections: Sequence[Collectio
     finally:
         for ending in ("", *BESIDE_DATABASE):
             copy.with_name(copy.name + ending).unlink(missing_ok=True)
-    return Salvaged(lost_pages, max(0, missing), rescues, whole)
+    return Salvaged(lost_pages, max(0, missing), [*rescues], whole)

@@ -9,8 +9,9 @@ import pytest
 from app.storage.protocol import Finding
 from app.storage.schema import Doc
 from app.storage.sqlite.page_checksums import sums, weights
-from app.storage.sqlite.salvage import NOTHING, Salvaged, mended, salvage
+from app.storage.sqlite.salvage import NOTHING, mended, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.transfer import Salvaged
 from tests.storage.sqlite.conftest import COLLECTIONS
 from tests.storage.sqlite.test_damage import FRAME, PAGE, copied, flip, opened
 from tests.support.declared import ENTRIES, THINGS, T, entry, thing
@@ -52,7 +53,7 @@ async def test_a_whole_store_comes_back_whole(crashed: Path) -> None:
     result, docs, faults = await salvaged(crashed)
     assert set(docs) == ids(*range(NUMBER))
     assert (result.lost_pages, result.commits_missing, result.all_counters, faults) == ([], 0, True, [])
-    assert [one.lost for one in result.rescues] == [{}, {}, {}]
+    assert [one.lost for one in result.rescued] == [{}, {}, {}]
     assert {name: (crashed.parent / name).read_bytes() for name in before} == before
 
 
@@ -86,7 +87,7 @@ async def test_a_torn_frame_in_the_middle_of_the_log_loses_what_only_it_had(cras
     log.write_bytes(content)
     result, docs, _ = await salvaged(crashed)
     assert len(docs) > 2 * NUMBER * 0.9, "later writes are there"
-    named = {doc_id for one in result.rescues for doc_id in one.lost.values()}
+    named = {doc_id for one in result.rescued for doc_id in one.lost.values()}
     assert ids(*range(NUMBER)) - set(docs) <= named
     assert result.commits_missing == 0
 
@@ -114,10 +115,10 @@ async def test_torn_pages_lose_only_their_records_which_are_named(store: Embedde
     assert result.lost_pages == [page + 1 for page in sorted(torn)]
     lost = ids(*range(NUMBER)) - set(docs)
     assert 0 < len(lost) < NUMBER // 2
-    named = {doc_id for one in result.rescues for doc_id in one.lost.values() if doc_id}
+    named = {doc_id for one in result.rescued for doc_id in one.lost.values() if doc_id}
     assert named <= lost, "what is said to be lost is not there"
-    assert len(lost) <= sum(len(one.lost) for one in result.rescues)
-    indexed = {doc_id for one in result.rescues for _, doc_id in one.unindexed}
+    assert len(lost) <= sum(len(one.lost) for one in result.rescued)
+    indexed = {doc_id for one in result.rescued for _, doc_id in one.unindexed}
     assert indexed <= set(docs)
     assert bool(faults) == any(one.startswith("e") for one in indexed), "only entries need search rows"
 
