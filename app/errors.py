@@ -24,6 +24,7 @@ RecalldError
 ├── HeadTooLarge 431 head_too_large
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
+    │   └── StoreDamaged 503 store_damaged
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
     ├── IssuerUnavailable 503 issuer_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
@@ -162,6 +163,10 @@ class Unavailable(RecalldError):
 
 class StoreUnavailable(Unavailable):
     code, title = "store_unavailable", "The store cannot be read or written right now"
+
+
+class StoreDamaged(StoreUnavailable):
+    code, title = "store_damaged", "A file of the store is damaged"
 
 
 class ErasureKeyUnavailable(Unavailable):

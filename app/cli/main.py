@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import archive, evaluate, import_, maintenance, mcp, migrate, retention, serve
+from app.cli import archive, evaluate, import_, maintenance, mcp, migrate, retention, salvage, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -20,6 +20,8 @@ app.command("export")(archive.export)
 app.command("import")(import_.import_)
 app.command("backup")(maintenance.backup)
 app.command("restore")(maintenance.restore)
+app.command("salvage")(salvage.salvage)
+app.command("add-checksums")(maintenance.add_checksums)
 app.command("migrate")(migrate.migrate)
 app.command("reembed")(migrate.reembed)
 app.command("decay")(retention.decay)

@@ -15,14 +15,14 @@ from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, table
 from app.core.clock import SystemClock
-from app.errors import EmbeddingUnavailable, invalid
+from app.errors import EmbeddingUnavailable, StoreDamaged, invalid
 from app.lifespan import EMBEDDABLE, RealParts, keys_made, where_of
 from app.memories import reindex
 from app.memories.reembed import Reembed
 from app.retrieval.onnx_reranker import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
-from app.storage.factory import restore_store
+from app.storage.factory import add_page_checksums, file_findings, restore_store
 from app.storage.protocol import Finding, Store
 from app.storage.schema import Doc
 
@@ -154,6 +154,19 @@ def restore(
         )
 
 
+def add_checksums(as_json_: AsJson = False) -> None:
+    """Give the pages of a store of an earlier version their checksums, so that damage is noticed. Stop every service of
+    the store first; there must be room for a second copy of the database."""
+    settings = Settings()
+    added = add_page_checksums(where_of(settings))
+    if as_json_:
+        as_json({"directory": str(settings.data_dir), "added": added})
+    else:
+        print(
+            f"{settings.data_dir}: {'every page has a checksum now' if added else 'the pages have checksums already'}."
+        )
+
+
 MODEL_CHECK = "embedding model"
 PROBE_SECONDS = 10.0
 """In seconds. A reranker's first answer may take longer than a search waits for one."""
@@ -163,10 +176,13 @@ def doctor(as_json_: AsJson = False) -> None:
     """Check the store: the database, every document, that search agrees with them, and that their vectors are of the
     model that the settings name; and ask the reranker, where one is set, for two harmless words. Exit code 1 for a
     fault."""
-    findings = [
-        *on_store(_checked, existing=True),
-        *asyncio.run(_reranker(Settings())),
-    ]
+    settings = Settings()
+    findings = list(file_findings(where_of(settings)))
+    try:
+        findings += on_store(_checked, existing=True)
+    except StoreDamaged as error:
+        findings.append(Finding("store", ok=False, detail=error.detail))
+    findings += asyncio.run(_reranker(settings))
     if as_json_:
         as_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]})
     else:
@@ -197,7 +213,11 @@ async def _reranker(settings: Settings) -> list[Finding]:
 
 
 async def _checked(store: Store) -> list[Finding]:
-    return [*await store.check(deep=True), await reindex.finding(store), await _model(store, Settings())]
+    findings = list(await store.check(deep=True))
+    try:
+        return [*findings, await reindex.finding(store), await _model(store, Settings())]
+    except StoreDamaged as error:
+        return [*findings, Finding("store", ok=False, detail=error.detail)]
 
 
 async def _model(store: Store, settings: Settings) -> Finding:

@@ -1,16 +1,19 @@
 """Opens the engine that the settings name. Only this module imports both engines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from app.errors import StoreUnavailable
+from app.storage.protocol import Finding
 from app.storage.schema import Collection
-from app.storage.sqlite.backup import restore
+from app.storage.sqlite import examination
+from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from app.storage.transfer import BackupRefused, MovableStore
+from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
 EMBEDDED = "embedded"
 MONGODB = ("mongodb://", "mongodb+srv://")
@@ -96,3 +99,31 @@ def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] 
     if where.store != EMBEDDED:
         raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
     return restore(file, where.directory, FILE_NAME, beside)
+
+
+def file_findings(where: StoreLocation) -> Iterator[Finding]:
+    """Yields what the files of an embedded store show without opening it. Nothing for MongoDB."""
+    if where.store == EMBEDDED and not where.missing:
+        yield from examination.findings(where.directory / FILE_NAME)
+
+
+def add_page_checksums(where: StoreLocation) -> bool:
+    """Rewrites an embedded store of an earlier version with page checksums. Returns False if it has them already.
+
+    Raises StoreUnavailable, also if there is no such store or another process uses it.
+    """
+    if where.store != EMBEDDED or where.missing:
+        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
+    return add_checksums(where.directory / FILE_NAME, where.busy_timeout_ms)
+
+
+async def salvage_store(
+    where: StoreLocation, collections: Sequence[Collection], directory: Path, target: MovableStore
+) -> Salvaged:
+    """Writes what can be read of an embedded store into `target`. `directory` has room for a copy of the database.
+
+    Raises StoreUnavailable, also if there is no such store.
+    """
+    if where.store != EMBEDDED or where.missing:
+        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
+    return await salvage(where.directory / FILE_NAME, directory, collections, target)

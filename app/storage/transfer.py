@@ -3,7 +3,7 @@ copy."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,29 @@ class Counter:
     tenant: str
     name: str
     value: int
+
+
+@dataclass
+class Rescued:
+    """What a salvage has written of one collection, and what it could not read."""
+
+    collection: Collection
+    records: int = 0
+    lost: dict[int, str] = field(default_factory=dict)
+    """The id of each row that cannot be read, by row number; "" if the id is not known, or if there was no such row."""
+    unindexed: list[tuple[str, str]] = field(default_factory=list)
+    """Tenant and id of records whose search rows cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """The result of a salvage."""
+
+    lost_pages: list[int]
+    commits_missing: int
+    """Number of acknowledged commits of which the files have nothing."""
+    rescued: list[Rescued]
+    all_counters: bool
 
 
 class MovableStore(Store, Protocol):

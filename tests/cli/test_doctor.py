@@ -5,6 +5,7 @@ from pathlib import Path
 
 import apsw
 
+from app.memories.models import MEMORIES
 from tests.cli.conftest import Run
 from tests.support.rerankers import model_folder
 from tests.support.scripted import free_port
@@ -82,3 +83,68 @@ def test_a_reranker_that_is_set_is_asked(run: Run, tmp_path: Path) -> None:
 def nobody() -> str:
     """An address at which nobody listens."""
     return f"http://127.0.0.1:{free_port()}/rerank"
+
+
+def test_the_table_of_a_damaged_store_is_printed_and_salvage_brings_back_what_it_can(
+    run: Run, data: Path, tmp_path: Path
+) -> None:
+    memory = {"agent_id": "a", "user_id": "u"}
+    texts = [f"Note {number}: " + " ".join(f"w{number}x{word}" for word in range(300)) for number in range(60)]
+    with serving(data) as server:
+        for text in texts:
+            assert server.client.post("/v1/memories", json={**memory, "content": text}).status_code == 201
+        server.stop()
+    database = data / "recalld.db"
+    whole = database.read_bytes()
+    torn = bytearray(whole)
+    for text in texts[10:13]:
+        at = whole.index(text[-40:].encode())
+        torn[at : at + 8] = b"#damage#"
+    database.write_bytes(torn)
+
+    faulty = run("doctor")
+    assert faulty.returncode == 1
+    assert "Traceback" not in faulty.stderr
+    table = {line.split()[0]: line for line in faulty.stdout.splitlines()}
+    assert "FAULT" in table["recalld.db"]
+    assert "pages fail" in table["recalld.db"]
+    assert "FAULT" not in table["recalld.db-wal"]
+    assert json.loads(run("doctor", "--json").stdout)["ok"] is False
+    refused = run("serve")
+    assert refused.returncode == 1
+    assert "recalld.db is damaged" in refused.stderr
+
+    new = tmp_path / "new"
+    report = json.loads(run("salvage", "--to", str(new), "--json").stdout)
+    assert report["ok"] is False
+    assert run("salvage", "--to", str(new)).returncode == 1, "a directory that is not empty is refused"
+    assert database.read_bytes() == torn
+    with serving(new) as server:
+        items = server.client.get("/v1/memories", params={**memory, "limit": 100}).json()["items"]
+        there = {item["content"] for item in items}
+        assert there < set(texts)
+        assert len(there) > 40
+        (memories,) = [one for one in report["collections"] if one["collection"] == MEMORIES.name]
+        assert len(memories["lost"]) == len(texts) - len(there)
+        for text in sorted(there)[:5]:
+            body = {**memory, "query": text[-60:], "mode": "text"}
+            hits = server.client.post("/v1/memories/search", json=body).json()["items"]
+            assert text in {hit["memory"]["content"] if "memory" in hit else hit["content"] for hit in hits}
+        server.stop()
+    assert run("doctor", RECALLD_DATA_DIR=str(new)).returncode == 0
+
+
+def test_a_store_of_an_earlier_version_gets_its_checksums_by_a_command(run: Run, data: Path) -> None:
+    data.mkdir()
+    with apsw.Connection(str(data / "recalld.db")) as connection:
+        connection.pragma("page_size", 8192)
+        connection.pragma("user_version", 1)
+    connection.close()
+    assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
+    sound = run("doctor")
+    assert sound.returncode == 0
+    assert "no page checksums" in sound.stdout
+    assert json.loads(run("add-checksums", "--json").stdout)["added"] is True
+    assert "already" in run("add-checksums").stdout
+    assert "checksums of" in run("doctor").stdout
+    assert run("keys", "list").stdout.count(" t ") == 1

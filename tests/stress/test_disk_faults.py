@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from app.settings import Settings
+from app.storage.sqlite.connections import use_checksums
 from app.storage.sqlite.store import FILE_NAME
 from tests.conftest import Service, Starter
 from tests.stress.size import size
@@ -40,10 +41,11 @@ class FaultyFile(apsw.VFSFile):
 
 class FaultyDisk(apsw.VFS):
     def __init__(self) -> None:
-        super().__init__("faulty", "unix", makedefault=True)
+        use_checksums()
+        super().__init__("faulty", "cksmvfs", makedefault=True)
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 (SQLite's name)
-        return FaultyFile("unix", name, flags)
+        return FaultyFile("cksmvfs", name, flags)
 
 
 @pytest.fixture

@@ -1,21 +1,24 @@
-"""Backup, restore, and loading of an export into the embedded store."""
+"""Backup, restore, checksums for an old store, and loading of an export into the embedded store."""
 
 import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import apsw
 import orjson
 
+from app.errors import StoreUnavailable
 from app.storage.index.record_codec import PackedRecord
 from app.storage.schema import Collection
 from app.storage.sqlite import schema, search_rows
 from app.storage.sqlite.changes import insert_document
-from app.storage.sqlite.schema import connect, translate_errors
+from app.storage.sqlite.commit_note import note_of
+from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums
+from app.storage.sqlite.log_file import verify
+from app.storage.sqlite.page_checksums import CHECKSUM_BYTES, write_checksums
 from app.storage.transfer import BackupRefused, Counter, Record
 
 MARK = b"recalld-backup-1"
@@ -37,7 +40,8 @@ def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
         with translate_errors():
             connection = connect(source, busy_timeout_ms)
             try:
-                connection.execute("VACUUM INTO ?", (str(part),))
+                verify(connection)
+                _copy(connection, part)
             finally:
                 connection.close()
         _seal(part)
@@ -47,6 +51,46 @@ def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
     finally:
         part.unlink(missing_ok=True)
     return target.stat().st_size
+
+
+def _copy(connection: apsw.Connection, target: Path) -> None:
+    """Writes a compact copy with page checksums into an empty file, and syncs it."""
+    connection.reserve_bytes("main", CHECKSUM_BYTES)  # of the copy: this file's pages stay as they are
+    connection.execute("VACUUM INTO ?", (str(target),))
+    with target.open("r+b") as file:
+        write_checksums(file, WITH_CHECKSUMS)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def add_checksums(path: Path, busy_timeout_ms: int) -> bool:
+    """Rewrites the database of an earlier version with page checksums. Returns False if it has them already.
+
+    Needs the room of a second copy. A crash leaves the old file or the new one. Raises StoreUnavailable, also if
+    another process uses the store.
+    """
+    part = path.with_name(f"{path.name}.part")
+    with closing(connect(path, busy_timeout_ms)) as connection:
+        try:
+            with translate_errors():
+                if int(connection.pragma("checksum_verification")):
+                    return False
+                verify(connection)
+                connection.pragma("locking_mode", "EXCLUSIVE")
+                if connection.pragma("journal_mode", "DELETE") != "delete":
+                    raise StoreUnavailable("The store is used by another process.")
+                connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
+                connection.execute("COMMIT")
+                part.unlink(missing_ok=True)
+                make_private(part)
+                _copy(connection, part)
+            part.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
+        finally:
+            part.unlink(missing_ok=True)
+    return True
 
 
 def _seal(file: Path) -> None:
@@ -67,11 +111,15 @@ def _link(part: Path, target: Path) -> None:
         os.link(part, target)
     except FileExistsError:
         raise BackupRefused(f"{target} is there already: a backup overwrites nothing.") from None
-    folder = os.open(target.parent, os.O_RDONLY)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset()) -> int:
@@ -80,7 +128,8 @@ def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = f
     Raises BackupRefused if the file is damaged or not a backup, or if the directory contains anything but files named
     in `beside`.
     """
-    if directory.exists() and any(one.name not in beside for one in directory.iterdir()):
+    note = note_of(directory / name)  # of the store that was lost
+    if directory.exists() and any(one.name not in {*beside, note.name} for one in directory.iterdir()):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
     part = directory / f"{name}.part"
     try:
@@ -90,6 +139,7 @@ def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = f
         if _copied(file, part, length) != expected:
             raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
         _look_through(part)
+        note.unlink(missing_ok=True)
         _link(part, directory / name)
     except OSError as error:
         raise BackupRefused(f"{error.filename or file}: {error.strerror}.") from error
@@ -128,6 +178,7 @@ def _copied(file: Path, target: Path, length: int) -> str:
 
 
 def _look_through(database: Path) -> None:
+    use_checksums()
     with translate_errors():
         connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -139,8 +190,8 @@ def _look_through(database: Path) -> None:
 
 
 OWNER_ONLY = 0o600
-BESIDE_DATABASE = ("-wal", "-shm", "-journal")
-"""Suffixes of the files that SQLite creates beside a database. New ones get the database's mode."""
+BESIDE_DATABASE = ("-wal", "-shm", "-journal", "-commits")
+"""Suffixes of the files beside a database: those of SQLite, which get the database's mode, and the note of commits."""
 
 
 def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.chmod) -> None:
@@ -161,22 +212,30 @@ def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.
 
 def export(connection: apsw.Connection, collection: Collection, after: str | None, limit: int) -> list[Record]:
     """Returns up to `limit` records after the position `after`, by row number."""
+    return _records(connection, collection, "d.row > ? ORDER BY d.row LIMIT ?", (int(after or 0), limit))
+
+
+def records_between(connection: apsw.Connection, collection: Collection, first: int, last: int) -> list[Record]:
+    """Returns the records of these row numbers."""
+    return _records(connection, collection, "d.row BETWEEN ? AND ? ORDER BY d.row", (first, last))
+
+
+def _records(connection: apsw.Connection, collection: Collection, which: str, bound: tuple[int, int]) -> list[Record]:
     table = schema.quoted(collection.name)
+    named: tuple[str, ...] = ()
     if collection.searched is None:
-        statement = f"SELECT row, doc, NULL, NULL, NULL, NULL FROM {table} WHERE row > ? ORDER BY row LIMIT ?"
-        bound: tuple[Any, ...] = (int(after or 0), limit)
+        statement = f"SELECT d.row, d.doc, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
     else:
+        named = (collection.name,)
         statement = (
             f"SELECT d.row, d.doc, s.head, s.vector, s.terms, s.facets FROM {table} d "
             "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
             "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
-            f"LEFT JOIN {schema.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row "
-            "WHERE d.row > ? ORDER BY d.row LIMIT ?"
+            f"LEFT JOIN {schema.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
         )
-        bound = (collection.name, int(after or 0), limit)
     return [
         Record(orjson.loads(doc), None if head is None else PackedRecord(head, vector, terms, facets), str(row))
-        for row, doc, head, vector, terms, facets in connection.execute(statement, bound)
+        for row, doc, head, vector, terms, facets in connection.execute(statement, (*named, *bound))
     ]
 
 

@@ -17,7 +17,7 @@ MAX_NAMED = 5
 
 def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
     """Returns the findings of all checks. Reads every row."""
-    findings = [_integrity(connection)]
+    findings = [_finding("database", _integrity(connection))]
     for collection in collections:
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
         if collection.searched:
@@ -26,13 +26,17 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
     return findings
 
 
-def _integrity(connection: apsw.Connection) -> Finding:
-    said = [str(line) for (line,) in connection.execute("PRAGMA integrity_check")]
-    return Finding("database", said == ["ok"], "; ".join(said[:MAX_NAMED]))
+def _integrity(connection: apsw.Connection) -> Iterator[str]:
+    said = (str(line) for (line,) in connection.execute("PRAGMA integrity_check"))
+    return (line for line in said if line != "ok")
 
 
 def _finding(name: str, faults: Iterator[str]) -> Finding:
-    found = list(faults)
+    found: list[str] = []
+    try:
+        found.extend(faults)
+    except (apsw.IOError, apsw.CorruptError, apsw.NotADBError) as error:
+        found.insert(0, f"cannot be read to the end: {error}")
     return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
 
 

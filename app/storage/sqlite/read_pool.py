@@ -13,7 +13,8 @@ import apsw
 from app.storage.filters import Filter
 from app.storage.protocol import Order
 from app.storage.schema import After, Collection
-from app.storage.sqlite.schema import column_of, connect, order_of, quoted, selection, translate_errors
+from app.storage.sqlite.connections import Faults, connect
+from app.storage.sqlite.schema import column_of, order_of, quoted, selection
 
 T = TypeVar("T")
 
@@ -23,8 +24,8 @@ MAX_READS = 5_000
 class ReadCache:
     """Results of reads on one connection since the last commit. Used only from the event loop's thread."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, faults: Faults) -> None:
+        self._connection, self._faults = connection, faults
         self._held: dict[Hashable, Any] = {}
         self._version: Any = None
         self._version_known = False
@@ -33,7 +34,7 @@ class ReadCache:
         """Returns `read()`, or its result since the last commit."""
         self.renew()
         if key not in self._held:
-            with translate_errors():
+            with self._faults.translated():
                 self._held[key] = read()
         found: T = self._held[key]
         return found
@@ -51,7 +52,7 @@ class ReadCache:
         """
         if self._version_known:
             return
-        with translate_errors():
+        with self._faults.translated():
             ((version,),) = self._connection.execute("PRAGMA data_version")  # faster than `pragma()`
         if version != self._version or len(self._held) > MAX_READS:
             self._held.clear()
@@ -78,8 +79,8 @@ class ReadPool:
     """Connections for reads: one in the event loop, and one in each thread. Create it in the event loop that will use
     it."""
 
-    def __init__(self, path: Path, busy_timeout_ms: int) -> None:
-        self._path, self._busy_timeout_ms = path, busy_timeout_ms
+    def __init__(self, path: Path, busy_timeout_ms: int, faults: Faults) -> None:
+        self._path, self._busy_timeout_ms, self._faults = path, busy_timeout_ms, faults
         self.inline = connect(path, busy_timeout_ms)
         self._threads = ThreadPoolExecutor(THREADS, "recalld-reader")
         self._local = threading.local()
@@ -98,7 +99,7 @@ class ReadPool:
             await asyncio.sleep(0)
         self._ticks = MAX_TICKS
         try:
-            with translate_errors():
+            with self._faults.translated():
                 return work(self.inline)
         except apsw.InterruptError:
             pass
@@ -129,7 +130,7 @@ class ReadPool:
         def run() -> T:
             if not hasattr(self._local, "connection"):
                 self._local.connection = connect(self._path, self._busy_timeout_ms)
-            with translate_errors():
+            with self._faults.translated():
                 connection: apsw.Connection = self._local.connection
                 return work(connection)
 

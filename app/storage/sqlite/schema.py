@@ -1,10 +1,7 @@
 """Tables, indexes and filters of declared collections as SQL. Names come from declarations; values are always bound."""
 
-import contextlib
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
@@ -13,6 +10,8 @@ import orjson
 from app.errors import StoreUnavailable
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, top_of, value_at
 from app.storage.schema import Collection, Unique
+from app.storage.sqlite import commit_note
+from app.storage.sqlite.connections import WITH_CHECKSUMS, translate_errors
 
 Value: TypeAlias = str | int | float | bytes | None
 SqlFilter: TypeAlias = tuple[str, list[Value]]
@@ -194,18 +193,10 @@ def column_of(collection: Collection, field: str) -> str:
 
 
 LAYOUT = 1
-"""Version of the physical layout, stored in `user_version`. Newly declared fields and indexes do not change it: see
-`_reconcile`."""
+"""Version of the physical layout, stored in `user_version`; it is `WITH_CHECKSUMS` if pages have checksums. Newly
+declared fields and indexes do not change it: see `_reconcile`."""
 
-WAL_PAUSE_MS = 20
 REFILLED_AT_ONCE = 1_000
-_PRAGMAS = (
-    "synchronous = FULL",
-    "wal_autocheckpoint = 6000",
-    "cache_size = -4096",  # KiB for each of five connections; the system caches the file, too
-    "temp_store = MEMORY",
-    "secure_delete = ON",
-)
 
 _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS counters (tenant TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (tenant, name)) "
@@ -225,53 +216,6 @@ alternate vectors, with the model's code in the form of a head.
 """
 
 
-def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
-    """Opens a connection with our settings. Raises StoreUnavailable."""
-    with translate_errors():
-        connection = apsw.Connection(str(path), statementcachesize=512)
-        connection.set_busy_timeout(busy_timeout_ms)
-        # otherwise a statement whose bound values might change its plan is prepared again at each execution
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.pragma("page_size", 8192)
-        _to_wal(connection, busy_timeout_ms)
-        for pragma in _PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-        return connection
-
-
-def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
-    """Switches to WAL mode, with retries.
-
-    If several connections open a new database at once, SQLite reports "busy" for this change without waiting.
-    """
-    for left in range(busy_timeout_ms // WAL_PAUSE_MS, -1, -1):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        except apsw.BusyError:
-            if not left:
-                raise
-            time.sleep(WAL_PAUSE_MS / 1000)
-        else:
-            return
-
-
-@contextlib.contextmanager
-def translate_errors() -> Iterator[None]:
-    """Converts errors of the disk, of locks and of the file's content to StoreUnavailable with the reason."""
-    try:
-        yield
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise StoreUnavailable("The store is locked by another process.") from error
-    except apsw.FullError as error:
-        raise StoreUnavailable("The disk is full.", retry_after=30) from error
-    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError) as error:
-        raise StoreUnavailable(f"The store's file cannot be used: {error}.", retry_after=30) from error
-    except apsw.ConnectionClosedError as error:
-        raise StoreUnavailable("The store is closed.") from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StoreUnavailable("The store is damaged: run `recalld doctor`.", retry_after=60) from error
-
-
 def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
     """Creates or updates tables and indexes in one transaction. Raises StoreUnavailable, also if a newer version wrote
     the file."""
@@ -279,15 +223,17 @@ def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> N
         connection.execute("BEGIN IMMEDIATE")
         try:
             found = int(connection.pragma("user_version"))
-            if found > LAYOUT:
-                raise StoreUnavailable(f"The store was written by a newer version (layout {found}, known: {LAYOUT}).")
+            if found > WITH_CHECKSUMS:
+                known = f"known: {WITH_CHECKSUMS}"
+                raise StoreUnavailable(f"The store was written by a newer version (layout {found}, {known}).")
             for statement in _OWN_TABLES:
                 connection.execute(statement)
             if "model" not in _columns(connection, "pairs"):
                 connection.execute("ALTER TABLE pairs ADD COLUMN model INTEGER NOT NULL DEFAULT 0")
             for collection in collections:
                 _reconcile(connection, collection)
-            connection.pragma("user_version", LAYOUT)
+            commit_note.begin(connection)
+            connection.pragma("user_version", max(found, LAYOUT))
         except BaseException:
             connection.execute("ROLLBACK")
             raise
@@ -329,12 +275,3 @@ def _refill(connection: apsw.Connection, collection: Collection, missing: Sequen
             values = values_of(orjson.loads(doc), missing)
             connection.execute(f"UPDATE {name} SET {fields} WHERE row = ?", (*values, row))
         last = rows[-1][0]
-
-
-def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:
-    """Makes or migrates the tables of a database file."""
-    connection = connect(path, busy_timeout_ms)
-    try:
-        migrate(connection, collections)
-    finally:
-        connection.close()

@@ -14,7 +14,8 @@ from app.storage.partitions import code, model_at
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
 from app.storage.sqlite import schema
-from app.storage.sqlite.schema import connect
+from app.storage.sqlite.connections import connect
+from app.storage.sqlite.log_file import checkpoint, verify
 from app.storage.sqlite.writer import WriterTask
 
 LOOKED_AT = 50_000
@@ -104,10 +105,9 @@ def scrub(path: Path, busy_timeout_ms: int) -> None:
     connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS))
     try:
         connection.pragma("temp_store", "FILE")  # the copy may not fit in memory
+        verify(connection)
         connection.execute("VACUUM").fetchall()
-        busy: Any
-        ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        if busy:
+        if not checkpoint(connection, "TRUNCATE"):
             raise StoreUnavailable("Another process still reads what was deleted: please try again.")
     finally:
         connection.close()

@@ -27,10 +27,13 @@ from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatena
 from app.storage.sqlite import backup, check, schema, search_rows, set_wide
 from app.storage.sqlite.backup import make_folder
 from app.storage.sqlite.changes import execute
+from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
+from app.storage.sqlite.connections import Faults, connect, translate_errors
+from app.storage.sqlite.examination import prepare, refuse_missing_commits, verify_rest
+from app.storage.sqlite.log_file import IDLE_SECONDS, LogTruncation
 from app.storage.sqlite.read_pool import ReadCache, ReadPool, select_documents, select_values
-from app.storage.sqlite.schema import connect, prepare, translate_errors
 from app.storage.sqlite.set_wide import EmbeddedReembedding
-from app.storage.sqlite.writer import IDLE_SECONDS, LogTruncation, ObserveCommit, WriterThread
+from app.storage.sqlite.writer import ObserveCommit, WriterThread
 from app.storage.transfer import Counter, Record
 
 T = TypeVar("T")
@@ -42,7 +45,6 @@ a thread."""
 KEPT_DOCUMENTS = 1_024
 """Number of parsed documents that are cached for searches. Each takes some 8 kB, ten times its text."""
 MAX_KEPT_CHARS = 4_000
-FILE_NAME = "recalld.db"
 
 
 class EmbeddedStore:
@@ -64,20 +66,17 @@ class EmbeddedStore:
         self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
         self._collections = tuple(collections)
         self._cache = SegmentCache(cache_bytes)
-        self._readers = ReadPool(path, busy_timeout_ms)
+        self._faults = Faults()
+        self._readers = ReadPool(path, busy_timeout_ms, self._faults)
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
-        self._reads = ReadCache(self._reader)
+        self._reads = ReadCache(self._reader, self._faults)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
-        self._observe_commit = observe_commit
         self._listeners = InsertListeners()
         self._log = LogTruncation(self._readers.apart, idle_seconds)
-        self.writer = self._start_writer()
-
-    def _start_writer(self) -> WriterThread:
-        return WriterThread(
-            connect(self._path, self._busy_timeout_ms), execute, self._observe_commit, self._log.written
-        )
+        writing = connect(path, busy_timeout_ms)
+        self.writer = WriterThread(writing, execute, observe_commit, self._log.written, self._faults)
+        self._verifying = asyncio.create_task(verify_rest(path, self._faults))
 
     @classmethod
     async def open(  # noqa: PLR0913 (options, each with a default)
@@ -111,6 +110,7 @@ class EmbeddedStore:
         )
 
     async def close(self) -> None:
+        self._verifying.cancel()
         await self.writer.close()
         await self._log.close()
         for load in self._loads.values():
@@ -128,7 +128,7 @@ class EmbeddedStore:
 
     def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
         statement = f"SELECT doc FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-        with translate_errors():
+        with self._faults.translated():
             found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
         return None if found is None else found[0]
 
@@ -240,7 +240,7 @@ class EmbeddedStore:
         marks = ", ".join("?" * len(rows))
         # "+" keeps SQLite from walking all of the tenant in one of its indexes
         statement = f"SELECT row, doc FROM {schema.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
-        with translate_errors():
+        with self._faults.translated():
             return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
 
     def _fetched(self, text: str) -> Fetched:
@@ -265,7 +265,7 @@ class EmbeddedStore:
             cached = await self._load(collection, state, model)
         segment, version = cached
         if version < state.version:
-            with translate_errors():
+            with self._faults.translated():
                 rows = search_rows.changed_rows(self._reader, collection, state.pair, version, model, self._dim)
             self._cache.update(key, segment, state.version, rows)
         return segment
@@ -278,7 +278,7 @@ class EmbeddedStore:
         """Returns a segment and its version. A load that was already running may give a version older than `state`."""
         key = (state.pair, model)
         if state.count <= INLINE_ROWS:
-            with translate_errors():
+            with self._faults.translated():
                 segment = search_rows.whole(
                     self._reader, collection, state, self._empty(collection, state.agent), model
                 )
@@ -350,8 +350,9 @@ class EmbeddedStore:
     async def check(self, *, deep: bool = False) -> list[Finding]:
         if deep:
             return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
-        with translate_errors():
+        with self._faults.translated():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
+            refuse_missing_commits(self._path, self._reader)
         return [Finding("store", True, "readable"), Finding("search", True, "exact")]
 
 

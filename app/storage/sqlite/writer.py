@@ -1,10 +1,10 @@
-"""The writer: one thread that commits groups of writes, and the truncation of the log file."""
+"""The writer: one thread that commits groups of writes."""
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -13,82 +13,10 @@ import apsw
 
 from app.errors import StoreUnavailable
 from app.storage.changes import Change, Committed
-from app.storage.sqlite.schema import translate_errors
-
-IDLE_SECONDS = 10.0
-
-log = logging.getLogger(__name__)
-
-RunOnConnection = Callable[[Callable[[apsw.Connection], bool]], Awaitable[bool]]
-"""Runs a function in a thread, on a connection of that thread."""
-
-
-class LogTruncation:
-    """Truncates the WAL file after some idle seconds without a write. Used from one event loop."""
-
-    def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._apart, self._idle = apart, idle_seconds
-        self._loop = asyncio.get_running_loop()
-        self._last_write = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
-
-    def written(self) -> None:
-        """Records that this process has committed something."""
-        self._last_write = self._loop.time()
-        if self._timer is None and self._task is None:
-            self._wait(self._idle)
-
-    async def close(self) -> None:
-        """Stops, after waiting for an attempt in progress."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    def _wait(self, seconds: float) -> None:
-        if not self._closed:
-            self._timer = self._loop.call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        left = self._last_write + self._idle - self._loop.time()
-        if left > 0:
-            self._wait(left)
-        else:
-            self._task = asyncio.create_task(self._attempt())
-
-    async def _attempt(self) -> None:
-        begun, done = self._last_write, False
-        try:
-            done = await self._apart(truncate)
-        except Exception:
-            log.exception("the log was not truncated")
-        self._task = None
-        if not done or self._last_write != begun:
-            self._wait(self._idle)
-
-
-def truncate(connection: apsw.Connection) -> bool:
-    """Truncates the log. Returns False if others are using it now: waiting for them would block writers, too."""
-    timeout: Any = connection.pragma("busy_timeout")
-    connection.set_busy_timeout(0)
-    try:
-        return all(_checkpoint(connection, mode) for mode in ("PASSIVE", "TRUNCATE"))
-    finally:
-        connection.set_busy_timeout(int(timeout))
-
-
-def _checkpoint(connection: apsw.Connection, mode: str) -> bool:
-    """Returns False if pages were left in the log, or if the file could not be truncated."""
-    busy: Any
-    pages: Any
-    copied: Any
-    ((busy, pages, copied),) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-    return not busy and pages == copied
-
+from app.storage.sqlite import commit_note
+from app.storage.sqlite.commit_note import CommitNote
+from app.storage.sqlite.connections import Faults
+from app.storage.sqlite.log_file import CHECKPOINT_PAGES, checkpoint, truncate
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
@@ -97,6 +25,8 @@ ObserveCommit = Callable[[int, float], None]
 """Called after each group with the number of writes and the seconds."""
 
 MAX_GROUP = 256
+CHECKPOINT_STEP = 500
+"""Pages that the log grows before a checkpoint that readers held up is tried again."""
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +58,15 @@ class WriterThread:
         execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
         observe: ObserveCommit,
         written: Callable[[], None] = lambda: None,
+        faults: Faults | None = None,
     ) -> None:
-        """Starts the thread. `written` is called in the event loop after each group."""
+        """Starts the thread. `written` is called in the event loop after each group. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
+        self._faults = faults or Faults()
+        with self._faults.translated():
+            self._note = CommitNote(connection)
+        self._log_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
+        connection.set_wal_hook(self._logged)
         self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -162,10 +98,21 @@ class WriterThread:
         await waiting.future
 
     async def close(self) -> None:
-        """Commits what waits, then ends the thread."""
+        """Commits what waits, then ends the thread and empties the log."""
+        if self._closed:
+            return
         self._closed = True
         self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        self._thread.join()
+        if self._faults.damage is None:
+            try:
+                truncate(self._connection)
+            except Exception:
+                log.exception("the log was not truncated")
+        self._note.close()
         self._connection.close()
 
     def _run(self) -> None:
@@ -187,7 +134,7 @@ class WriterThread:
     def _run_alone(self, item: Alone) -> None:
         error: Exception | None = None
         try:
-            with translate_errors():
+            with self._faults.translated():
                 item.work()
         except Exception as raised:  # noqa: BLE001 (handed to its caller)
             error = raised
@@ -199,19 +146,29 @@ class WriterThread:
         self.make_durable(group)
         self.acknowledge(group)
         self._observe(len(group), time.perf_counter() - started)
+        if self._log_pages >= self._checkpoint_at:
+            self._checkpoint()
+
+    def _logged(self, connection: apsw.Connection, database: str, pages: int) -> int:  # noqa: ARG002 (SQLite's hook)
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        try:
+            with self._faults.translated():
+                copied = checkpoint(self._connection)
+            self._checkpoint_at = CHECKPOINT_PAGES if copied else self._log_pages + CHECKPOINT_STEP
+            self._note.sync()
+        except Exception:
+            log.exception("the log was not copied into the database")
 
     def make_durable(self, group: Sequence[Waiting]) -> None:
         """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
         try:
-            with translate_errors():
+            with self._faults.translated():
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
-                    if len(group) == 1:
-                        group[0].outcome = self._alone(group[0].work)
-                    else:
-                        for waiting in group:
-                            waiting.outcome = self._attempt(waiting.work)
-                        self._connection.execute("COMMIT")
+                    self._run_group(group)
                 except BaseException:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
@@ -222,11 +179,27 @@ class WriterThread:
             for waiting in group:
                 waiting.outcome = failure
 
-    def _alone(self, work: WriterTask[Any]) -> Any:
-        """Runs the only task of a group. Without a savepoint, which would copy each page that is written."""
-        outcome = self._outcome(work)
-        self._connection.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
-        return outcome
+    def _run_group(self, group: Sequence[Waiting]) -> None:
+        """Runs the tasks and commits. The only task of a group has no savepoint, which would copy each page that is
+        written."""
+        before = self._connection.total_changes()
+        if len(group) > 1:
+            for waiting in group:
+                waiting.outcome = self._attempt(waiting.work)
+        else:
+            group[0].outcome = self._outcome(group[0].work)
+            if isinstance(group[0].outcome, Exception):
+                self._connection.execute("ROLLBACK")
+                return
+        if self._connection.total_changes() == before:
+            self._connection.execute("COMMIT")
+            return
+        commits = commit_note.count_up(self._connection)
+        self._connection.execute("COMMIT")
+        try:
+            self._note.write(commits, self._log_pages)
+        except OSError:  # the writes are on the disk, and only a missing end of the log would not be noticed
+            log.exception("the commit was not noted")
 
     def _attempt(self, work: WriterTask[Any]) -> Any:
         self._connection.execute("SAVEPOINT one")

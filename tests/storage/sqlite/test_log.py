@@ -8,9 +8,9 @@ from typing import Any
 import apsw
 import pytest
 
-from app.storage.sqlite.schema import connect
+from app.storage.sqlite.connections import connect
+from app.storage.sqlite.log_file import LogTruncation, truncate
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
-from app.storage.sqlite.writer import LogTruncation, truncate
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing
 

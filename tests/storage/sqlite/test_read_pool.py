@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
+from app.storage.sqlite.connections import Faults
 from app.storage.sqlite.read_pool import ReadPool
 from app.storage.sqlite.store import EmbeddedStore
 
@@ -29,7 +30,7 @@ def counting(upto: int, seen: list[int]) -> Callable[[apsw.Connection], int]:
 
 
 async def test_what_turns_out_to_be_long_is_begun_anew_in_a_thread(store: EmbeddedStore, tmp_path: Path) -> None:
-    readers, here = ReadPool(tmp_path / "recalld.db", 50), threading.get_ident()
+    readers, here = ReadPool(tmp_path / "recalld.db", 50, Faults()), threading.get_ident()
     try:
         for _ in range(3):  # each has all of its time again
             seen: list[int] = []
@@ -45,7 +46,7 @@ async def test_what_turns_out_to_be_long_is_begun_anew_in_a_thread(store: Embedd
 
 
 async def test_reads_that_follow_each_other_let_others_have_their_turn(store: EmbeddedStore, tmp_path: Path) -> None:
-    readers, turns, hangs = ReadPool(tmp_path / "recalld.db", 50), 0, time.monotonic() + 60
+    readers, turns, hangs = ReadPool(tmp_path / "recalld.db", 50, Faults()), 0, time.monotonic() + 60
 
     async def others() -> None:
         nonlocal turns

@@ -12,7 +12,7 @@ from app.storage.changes import CommitConflict, Update
 from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range
 from app.storage.schema import Unique
 from app.storage.sqlite import schema
-from app.storage.sqlite.schema import LAYOUT
+from app.storage.sqlite.connections import WITH_CHECKSUMS
 from app.storage.sqlite.store import EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
@@ -64,10 +64,10 @@ async def test_a_store_from_before_vectors_were_kept_opens(store: EmbeddedStore,
 
 
 async def test_a_newer_layout_is_refused_untouched(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
-    raw(f"PRAGMA user_version = {LAYOUT + 1}")
-    with pytest.raises(StoreUnavailable, match=f"newer version .layout {LAYOUT + 1}"):
+    raw(f"PRAGMA user_version = {WITH_CHECKSUMS + 1}")
+    with pytest.raises(StoreUnavailable, match=f"newer version .layout {WITH_CHECKSUMS + 1}"):
         await open_store()
-    assert raw("PRAGMA user_version") == [(LAYOUT + 1,)]
+    assert raw("PRAGMA user_version") == [(WITH_CHECKSUMS + 1,)]
 
 
 async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from app.storage.changes import Delete
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.sqlite import search_rows
-from app.storage.sqlite.schema import connect
+from app.storage.sqlite.connections import connect
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.support.declared import AU, DIM, ENTRIES, T, ask, entry, random_vector
 

@@ -9,7 +9,8 @@ import pytest
 from app.errors import StoreUnavailable
 from app.storage.changes import Change, CommitConflict, Committed
 from app.storage.sqlite import changes
-from app.storage.sqlite.schema import connect, migrate
+from app.storage.sqlite.connections import connect
+from app.storage.sqlite.schema import migrate
 from app.storage.sqlite.writer import MAX_GROUP, WriterThread
 from tests.support.declared import THINGS, thing
 

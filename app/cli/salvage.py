@@ -1,0 +1,121 @@
+"""`recalld salvage`: writes what can be read of a damaged store into a new one, and lists what cannot."""
+
+import asyncio
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.audit.tombstones import FILE_NAME as ERASURE_KEY
+from app.auth.dependencies import FILE_NAME as KEYS_MADE
+from app.cli._common import AsJson, as_json, table
+from app.core.clock import SystemClock, rfc3339
+from app.errors import RecalldError, StoreUnavailable
+from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store, where_of
+from app.memories.embedding_backfill import Embeddable, note
+from app.settings import Settings
+from app.storage.changes import IndexEntry, Update
+from app.storage.factory import salvage_store
+from app.storage.protocol import Store
+from app.storage.transfer import Rescued, Salvaged
+
+KEPT_FILES = (ERASURE_KEY, KEYS_MADE)
+SHOWN = 20
+
+
+class SalvageRefused(RecalldError):
+    """The salvage was refused. Nothing was written."""
+
+
+def salvage(
+    to: Annotated[Path, typer.Option(help="A new directory for the store that is written.")], as_json_: AsJson = False
+) -> None:
+    """Write what can be read of the damaged store in RECALLD_DATA_DIR into a new store, and list what cannot. Stop
+    every service of the store first; its files are not changed. Exit code 1 if something cannot be read."""
+    settings = Settings()
+    result = asyncio.run(_salvage(settings, to))
+    if as_json_:
+        as_json(_report(result))
+    else:
+        _show(result, to)
+    if _incomplete(result):
+        raise typer.Exit(1)
+
+
+async def _salvage(settings: Settings, to: Path) -> Salvaged:
+    if to.exists() and any(to.iterdir()):  # noqa: ASYNC240
+        raise SalvageRefused(f"{to} is not empty: salvage into a new directory.")
+    where = where_of(settings)
+    if where.missing:
+        raise StoreUnavailable(f"There is no store in {settings.data_dir}.")
+    target = await open_store(settings.model_copy(update={"data_dir": to}), dim=1)
+    try:
+        result = await salvage_store(where, COLLECTIONS, to, target)
+        for kind in EMBEDDABLE:
+            for rescue in result.rescued:
+                if rescue.collection is kind.collection:
+                    await _index(target, kind, rescue)
+    finally:
+        await target.close()
+    for name in KEPT_FILES:
+        if (settings.data_dir / name).exists():
+            shutil.copy2(settings.data_dir / name, to / name)
+    return result
+
+
+async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
+    """Makes search entries for records that have lost theirs. The service embeds them after its start."""
+    now = rfc3339(SystemClock().now())
+    for tenant, doc_id in rescue.unindexed:
+        doc = await store.get(kind.collection, tenant, doc_id)
+        if doc is None:
+            continue
+        embedding = {**(doc.get("embedding") or {}), "status": "pending"}
+        entry = IndexEntry(kind.passage(doc).indexed(), None, embedding.get("model", ""))
+        fields = kind.fields(embedding)
+        update = Update(kind.collection, tenant, doc_id, set=fields, entry=entry)
+        await store.commit([update, note(kind.collection, tenant, doc_id, now)])
+
+
+def _incomplete(result: Salvaged) -> bool:
+    return bool(result.commits_missing or any(one.lost for one in result.rescued) or not result.all_counters)
+
+
+def _report(result: Salvaged) -> dict[str, object]:
+    return {
+        "ok": not _incomplete(result),
+        "lost_pages": result.lost_pages,
+        "commits_missing": result.commits_missing,
+        "counters_whole": result.all_counters,
+        "collections": [
+            {
+                "collection": one.collection.name,
+                "records": one.records,
+                "lost": sorted(filter(None, one.lost.values())),
+                "lost_rows": len(one.lost),
+                "to_embed": len(one.unindexed),
+            }
+            for one in result.rescued
+        ],
+    }
+
+
+def _show(result: Salvaged, to: Path) -> None:
+    rows = [
+        (one.collection.name, str(one.records), str(len(one.lost)), str(len(one.unindexed)), _named(one.lost.values()))
+        for one in result.rescued
+        if one.records or one.lost
+    ]
+    table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
+    if result.commits_missing:
+        print(f"{result.commits_missing} acknowledged commits are missing: what they wrote is not in the files.")
+    if not result.all_counters:
+        print("Some counters are lost: sessions whose counter is lost cannot take more messages.")
+    print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")
+
+
+def _named(ids: Iterable[str]) -> str:
+    known = sorted(filter(None, ids))
+    return ", ".join(known[:SHOWN]) + (", …" if len(known) > SHOWN else "")

@@ -1,0 +1,218 @@
+"""The write-ahead log: its frames, its checkpoints, and its truncation after an idle time.
+
+SQLite verifies the checksums of the log only when it recovers after a crash, so each checkpoint verifies them here:
+otherwise a damaged frame would be copied into the database and get a valid checksum there.
+Format: https://sqlite.org/fileformat.html#walformat
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from app.storage.sqlite.connections import PAGE_BYTES, damaged
+from app.storage.sqlite.page_checksums import PIECE_BYTES, Words, sums, weights
+
+IDLE_SECONDS = 10.0
+CHECKPOINT_PAGES = 6_000
+"""Pages in the log after which a commit is followed by a checkpoint."""
+HEADER_BYTES, HEAD_BYTES = 32, 24
+MAGIC, BIG_ENDIAN = 0x377F0682, 1
+RETRIES = 5
+
+log = logging.getLogger(__name__)
+
+
+class Salts(NamedTuple):
+    """Two numbers that the frames of one generation of the log share. They change when the log begins anew."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogContent:
+    """The frames of a log file, one array entry each. A frame is `whole` if its checksum and its salts fit."""
+
+    salts: Salts | None
+    """None if the header is missing or damaged."""
+    begun: Salts | None
+    """The salts of the first frame."""
+    pages: NDArray[np.int64]
+    commits: NDArray[np.bool_]
+    whole: NDArray[np.bool_]
+
+    @property
+    def valid(self) -> int:
+        """Number of frames before the first one that is not whole. SQLite reads no frame after it."""
+        broken = np.flatnonzero(~self.whole)
+        return 0 if self.salts is None else int(broken[0]) if len(broken) else len(self.whole)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a later transaction follows the first broken frame.
+
+        Each transaction is on the disk before the next one begins, so the broken frame was damaged later. A broken
+        frame of the last transaction may just be what a crash left.
+        """
+        if self.salts is None:
+            return False
+        after = np.flatnonzero(self.whole[self.valid :])
+        ends = np.flatnonzero((self.commits & self.whole)[self.valid :])
+        return bool(len(ends)) and bool(after[-1] > ends[0])
+
+
+def log_of(path: Path) -> Path:
+    """Returns the log file of a database file."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def read_log(file: Path, page_bytes: int = PAGE_BYTES) -> LogContent:
+    """Reads a log file; `page_bytes` is used if its header is damaged. A missing file has no frames. Raises OSError."""
+    with file.open("rb") if file.exists() else BytesIO() as opened:
+        header = np.frombuffer(opened.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"), ">u4").astype(np.uint32)
+        order = ">u4" if int(header[0]) & BIG_ENDIAN else "<u4"
+        own = sums(header[None, :6].astype(">u4").view(order).astype(np.uint32))[0]
+        sound = int(header[0]) | BIG_ENDIAN == MAGIC | BIG_ENDIAN and bool((own == header[6:]).all())
+        page_bytes = int(header[2]) if sound else page_bytes
+        heads, added = _frames(opened, page_bytes, order)
+    salts = Salts(int(header[4]), int(header[5])) if sound else None
+    begun = Salts(int(heads[0, 2]), int(heads[0, 3])) if len(heads) else None
+    before = np.concatenate([header[None, 6:], heads[:-1, 4:]])[: len(heads)]
+    carry = weights(2 + page_bytes // 4)[1]
+    fits = (added + before @ carry.T == heads[:, 4:]).all(1)
+    alike = (heads[:, 2:4] == np.array(salts or begun or (0, 0), np.uint32)).all(1)
+    return LogContent(salts, begun, heads[:, 0].astype(np.int64), heads[:, 1] > 0, fits & alike)
+
+
+def _frames(opened: BinaryIO, page_bytes: int, order: str) -> tuple[Words, Words]:
+    """Returns the fields in the heads of all frames, and what each frame adds to the checksum: the first 8 bytes of its
+    head, and its page."""
+    size = HEAD_BYTES + page_bytes
+    heads, added = [np.zeros((0, 6), np.uint32)], [np.zeros((0, 2), np.uint32)]
+    while number := len(content := opened.read(max(1, PIECE_BYTES // size) * size)) // size:
+        frames = np.frombuffer(content, np.uint8, number * size).reshape(number, size)
+        heads.append(frames[:, :HEAD_BYTES].copy().view(">u4").astype(np.uint32))
+        words = np.concatenate([frames[:, :8], frames[:, HEAD_BYTES:]], 1).view(order)
+        added.append(sums(words.astype(np.uint32, copy=False)))
+    return np.concatenate(heads), np.concatenate(added)
+
+
+def read_salts(file: Path) -> Salts | None:
+    """Returns the salts in the header of a log, or None if there is none. Raises OSError."""
+    try:
+        with file.open("rb") as opened:
+            header = opened.read(HEADER_BYTES)
+    except FileNotFoundError:
+        return None
+    if len(header) < HEADER_BYTES:
+        return None
+    return Salts(int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big"))
+
+
+def frame_salts(file: Path, frame: int, page_bytes: int) -> Salts | None:
+    """Returns the salts of a frame, counted from 1, or None if it is not there. Raises OSError."""
+    with file.open("rb", buffering=0) as opened:
+        opened.seek(HEADER_BYTES + (frame - 1) * (HEAD_BYTES + page_bytes))
+        head = opened.read(HEAD_BYTES)
+    return Salts(*(int(one) for one in np.frombuffer(head, ">u4")[2:4])) if len(head) == HEAD_BYTES else None
+
+
+def verify(connection: apsw.Connection) -> None:
+    """Verifies the frames that a checkpoint would copy. Raises StoreDamaged, OSError and errors of SQLite."""
+    file = Path(connection.filename_wal)
+    for _ in range(RETRIES):
+        salts = read_salts(file)
+        pages, copied = _log_pages(connection, "NOOP")[1:]
+        if pages <= copied:
+            return
+        found = read_log(file)
+        if found.valid >= pages:
+            return
+        if salts == read_salts(file):  # otherwise another process began the log anew while it was read
+            raise damaged(file.name, f"page {found.valid + 1} of {pages} in the log has a wrong checksum")
+
+
+def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
+    """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated.
+
+    Raises StoreDamaged if the log is damaged; nothing was copied then.
+    """
+    verify(connection)
+    busy, pages, copied = _log_pages(connection, mode)
+    return not busy and pages == copied
+
+
+def _log_pages(connection: apsw.Connection, mode: str) -> tuple[int, int, int]:
+    found: Any
+    (found,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    return int(found[0]), int(found[1]), int(found[2])
+
+
+def truncate(connection: apsw.Connection) -> bool:
+    """Truncates the log. Returns False if others are using it now: waiting for them would block writers, too."""
+    timeout: Any = connection.pragma("busy_timeout")
+    connection.set_busy_timeout(0)
+    try:
+        return all(checkpoint(connection, mode) for mode in ("PASSIVE", "TRUNCATE"))
+    finally:
+        connection.set_busy_timeout(int(timeout))
+
+
+RunOnConnection = Callable[[Callable[[apsw.Connection], bool]], Awaitable[bool]]
+"""Runs a function in a thread, on a connection of that thread."""
+
+
+class LogTruncation:
+    """Truncates the WAL file after some idle seconds without a write. Used from one event loop."""
+
+    def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._apart, self._idle = apart, idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._last_write = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def written(self) -> None:
+        """Records that this process has committed something."""
+        self._last_write = self._loop.time()
+        if self._timer is None and self._task is None:
+            self._wait(self._idle)
+
+    async def close(self) -> None:
+        """Stops, after waiting for an attempt in progress."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _wait(self, seconds: float) -> None:
+        if not self._closed:
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left = self._last_write + self._idle - self._loop.time()
+        if left > 0:
+            self._wait(left)
+        else:
+            self._task = asyncio.create_task(self._attempt())
+
+    async def _attempt(self) -> None:
+        begun, done = self._last_write, False
+        try:
+            done = await self._apart(truncate)
+        except Exception:
+            log.exception("the log was not truncated")
+        self._task = None
+        if not done or self._last_write != begun:
+            self._wait(self._idle)

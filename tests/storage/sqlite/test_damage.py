@@ -1,0 +1,261 @@
+"""Damaged files: each fault is noticed and named, nothing damaged is served, and nothing is overwritten."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from app.errors import StoreDamaged, StoreUnavailable
+from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.commit_note import note_of, read_note
+from app.storage.sqlite.connections import Faults
+from app.storage.sqlite.examination import bad_pages, findings, verify_rest
+from app.storage.sqlite.log_file import log_of, read_log
+from app.storage.sqlite.page_checksums import DatabaseFile
+from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from tests.storage.sqlite.conftest import COLLECTIONS, Open
+from tests.support.declared import DIM, THINGS, T, entry, thing
+
+pytestmark = pytest.mark.anyio
+PAGE = 8192
+FRAME = PAGE + 24
+
+
+@pytest.fixture
+async def crashed(store: EmbeddedStore, tmp_path: Path) -> Path:
+    """The database file of a store whose process was killed after 60 acknowledged writes, all of them in the log."""
+    for number in range(60):
+        await store.commit([thing(f"t{number}", name="x" * 500)])
+    return copied(tmp_path, tmp_path / "crashed")
+
+
+def copied(folder: Path, target: Path) -> Path:
+    target.mkdir()
+    for ending in ("", "-wal", "-commits"):
+        shutil.copy(folder / f"{FILE_NAME}{ending}", target)
+    return target / FILE_NAME
+
+
+async def opened(path: Path) -> EmbeddedStore:
+    return await EmbeddedStore.open(path.parent, COLLECTIONS, dim=DIM, busy_timeout_ms=50)
+
+
+async def stored(path: Path) -> int:
+    store = await opened(path)
+    try:
+        assert all(finding.ok for finding in await store.check(deep=True))
+        return await store.count(THINGS, T)
+    finally:
+        await store.close()
+
+
+def flip(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 0x10
+    file.write_bytes(content)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+async def test_a_log_as_a_killed_process_leaves_it_is_whole(crashed: Path) -> None:
+    content = read_log(log_of(crashed))
+    assert content.valid == len(content.pages) > 60
+    assert await stored(crashed) == 60
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda log: flip(log, 32 + 70 * FRAME + 3_000),
+        lambda log: flip(log, 32 + 3 * FRAME + 9),
+        lambda log: flip(log, log.stat().st_size - 100),
+        lambda log: flip(log, 17),
+        lambda log: log.write_bytes(log.read_bytes()[:-FRAME]),
+        lambda log: log.write_bytes(log.read_bytes()[: 32 + 90 * FRAME]),
+        lambda log: log.write_bytes(b""),
+        lambda log: log.unlink(),
+    ],
+    ids=["page", "head", "last page", "header", "last frame cut", "half cut", "emptied", "deleted"],
+)
+async def test_a_log_that_is_cut_or_altered_is_named_and_left_as_it_is(
+    crashed: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(log_of(crashed))
+    before = {file.name: file.read_bytes() for file in crashed.parent.iterdir()}
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match=r"^recalld.db-wal is damaged: .*Restore a backup, or run"):
+            await opened(crashed)
+    after = {file.name: file.read_bytes() for file in crashed.parent.iterdir() if not file.name.endswith("-shm")}
+    assert {name: after.get(name, b"") for name in before} == before, "nothing was overwritten"
+
+
+async def test_an_altered_log_is_noticed_without_the_note_if_later_writes_follow(crashed: Path) -> None:
+    removed(note_of(crashed))
+    flip(log_of(crashed), 32 + 70 * FRAME + 3_000)
+    with pytest.raises(StoreDamaged, match="page 71 cannot be read, and later writes follow it"):
+        await opened(crashed)
+
+
+async def test_what_a_crash_left_of_an_unacknowledged_write_is_no_damage(crashed: Path) -> None:
+    with log_of(crashed).open("ab") as log:
+        log.write(log_of(crashed).read_bytes()[-FRAME:] + b"\x01" * 5_000)
+    assert await stored(crashed) == 60
+
+
+async def test_a_note_that_is_missing_or_damaged_keeps_no_store_from_opening(
+    crashed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flip(note_of(crashed), 20)
+    assert read_note(crashed) is None
+    assert await stored(crashed) == 60
+    assert "note of the last commit is damaged" in caplog.text
+    removed(note_of(crashed))
+    assert await stored(crashed) == 60
+
+
+async def test_an_older_copy_of_the_database_is_refused_until_the_note_is_deleted(
+    store: EmbeddedStore, open_store: Open
+) -> None:
+    path = await closed_store(store, 3)
+    older = path.read_bytes()
+    later = await open_store()
+    await later.commit([thing("later")])
+    await later.close()
+    path.write_bytes(older)
+    with pytest.raises(StoreDamaged, match=r"1 acknowledged commits are missing .*delete recalld.db-commits"):
+        await opened(path)
+    removed(note_of(path))
+    assert await stored(path) == 3
+
+
+async def test_a_database_that_is_missing_beside_its_log_is_not_made_anew(crashed: Path) -> None:
+    removed(crashed)
+    with pytest.raises(StoreDamaged, match="pages of a database that is missing"):
+        await opened(crashed)
+
+
+async def test_a_log_altered_under_a_running_service_is_not_copied_into_the_database(
+    store: EmbeddedStore, tmp_path: Path
+) -> None:
+    for number in range(20):
+        await store.commit([thing(f"t{number}", name="x" * 500)])
+    with log_of(tmp_path / FILE_NAME).open("r+b") as log:
+        log.seek(32 + 20 * FRAME + 5_000)
+        log.write(b"!")
+    size = (tmp_path / FILE_NAME).stat().st_size
+    await store.close()
+    assert (tmp_path / FILE_NAME).stat().st_size == size
+    with pytest.raises(StoreDamaged):
+        await opened(tmp_path / FILE_NAME)
+
+
+async def closed_store(store: EmbeddedStore, number: int = 200) -> Path:
+    await store.commit([one for i in range(number) for one in (thing(f"t{i}", name="x" * 900), entry("tea", f"e{i}"))])
+    await store.close()
+    return store._path
+
+
+async def test_a_flipped_bit_on_any_page_is_named_at_the_start(store: EmbeddedStore) -> None:
+    path = await closed_store(store)
+    whole = path.read_bytes()
+    for page in range(0, len(whole) // PAGE, 3):
+        flip(path, page * PAGE + 4_321)
+        with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: "):
+            await opened(path)
+        path.write_bytes(whole)
+    assert await stored(path) == 200
+
+
+@pytest.mark.parametrize("at", [0, 16, 18, 20, 60, 63, 68])
+async def test_a_damaged_header_is_named(store: EmbeddedStore, at: int) -> None:
+    path = await closed_store(store, 1)
+    for bit in range(8):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+        with pytest.raises(StoreUnavailable, match=r"damaged|newer version"):
+            await opened(path)
+        path.write_bytes(whole)
+    assert await stored(path) == 1
+
+
+async def test_damage_met_by_a_read_shuts_the_store(store: EmbeddedStore, open_store: Open) -> None:
+    path = await closed_store(store)
+    running = await open_store()
+    with path.open("r+b") as file:  # every page but the first ones, which hold the schema
+        for page in range(60, path.stat().st_size // PAGE):
+            file.seek(page * PAGE + 100)
+            file.write(b"safe code is 955433")
+    with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: the checksum of a page fails"):
+        await running.find(THINGS, T, limit=500)
+    for attempt in (running.check(), running.get(THINGS, T, "t1"), running.commit([thing("new")])):
+        with pytest.raises(StoreDamaged):
+            await attempt
+
+
+async def test_pages_after_the_first_ones_are_verified_while_the_store_is_served(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await closed_store(store)
+    monkeypatch.setattr("app.storage.sqlite.examination.PAGES_AT_START", 10)
+    faults = Faults()
+    await verify_rest(path, faults)
+    assert faults.damage is None
+    flip(path, path.stat().st_size - 4_000)
+    await verify_rest(path, faults)
+    assert faults.damage is not None
+    assert "the checksums of 1 pages fail" in faults.damage.detail
+
+
+async def test_the_findings_of_the_files_name_what_is_damaged(store: EmbeddedStore) -> None:
+    path = await closed_store(store)
+    assert [(one.name, one.ok) for one in findings(path)] == [("recalld.db-wal", True), ("recalld.db", True)]
+    flip(path, 12 * PAGE + 77)
+    flip(path, 20 * PAGE + 77)
+    assert [one.detail for one in findings(path) if not one.ok] == ["the checksums of 2 pages fail (13, 21)"]
+
+
+async def test_a_backup_has_checksums_on_every_page(store: EmbeddedStore, tmp_path: Path) -> None:
+    for number in range(8):  # more than the page cache of a connection, so that pages are written out of order
+        await store.commit([thing(f"t{number}-{i}", name="x" * 3_000) for i in range(500)])
+    await store.backup(tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "restored", FILE_NAME)
+    path = tmp_path / "restored" / FILE_NAME
+    assert DatabaseFile(path).checksummed
+    assert bad_pages(path, 1) == []
+    assert await stored(path) == 4_000
+
+
+def old_store(path: Path) -> None:
+    path.parent.mkdir()
+    with apsw.Connection(str(path)) as connection:
+        connection.pragma("page_size", PAGE)
+        connection.pragma("user_version", 1)
+    connection.close()
+
+
+async def test_a_store_without_checksums_is_served_until_they_are_added(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old" / FILE_NAME
+    old_store(path)
+    store = await opened(path)
+    assert "the store has no page checksums" in caplog.text
+    await store.commit([thing(f"t{i}", name="x" * 3_000) for i in range(2_000)])
+    with pytest.raises(StoreUnavailable, match=r"locked|used by another process"):
+        add_checksums(path, 50)
+    await store.close()
+    assert not DatabaseFile(path).checksummed
+    assert add_checksums(path, 50)
+    assert not add_checksums(path, 50)
+    assert DatabaseFile(path).checksummed
+    assert bad_pages(path, 1) == []
+    caplog.clear()
+    assert await stored(path) == 2_000
+    assert caplog.text == ""
+    flip(path, 300 * PAGE + 5)
+    with pytest.raises(StoreDamaged):
+        await opened(path)

@@ -1,0 +1,144 @@
+"""What can be read of a damaged store comes back, and what cannot is named."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.storage.protocol import Finding
+from app.storage.schema import Doc
+from app.storage.sqlite.page_checksums import sums, weights
+from app.storage.sqlite.salvage import NOTHING, mended, salvage
+from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.transfer import Salvaged
+from tests.storage.sqlite.conftest import COLLECTIONS
+from tests.storage.sqlite.test_damage import FRAME, PAGE, copied, flip, opened
+from tests.support.declared import ENTRIES, THINGS, T, entry, thing
+
+pytestmark = pytest.mark.anyio
+NUMBER = 300
+
+
+@pytest.fixture
+async def crashed(store: EmbeddedStore, tmp_path: Path) -> Path:
+    """A store of 300 things and 300 entries whose process was killed. A third of the commits is in the database."""
+    for number in range(NUMBER):
+        await store.commit([thing(f"t{number}", name="x" * 700), entry("tea", f"e{number}")])
+        if number == NUMBER // 3:
+            store.writer._checkpoint()
+    return copied(tmp_path, tmp_path / "crashed")
+
+
+async def salvaged(path: Path) -> tuple[Salvaged, dict[str, Doc], list[Finding]]:
+    """The report, the documents of the new store, and what is wrong with it."""
+    target = await opened(path.parent / "new" / FILE_NAME)
+    try:
+        result = await salvage(path, path.parent / "new", COLLECTIONS, target)
+        docs = {doc["thing_id"]: doc for doc in await target.find(THINGS, T, limit=1_000)}
+        docs |= {doc["entry_id"]: doc for doc in await target.find(ENTRIES, T, limit=1_000)}
+        faults = [one for one in await target.check(deep=True) if not one.ok]
+    finally:
+        await target.close()
+    assert sorted(file.name for file in (path.parent / "new").iterdir() if "salvaged" in file.name) == []
+    return result, docs, faults
+
+
+def ids(*numbers: int) -> set[str]:
+    return {f"{kind}{number}" for kind in "te" for number in numbers}
+
+
+async def test_a_whole_store_comes_back_whole(crashed: Path) -> None:
+    before = {file.name: file.read_bytes() for file in crashed.parent.iterdir()}
+    result, docs, faults = await salvaged(crashed)
+    assert set(docs) == ids(*range(NUMBER))
+    assert (result.lost_pages, result.commits_missing, result.all_counters, faults) == ([], 0, True, [])
+    assert [one.lost for one in result.rescued] == [{}, {}, {}]
+    assert {name: (crashed.parent / name).read_bytes() for name in before} == before
+
+
+def sizes(path: Path) -> tuple[int, int]:
+    """The number of pages of the database and of frames in its log."""
+    return path.stat().st_size // PAGE, (path.with_name(f"{FILE_NAME}-wal").stat().st_size - 32) // FRAME
+
+
+def flip_low(file: Path, start: int, dice: random.Random) -> None:
+    """Flips a bit in the lower half of a word of a page: the sums say which one it was."""
+    flip(file, start + 100 + 4 * dice.randrange((PAGE - 200) // 4))
+
+
+async def test_single_bits_in_database_and_log_are_mended(crashed: Path) -> None:
+    dice = random.Random(3)
+    pages, frames = sizes(crashed)
+    for page in range(pages):
+        flip_low(crashed, page * PAGE, dice)
+    for frame in dice.sample(range(frames), 40):
+        flip_low(crashed.with_name(f"{FILE_NAME}-wal"), 32 + frame * FRAME + 24, dice)
+    result, docs, faults = await salvaged(crashed)
+    assert set(docs) == ids(*range(NUMBER))
+    assert (result.lost_pages, result.commits_missing, faults) == ([], 0, [])
+
+
+async def test_a_torn_frame_in_the_middle_of_the_log_loses_what_only_it_had(crashed: Path) -> None:
+    log = crashed.with_name(f"{FILE_NAME}-wal")
+    content = bytearray(log.read_bytes())
+    middle = (len(content) - 32) // FRAME // 2
+    content[32 + middle * FRAME + 2_000 : 32 + middle * FRAME + 5_000] = bytes(3_000)
+    log.write_bytes(content)
+    result, docs, _ = await salvaged(crashed)
+    assert len(docs) > 2 * NUMBER * 0.9, "later writes are there"
+    named = {doc_id for one in result.rescued for doc_id in one.lost.values()}
+    assert ids(*range(NUMBER)) - set(docs) <= named
+    assert result.commits_missing == 0
+
+
+async def test_a_log_that_was_cut_is_read_to_its_end(crashed: Path) -> None:
+    log = crashed.with_name(f"{FILE_NAME}-wal")
+    log.write_bytes(log.read_bytes()[: 32 + 100 * FRAME + 700])
+    result, docs, faults = await salvaged(crashed)
+    assert NUMBER // 3 < len(docs) / 2 < NUMBER
+    assert result.commits_missing == NUMBER - len(docs) // 2
+    assert faults == []
+
+
+async def test_torn_pages_lose_only_their_records_which_are_named(store: EmbeddedStore) -> None:
+    for number in range(NUMBER):
+        await store.commit([thing(f"t{number}", name="x" * 700), entry("tea", f"e{number}")])
+    await store.close()
+    path, dice = store._path, random.Random(5)
+    content = bytearray(path.read_bytes())
+    torn = dice.sample(range(60, len(content) // PAGE), 8)
+    for page in torn:
+        content[page * PAGE + 512 : page * PAGE + 4_096] = dice.randbytes(4_096 - 512)
+    path.write_bytes(content)
+    result, docs, faults = await salvaged(path)
+    assert result.lost_pages == [page + 1 for page in sorted(torn)]
+    lost = ids(*range(NUMBER)) - set(docs)
+    assert 0 < len(lost) < NUMBER // 2
+    named = {doc_id for one in result.rescued for doc_id in one.lost.values() if doc_id}
+    assert named <= lost, "what is said to be lost is not there"
+    assert len(lost) <= sum(len(one.lost) for one in result.rescued)
+    indexed = {doc_id for one in result.rescued for _, doc_id in one.unindexed}
+    assert indexed <= set(docs)
+    assert bool(faults) == any(one.startswith("e") for one in indexed), "only entries need search rows"
+
+
+def test_a_single_bit_is_found_by_its_sums() -> None:
+    dice = np.random.default_rng(1)
+    told = 0
+    for words in (2, 6, 500, 2_046):
+        right = dice.integers(0, 1 << 32, words, dtype=np.uint32)
+        before = dice.integers(0, 1 << 32, 2, dtype=np.uint32)
+        stored = sums(right[None])[0] + weights(words)[1] @ before
+        for _ in range(100):
+            wrong = right.copy()
+            wrong[dice.integers(words)] ^= np.uint32(1 << int(dice.integers(32)))
+            found = mended(wrong, stored, before)
+            assert found is None or (found == right).all()
+            told += found is not None
+        wrong = right.copy()
+        wrong[:2] ^= np.array([0x10101, 0x3], np.uint32)
+        assert mended(wrong, stored, before) is None
+        assert mended(right, stored, before) is right
+    assert told > 250
+    assert mended(np.zeros(4, np.uint32), NOTHING, NOTHING) is not None
