@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
 from app.audit.trail import AUDIT, ERASED, Actor, owned
@@ -201,7 +202,9 @@ class _Erasing:
         async for docs in self._batches(collection, where):
             ids = [str(doc[collection.id_field]) for doc in docs]
             gone = DeleteWhere(collection, self._tenant, In(collection.id_field, tuple(ids)))
-            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=[*ids, *_rolled_up(docs)])
+            purged = [each for doc in docs if collection is ROLL_UPS for each in doc["action_ids"]]
+            known = [*ids, *purged, *_rolled_up(docs)]
+            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=known)
             await self._run.progress(self._counts.total(), None)
 
     async def _anonymise(self) -> None:

@@ -110,6 +110,19 @@ async def test_others_see_nothing_of_it(service: Service) -> None:
     assert (await service.client.get(f"/v1/actions/{action_id}", headers=owner)).status_code == 200
 
 
+async def test_what_all_users_see_goes_with_the_purged_actions_that_it_came_from(service: Service) -> None:
+    theirs, others = await log(service.client), await log(service.client, user_id="v")
+    await run(service, "retention")
+    made = []
+    for action_ids in ([theirs], [theirs, others]):
+        body = {"agent_id": "a", "content": f"Of {len(action_ids)}", "source": {"action_ids": action_ids}}
+        made.append((await service.client.post("/v1/memories", json=body)).json()["memory_id"])
+    assert (await service.client.delete("/v1/users/u")).status_code in (200, 202)
+    await run(service, "retention")
+    statuses = [(await service.client.get(f"/v1/memories/{memory_id}")).status_code for memory_id in made]
+    assert statuses == [404, 200]
+
+
 async def test_erasing_the_user_leaves_nothing_that_names_the_action(service: Service) -> None:
     action_id = await log(service.client)
     await run(service, "retention")

@@ -13,6 +13,7 @@ from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, R
 from app.storage.schema import Unique
 from app.storage.sqlite import schema
 from app.storage.sqlite.connections import WITH_CHECKSUMS
+from app.storage.sqlite.schema import REFILLED_AT_ONCE
 from app.storage.sqlite.store import EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
@@ -40,6 +41,18 @@ async def test_a_newly_declared_field_and_index_are_filled_from_the_documents(
         await wider.commit([replace(thing(color="red"), collection=WIDER)])
     assert caught.value.reason == "color"
     assert all(finding.ok for finding in await wider.check(deep=True))
+
+
+async def test_every_document_of_a_large_collection_is_filled(store: EmbeddedStore, open_store: Open) -> None:
+    """They are read in steps."""
+    many = 2 * REFILLED_AT_ONCE + 1
+    await store.commit([thing(f"t{number:05}", marks=[f"m{number}"]) for number in range(many)])
+    await store.close()
+    wider = await open_store(collections=(WIDER,))
+    assert await wider.count(WIDER, T, Absent("marks")) == 0
+    for number in (0, REFILLED_AT_ONCE - 1, REFILLED_AT_ONCE, many - 1):
+        (doc,) = await wider.find(WIDER, T, Has("marks", f"m{number}"))
+        assert doc["thing_id"] == f"t{number:05}"
 
 
 async def test_an_older_process_goes_on_beside_a_newer_schema(store: EmbeddedStore, open_store: Open) -> None:
