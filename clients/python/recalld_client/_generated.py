@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 24035d5acc7f8350eaf54f853c8194f4."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 0645fa58c611c3c01c924cc48d5694cc."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -163,7 +163,7 @@ class AuditEntry(TypedDict):
 
 
 class Call(TypedDict):
-    """What was called."""
+    """What was called:"""
 
     tool: NotRequired[str | None]
     input: NotRequired["JsonValue"]
@@ -364,6 +364,10 @@ class Experience(TypedDict):
     improvement_areas: "list[Lesson]"
 
 
+class ExperienceCopy(TypedDict):
+    from_agent_id: str
+
+
 class ExperiencePatch(TypedDict):
     """Lessons are added; one that is known is seen once more."""
 
@@ -551,6 +555,34 @@ class FunctionCall(TypedDict):
     arguments: str
 
 
+class GraphAnswer(TypedDict):
+    nodes: "list[ReachedNode]"
+    paths: "list[GraphPath]"
+    truncated: Literal["nodes", "edges", "time", "paths"] | None
+    took_ms: float
+
+
+class GraphPath(TypedDict):
+    node: str
+    facts: "list[PathFact]"
+
+
+class GraphQuery(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    start: str
+    path: "list[str | GraphStep]"
+    include_shared: NotRequired[bool]
+    as_of: NotRequired[str | None]
+    known_at: NotRequired[str | None]
+    limit: NotRequired[int]
+
+
+class GraphStep(TypedDict):
+    predicate: str
+    direction: NotRequired[Literal["out", "in"]]
+
+
 class Group(TypedDict):
     total_actions: int
     counts: dict[str, int]
@@ -654,6 +686,24 @@ class Lesson(TypedDict):
     text: str
     seen: int
     source: "Source"
+    copied_from: NotRequired[str | None]
+
+
+class ListedUser(TypedDict):
+    """A user and the profile, which is empty if nobody has written one."""
+
+    name: NotRequired[str | None]
+    age: NotRequired[int | None]
+    home: NotRequired[str | None]
+    occupation: NotRequired[str | None]
+    interests: NotRequired[list[str]]
+    conversation_preferences: NotRequired[list[str]]
+    preferences: NotRequired["dict[str, JsonValue]"]
+    custom: NotRequired["dict[str, JsonValue]"]
+    user_id: str
+    version: int | None
+    created_at: str | None
+    updated_at: str | None
 
 
 class Memory(TypedDict):
@@ -923,6 +973,11 @@ class PageIssue(TypedDict):
     next_cursor: NotRequired[str | None]
 
 
+class PageListedUser(TypedDict):
+    items: "list[ListedUser]"
+    next_cursor: NotRequired[str | None]
+
+
 class PageMemory(TypedDict):
     items: "list[Memory]"
     next_cursor: NotRequired[str | None]
@@ -958,14 +1013,20 @@ class PageSolution(TypedDict):
     next_cursor: NotRequired[str | None]
 
 
-class PageStoredProfile(TypedDict):
-    items: "list[StoredProfile]"
-    next_cursor: NotRequired[str | None]
-
-
 class PageTask(TypedDict):
     items: "list[Task]"
     next_cursor: NotRequired[str | None]
+
+
+class PathFact(TypedDict):
+    fact_id: str
+    subject: str
+    predicate: str
+    object: str
+    confidence: float
+    trust: float
+    valid_from: str | None
+    valid_until: str | None
 
 
 class Plan(TypedDict):
@@ -1129,6 +1190,11 @@ class Rate(TypedDict):
     value: float
     low: float
     high: float
+
+
+class ReachedNode(TypedDict):
+    name: str
+    key: str
 
 
 class Ready(TypedDict):
@@ -1622,6 +1688,11 @@ class Recalld(SyncBase):
         found: "Neighbors" = self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
+    def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
+        """Where a chain of predicates leads from an entity:"""
+        found: "GraphAnswer" = self._call("POST", "/v1/graph/query", body=body)
+        return found
+
     def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
         """Forget by policy."""
         found: ForgetPlan | Operation = self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -1785,9 +1856,9 @@ class Recalld(SyncBase):
         found: "OutcomeRecorded" = self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageStoredProfile":
-        """Users of whom something was said:"""
-        found: "PageStoredProfile" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
+    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageListedUser":
+        """Everyone of whom anything is stored, by user id:"""
+        found: "PageListedUser" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_profile(self, user_id: str) -> "StoredProfile":
@@ -1882,6 +1953,11 @@ class Recalld(SyncBase):
     def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: int | str | None = None) -> "Experience":
         """Add lessons; one that is known is seen once more."""
         found: "Experience" = self._call("PATCH", path("/v1/agents/{}/experience", agent_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    def copy_experience(self, agent_id: str, body: "ExperienceCopy", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Experience":
+        """Copy what another agent has learned:"""
+        found: "Experience" = self._call("POST", path("/v1/agents/{}/experience/copy", agent_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
@@ -2123,6 +2199,11 @@ class AsyncRecalld(AsyncBase):
         found: "Neighbors" = await self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
+    async def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
+        """Where a chain of predicates leads from an entity:"""
+        found: "GraphAnswer" = await self._call("POST", "/v1/graph/query", body=body)
+        return found
+
     async def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
         """Forget by policy."""
         found: ForgetPlan | Operation = await self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -2286,9 +2367,9 @@ class AsyncRecalld(AsyncBase):
         found: "OutcomeRecorded" = await self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageStoredProfile":
-        """Users of whom something was said:"""
-        found: "PageStoredProfile" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageListedUser":
+        """Everyone of whom anything is stored, by user id:"""
+        found: "PageListedUser" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_profile(self, user_id: str) -> "StoredProfile":
@@ -2383,6 +2464,11 @@ class AsyncRecalld(AsyncBase):
     async def update_experience(self, agent_id: str, body: "ExperiencePatch", *, if_match: int | str | None = None) -> "Experience":
         """Add lessons; one that is known is seen once more."""
         found: "Experience" = await self._call("PATCH", path("/v1/agents/{}/experience", agent_id), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def copy_experience(self, agent_id: str, body: "ExperienceCopy", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Experience":
+        """Copy what another agent has learned:"""
+        found: "Experience" = await self._call("POST", path("/v1/agents/{}/experience/copy", agent_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
