@@ -8,7 +8,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import Cursor, InListing, Limit, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_WHOLE, Identifier, Page
+from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.models import Operation
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
@@ -45,7 +45,7 @@ InWindows = Annotated[Windows, Depends(windows)]
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictRoute)
 
 SessionId = Annotated[Identifier, Path(examples=["chat-1"])]
-Seq = Annotated[int | None, Query(ge=0, le=MAX_WHOLE)]
+Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
 
