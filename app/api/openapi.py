@@ -127,10 +127,7 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
 
 
-MAX_INT32 = 2**31 - 1
 _ANY_JSON = "#/components/schemas/JsonValue"
-_DROPPED = frozenset({"title", "propertyNames"})
-"""Generators name classes by titles, which repeat the names of fields, and read no rule for the keys of an object."""
 _NAMES_INSIDE = frozenset({"properties", "patternProperties", "schemas", "responses", "content"})
 
 
@@ -170,10 +167,10 @@ def _readable(node: Any, names: bool = False) -> Any:
         return {name: value for name, value in node.items() if name != "$ref"}
     if names:
         return {name: _readable(value) for name, value in node.items()}
-    kept = {word: value for word, value in node.items() if word not in _DROPPED}
     shown = {
         word: value if word in ("example", "examples") else _readable(value, word in _NAMES_INSIDE)
-        for word, value in kept.items()
+        for word, value in node.items()
+        if word != "title"  # generators name classes by titles, which repeat the names of fields
     }
     if "$ref" in shown:
         shown["$ref"] = _named(shown["$ref"])
@@ -181,8 +178,6 @@ def _readable(node: Any, names: bool = False) -> Any:
         shown["additionalProperties"] = True
     if shown.get("type") == "number":
         shown.setdefault("format", "double")  # without it, Go and others take 32 bits
-    if shown.get("maximum", 0) > MAX_INT32:
-        shown["maximum"] = MAX_INT32  # of integers they take 32 bits, too; none of ours comes near
     if not isinstance(shown.get("const", ""), str):
         del shown["const"]
     return shown

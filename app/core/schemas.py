@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 MAX_WHOLE = 2**53
 """Every JSON reader handles integers up to this value exactly."""
+MAX_SEQ = 2**31 - 1
+"""No message or checkpoint has a higher number. Generated clients hold it in 32 bits."""
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 

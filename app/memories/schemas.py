@@ -9,7 +9,7 @@ from typing_extensions import TypeAliasType
 from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
-    MAX_WHOLE,
+    MAX_SEQ,
     WHOLE,
     Count,
     Flag,
@@ -48,7 +48,7 @@ Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fa
 Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
 
 
-MessageSeq = Annotated[int, Field(strict=True, ge=1, le=MAX_WHOLE), WHOLE]
+MessageSeq = Annotated[int, Field(strict=True, ge=1, le=MAX_SEQ), WHOLE]
 
 
 class SourceIn(Schema):

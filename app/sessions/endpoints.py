@@ -8,7 +8,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import Cursor, InListing, InMetadata, Limit, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_WHOLE, Identifier, Page
+from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.models import Operation
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
@@ -56,8 +56,8 @@ router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=StrictR
 
 SessionId = Annotated[Identifier, Path(examples=["chat-1"])]
 Edits = Annotated[MessageEdits, Depends(message_edits)]
-MessageNumber = Annotated[int, Path(ge=0, le=MAX_WHOLE, description="The number of the message.")]
-Seq = Annotated[int | None, Query(ge=0, le=MAX_WHOLE)]
+MessageNumber = Annotated[int, Path(ge=0, le=MAX_SEQ, description="The number of the message.")]
+Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
 

@@ -8,7 +8,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_WHOLE, Identifier, Object, Page
+from app.core.schemas import MAX_SEQ, Identifier, Object, Page
 from app.tasks import schemas
 from app.tasks.repository import TaskRepository
 from app.tasks.service import TaskService
@@ -147,7 +147,7 @@ async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) ->
 
 @router.get("/{task_id}/checkpoints/{seq}", response_model=schemas.Checkpoint, responses=problems(404))
 async def get_checkpoint(
-    task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=MAX_WHOLE, description="-1: the latest.")], tasks: Tasks
+    task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=MAX_SEQ, description="-1: the latest.")], tasks: Tasks
 ) -> Response:
     """Get one checkpoint."""
     return answer(await tasks.get_checkpoint(task_id, seq))

@@ -8,7 +8,7 @@ from typing_extensions import TypeAliasType
 from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
-    MAX_WHOLE,
+    MAX_SEQ,
     WHOLE,
     Count,
     Flag,
@@ -237,7 +237,7 @@ class Checkpoint(Schema):
 class Restore(Schema):
     model_config = example({"seq": -1})
 
-    seq: Annotated[int, Field(strict=True, ge=-1, le=MAX_WHOLE, description="-1: the latest."), WHOLE] = -1
+    seq: Annotated[int, Field(strict=True, ge=-1, le=MAX_SEQ, description="-1: the latest."), WHOLE] = -1
     reopen: Flag = Field(False, description="Needed where the task is completed or cancelled.")
 
 

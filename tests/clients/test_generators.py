@@ -67,7 +67,8 @@ def openapi_generator(language: str, folder: Path) -> None:
     """Generates with the generator's default options, but without documentation and stubs of tests."""
     only = "models,apis,supportingFiles,apiDocs=false,modelDocs=false,apiTests=false,modelTests=false"
     generate = ("generate", "-g", language, "-i", str(TARGET), "-o", str(folder), "--global-property", only)
-    run(tool(TOOLS / "bin", "openapi-generator-cli"), *generate, cwd=TOOLS)
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # it runs for seconds: compiling less takes half the time
+    run(tool(TOOLS / "bin", "openapi-generator-cli"), *generate, cwd=TOOLS, JAVA_TOOL_OPTIONS=quick)
 
 
 def url(server: Server) -> str:

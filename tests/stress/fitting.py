@@ -29,6 +29,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
             case.body, case.media_type = [], "application/json"
         return
     body = _kept(case.body)
+    _own(case, body)
     if operation == "POST /v1/memories/extract":
         body["messages"][0] = {"role": "user", "content": "I moved to Boston."}  # somebody has to say something
     if operation == "POST /v1/memories/feedback":
@@ -59,6 +60,23 @@ def as_id(value: Any) -> Any:
         return value
     kept = "".join(char for char in value if char.isprintable()).strip()
     return "x" if kept in ("", ".", "..") else kept
+
+
+def _own(case: Case[Any], body: Any) -> None:
+    """Names an owner where one of two is asked for (`x-requires-one-of`), of items of a batch as well."""
+    schemas = case.operation.schema.raw_schema["components"]["schemas"]
+    content = case.operation.definition.raw.get("requestBody", {}).get("content", {}).get("application/json", {})
+    shape = schemas.get(content.get("schema", {}).get("$ref", "").rpartition("/")[2], {})
+    items = shape.get("properties", {}).get("items", {}).get("items", {}).get("$ref", "").rpartition("/")[2]
+    for part, of_part in [(body, shape), *((one, schemas.get(items, {})) for one in _items(body))]:
+        names = of_part.get("x-requires-one-of", ())
+        if isinstance(part, dict) and names and all(part.get(name) is None for name in names):
+            part["user_id"] = "ada"
+
+
+def _items(body: Any) -> list[Any]:
+    found = body.get("items") if isinstance(body, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _state(case: Case[Any]) -> None:
@@ -98,6 +116,8 @@ def _fields(part: Json) -> Json:
         del part["tokens"]
     if part.get("type") == "text" and part.get("text") is None:
         part["text"] = "Hello"
+    if part.get("min_score") is not None and "mode" in part:
+        part["mode"] = "hybrid"
     if part.get("tool_calls"):
         part["role"] = "assistant"
     if "role" in part and all(part.get(name) in (None, []) for name in SAID):

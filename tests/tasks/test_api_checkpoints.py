@@ -137,7 +137,7 @@ async def test_the_latest_is_the_default(api: httpx.AsyncClient) -> None:
     assert state_of(await send(api, "POST", "/restore", {})) == state_of(before)
 
 
-@pytest.mark.parametrize("body", [{"seq": 2}, {"seq": 0}, {"seq": 2**53}])
+@pytest.mark.parametrize("body", [{"seq": 2}, {"seq": 0}, {"seq": 2**31 - 1}])
 async def test_a_missing_checkpoint_changes_nothing(api: httpx.AsyncClient, body: Json) -> None:
     await worked(api)
     await send(api, "POST", "/checkpoints", {}, 201)

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract f8d98c9abda153aa32d9bd69b3db3401."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 173334d1ad4ac2c52e781f82c5b54774."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
