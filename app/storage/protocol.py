@@ -228,14 +228,7 @@ class Store(Protocol):
         ...
 
     async def values(
-        self,
-        collection: Collection,
-        tenant: str,
-        field: str,
-        where: Filter = EVERYTHING,
-        *,
-        order: Order = "asc",
-        limit: int = 100,
+        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
     ) -> list[str]:
         """Returns the first distinct values of a text field among the documents that match, sorted by code points.
 

@@ -143,14 +143,7 @@ class MongoStore(Shielded):
 
     @shielded
     async def values(
-        self,
-        collection: Collection,
-        tenant: str,
-        field: str,
-        where: Filter = EVERYTHING,
-        *,
-        order: Order = "asc",
-        limit: int = 100,
+        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
     ) -> list[str]:
         wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         sign = -1 if order == "desc" else 1

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+import orjson
 
 from app.storage.filters import Filter
-from app.storage.protocol import Order
-from app.storage.schema import After, Collection
+from app.storage.protocol import Fetched, Order
+from app.storage.schema import After, Collection, Doc
 from app.storage.sqlite.connections import Faults, connect
 from app.storage.sqlite.schema import column_of, order_of, quoted, selection
 
@@ -158,6 +159,16 @@ def select_documents(  # noqa: PLR0913 (what `find` takes)
         f"LIMIT {int(limit)}"
     )
     return [doc for (doc,) in connection.execute(statement, values)]
+
+
+def parsed(found: list[str]) -> list[Doc]:
+    """Returns documents that were selected as JSON text."""
+    return [orjson.loads(doc) for doc in found]
+
+
+def fetched(text: str) -> Fetched:
+    """Returns a document that was selected as JSON text, for a search."""
+    return Fetched(orjson.loads(text))
 
 
 def select_values(  # noqa: PLR0913 (what `values` takes)

@@ -31,7 +31,7 @@ from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import Faults, connect, translate_errors
 from app.storage.sqlite.examination import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.log_file import IDLE_SECONDS, LogTruncation
-from app.storage.sqlite.read_pool import ReadCache, ReadPool, select_documents, select_values
+from app.storage.sqlite.read_pool import ReadCache, ReadPool, fetched, parsed, select_documents, select_values
 from app.storage.sqlite.set_wide import EmbeddedReembedding
 from app.storage.sqlite.writer import ObserveCommit, WriterThread
 from app.storage.transfer import Counter, Record
@@ -71,7 +71,7 @@ class EmbeddedStore:
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
         self._reads = ReadCache(self._reader, self._faults)
-        self._read_before = lru_cache(KEPT_DOCUMENTS)(_fetched)
+        self._read_before = lru_cache(KEPT_DOCUMENTS)(fetched)
         self._listeners = InsertListeners()
         self._log = LogTruncation(self._readers.apart, idle_seconds)
         writing = connect(path, busy_timeout_ms)
@@ -146,35 +146,27 @@ class EmbeddedStore:
             return select_documents(connection, collection, tenant, where, order, after, limit)
 
         if tenant is None:
-            return await self._readers.apart(lambda connection: _parsed(read(connection)))
+            return await self._readers.apart(lambda connection: parsed(read(connection)))
         if collection.cached and after is None:
             key = (collection.name, tenant, where, order, limit)
-            return [*self._reads.get(key, lambda: _parsed(read(self._reader)))]
+            return [*self._reads.get(key, lambda: parsed(read(self._reader)))]
         found = await self._readers.bounded(read)
         if len(found) <= PARSED_INLINE:
-            return _parsed(found)
-        return await asyncio.to_thread(_parsed, found)  # background work reads many pages: this lets others run
+            return parsed(found)
+        return await asyncio.to_thread(parsed, found)  # background work reads many pages: this lets others run
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         condition, values = schema.selection(collection, tenant, where)
         statement = f"SELECT count(*) FROM {schema.quoted(collection.name)} WHERE {condition}"
 
         def read(connection: apsw.Connection) -> int:
-            number: Any
-            ((number,),) = connection.execute(statement, values).fetchall()
-            return int(number)
+            found: Any = connection.execute(statement, values).fetchone()
+            return int(found[0])
 
         return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
 
     async def values(
-        self,
-        collection: Collection,
-        tenant: str,
-        field: str,
-        where: Filter = EVERYTHING,
-        *,
-        order: Order = "asc",
-        limit: int = 100,
+        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
     ) -> list[str]:
         return await self._readers.bounded(
             lambda connection: select_values(connection, collection, tenant, field, where, order, limit)
@@ -245,7 +237,7 @@ class EmbeddedStore:
 
     def _fetched(self, text: str) -> Fetched:
         """Parses a document. The cache is keyed by the text just read, so the result is always what is stored."""
-        return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else _fetched(text)
+        return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else fetched(text)
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
         """Returns the current records of the partitions."""
@@ -354,11 +346,3 @@ class EmbeddedStore:
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
             refuse_missing_commits(self._path, self._reader)
         return [Finding("store", True, "readable"), Finding("search", True, "exact")]
-
-
-def _parsed(found: list[str]) -> list[Doc]:
-    return [orjson.loads(doc) for doc in found]
-
-
-def _fetched(text: str) -> Fetched:
-    return Fetched(orjson.loads(text))
