@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 24035d5acc7f8350eaf54f853c8194f4."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 33ce252e0b046ef4271403021fec5645."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -88,9 +88,9 @@ class Agent(TypedDict):
     name: str
     description: str
     model: str
-    system_prompt: str
+    system_prompt: str | None
     settings: "AgentSettings"
-    experience: "Experience"
+    experience: "Experience | None"
     version: int
     created_at: str
     updated_at: str
@@ -643,6 +643,10 @@ class KeyCreate(TypedDict):
     users: NotRequired[list[str]]
     expires_in: NotRequired[int | None]
     requests_per_second: NotRequired[float | None]
+
+
+class KeyRevoke(TypedDict):
+    force: NotRequired[bool]
 
 
 class KeyRotate(TypedDict):
@@ -1934,9 +1938,9 @@ class Recalld(SyncBase):
         found: "CreatedKey" = self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
+    def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
-        found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAuditEntry":
@@ -2435,9 +2439,9 @@ class AsyncRecalld(AsyncBase):
         found: "CreatedKey" = await self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def revoke_key(self, key_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
+    async def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
-        found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAuditEntry":
