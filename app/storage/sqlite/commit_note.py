@@ -28,7 +28,7 @@ NAME = "recalld commits"
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LastCommit:
     """The last acknowledged commit of a store, and the number of frames in the log at that moment."""
 
     store: int
@@ -42,12 +42,12 @@ class Note:
         return fields + _CHECK.pack(crc32(fields))
 
 
-def unpacked(content: bytes) -> Note | None:
+def unpacked(content: bytes) -> LastCommit | None:
     """Returns the note, or None if the bytes are none."""
     if len(content) != NOTE_BYTES or crc32(content[: _FIELDS.size]) != _CHECK.unpack(content[_FIELDS.size :])[0]:
         return None
     magic, store, commits, first, second, frames = _FIELDS.unpack(content[: _FIELDS.size])
-    return Note(store, commits, Salts(first, second), frames) if magic == MAGIC else None
+    return LastCommit(store, commits, Salts(first, second), frames) if magic == MAGIC else None
 
 
 def note_of(path: Path) -> Path:
@@ -102,7 +102,7 @@ class CommitNote:
         if known is not None and known.store == self._store and known.commits >= commits:
             return
         salts = frame_salts(self._log, frames, self._page_bytes) or Salts(0, 0)
-        os.pwrite(self._file, Note(self._store, commits, salts, frames).packed(), 0)
+        os.pwrite(self._file, LastCommit(self._store, commits, salts, frames).packed(), 0)
 
     def sync(self) -> None:
         """Writes the note to the disk. Raises OSError."""
@@ -115,7 +115,7 @@ class CommitNote:
         os.close(self._file)
 
 
-def read_note(path: Path) -> Note | None:
+def read_note(path: Path) -> LastCommit | None:
     """Returns the note about a database file, or None if there is none that can be read. Raises OSError."""
     file = note_of(path)
     return unpacked(file.read_bytes()) if file.exists() else None

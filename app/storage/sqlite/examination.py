@@ -12,7 +12,7 @@ import apsw
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import commit_note
-from app.storage.sqlite.commit_note import Note, note_of, read_note
+from app.storage.sqlite.commit_note import LastCommit, note_of, read_note
 from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors
 from app.storage.sqlite.log_file import RETRIES, checkpoint, log_of, read_log
 from app.storage.sqlite.page_checksums import DatabaseFile
@@ -54,7 +54,7 @@ def log_fault(path: Path) -> str | None:
 
     Other processes may write meanwhile, so only what two looks agree on is a fault.
     """
-    before: tuple[Note | None, str] | None = None
+    before: tuple[LastCommit | None, str] | None = None
     for _ in range(RETRIES):
         note = _note(path)
         with translate_errors():
@@ -68,7 +68,7 @@ def log_fault(path: Path) -> str | None:
     return None
 
 
-def _log_fault(path: Path, note: Note | None) -> str | None:
+def _log_fault(path: Path, note: LastCommit | None) -> str | None:
     try:
         found = read_log(log_of(path))
         missing = not path.exists() or not path.stat().st_size
@@ -85,7 +85,7 @@ def _log_fault(path: Path, note: Note | None) -> str | None:
     return f"page {found.valid + 1} cannot be read, and later writes follow it" if found.goes_on else None
 
 
-def _note(path: Path) -> Note | None:
+def _note(path: Path) -> LastCommit | None:
     try:
         note = read_note(path)
     except OSError as error:
