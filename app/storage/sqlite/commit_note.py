@@ -86,11 +86,14 @@ class CommitNote:
     """Writes the note. Used from the writer's thread."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        """Raises OSError and errors of SQLite."""
+        """Raises errors of SQLite, CantOpenError also if the file cannot be made or written."""
         path = Path(connection.filename)
         self._log, self._page_bytes = log_of(path), int(connection.pragma("page_size"))
         self._store, _ = state(connection)
-        self._file = os.open(note_of(path), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        try:
+            self._file = os.open(note_of(path), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        except OSError as error:
+            raise apsw.CantOpenError(f"{note_of(path)}: {error.strerror}") from error
 
     def write(self, commits: int, frames: int) -> None:
         """Notes a commit that is on the disk and the frame at which it ends, unless another process has noted a later

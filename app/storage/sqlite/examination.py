@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 
+from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import commit_note
@@ -109,18 +110,18 @@ def refuse_missing_commits(path: Path, connection: apsw.Connection) -> None:
 
 
 async def verify_rest(path: Path, faults: Faults) -> None:
-    """Verifies the pages that the start left out, while the store is served."""
+    """Verifies the pages that the start left out, while the store is served. Notes damage in `faults`."""
     first = PAGES_AT_START + 1
-    while True:
-        pages = await asyncio.to_thread(_bad_step, path, first)
-        if pages is None:
-            return
-        if pages:
-            error = damaged(path.name, named_pages(pages))
-            faults.note(error)
-            log.critical(error.detail)
-            return
-        first += PAGES_AT_START
+    try:
+        while (pages := await asyncio.to_thread(_bad_step, path, first)) is not None:
+            if pages:
+                raise damaged(path.name, named_pages(pages))
+            first += PAGES_AT_START
+    except StoreDamaged as error:
+        faults.note(error)
+        log.critical(error.detail)
+    except StoreUnavailable as error:
+        log.warning("pages were not verified", extra={"error": error.detail})
 
 
 def _bad_step(path: Path, first: int) -> list[int] | None:
