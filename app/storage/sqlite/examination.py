@@ -109,14 +109,15 @@ def refuse_missing_commits(path: Path, connection: apsw.Connection) -> None:
         raise damaged(log_of(path).name, what)
 
 
-async def verify_rest(path: Path, faults: Faults) -> None:
-    """Verifies the pages that the start left out, while the store is served. Notes damage in `faults`."""
-    first = PAGES_AT_START + 1
+async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START) -> None:
+    """Verifies the pages after the first `step`, as many at a time, while the store is served. Notes damage in
+    `faults`."""
+    first = step + 1
     try:
-        while (pages := await asyncio.to_thread(_bad_step, path, first)) is not None:
+        while (pages := await asyncio.to_thread(_bad_pages_of, path, first, step)) is not None:
             if pages:
                 raise damaged(path.name, named_pages(pages))
-            first += PAGES_AT_START
+            first += step
     except StoreDamaged as error:
         faults.note(error)
         log.critical(error.detail)
@@ -124,11 +125,11 @@ async def verify_rest(path: Path, faults: Faults) -> None:
         log.warning("pages were not verified", extra={"error": error.detail})
 
 
-def _bad_step(path: Path, first: int) -> list[int] | None:
+def _bad_pages_of(path: Path, first: int, step: int) -> list[int] | None:
     """Returns the damaged pages of one step, or None after the last page."""
     with translate_errors(), closing(DatabaseFile(path)) as file:
         there = file.page_bytes and file.size // file.page_bytes >= first
-    return bad_pages(path, first, first + PAGES_AT_START) if there else None
+    return bad_pages(path, first, first + step) if there else None
 
 
 def bad_pages(path: Path, first: int, end: int | None = None) -> list[int]:
