@@ -14,7 +14,7 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import commit_note
 from app.storage.sqlite.commit_note import LastCommit, note_of, read_note
-from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors
+from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
 from app.storage.sqlite.log_file import RETRIES, checkpoint, log_of, read_log
 from app.storage.sqlite.page_checksums import DatabaseFile
 from app.storage.sqlite.schema import migrate
@@ -46,7 +46,7 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int)
         migrate(connection, collections)
         with translate_errors():
             checkpoint(connection)
-            if not int(connection.pragma("checksum_verification")):
+            if not verifies(connection):
                 log.warning(NO_CHECKSUMS)
 
 
