@@ -110,7 +110,10 @@ def _show(result: Salvaged, to: Path) -> None:
     ]
     table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
     if result.commits_missing:
-        print(f"{result.commits_missing} acknowledged commits are missing: what they wrote is not in the files.")
+        print(
+            f"{result.commits_missing} acknowledged commits are missing: what they wrote is not in the files, and "
+            "users whom they erased are back. Erase these users again."
+        )
     if not result.all_counters:
         print("Some counters are lost: sessions whose counter is lost cannot take more messages.")
     print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")

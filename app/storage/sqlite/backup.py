@@ -16,7 +16,7 @@ from app.storage.schema import Collection
 from app.storage.sqlite import schema, search_rows
 from app.storage.sqlite.changes import insert_document
 from app.storage.sqlite.commit_note import note_of
-from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums
+from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums, verifies
 from app.storage.sqlite.log_file import verify
 from app.storage.sqlite.page_checksums import CHECKSUM_BYTES, write_checksums
 from app.storage.transfer import BackupRefused, Counter, Record
@@ -73,7 +73,7 @@ def add_checksums(path: Path, busy_timeout_ms: int) -> bool:
     with closing(connect(path, busy_timeout_ms)) as connection:
         try:
             with translate_errors():
-                if int(connection.pragma("checksum_verification")):
+                if verifies(connection):
                     return False
                 verify(connection)
                 connection.pragma("locking_mode", "EXCLUSIVE")

@@ -28,7 +28,7 @@ NAME = "recalld commits"
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LastCommit:
     """The last acknowledged commit of a store, and the number of frames in the log at that moment."""
 
     store: int
@@ -42,12 +42,12 @@ class Note:
         return fields + _CHECK.pack(crc32(fields))
 
 
-def unpacked(content: bytes) -> Note | None:
+def unpacked(content: bytes) -> LastCommit | None:
     """Returns the note, or None if the bytes are none."""
     if len(content) != NOTE_BYTES or crc32(content[: _FIELDS.size]) != _CHECK.unpack(content[_FIELDS.size :])[0]:
         return None
     magic, store, commits, first, second, frames = _FIELDS.unpack(content[: _FIELDS.size])
-    return Note(store, commits, Salts(first, second), frames) if magic == MAGIC else None
+    return LastCommit(store, commits, Salts(first, second), frames) if magic == MAGIC else None
 
 
 def note_of(path: Path) -> Path:
@@ -86,11 +86,14 @@ class CommitNote:
     """Writes the note. Used from the writer's thread."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        """Raises OSError and errors of SQLite."""
+        """Raises errors of SQLite, CantOpenError also if the file cannot be made or written."""
         path = Path(connection.filename)
         self._log, self._page_bytes = log_of(path), int(connection.pragma("page_size"))
         self._store, _ = state(connection)
-        self._file = os.open(note_of(path), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        try:
+            self._file = os.open(note_of(path), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        except OSError as error:
+            raise apsw.CantOpenError(f"{note_of(path)}: {error.strerror}") from error
 
     def write(self, commits: int, frames: int) -> None:
         """Notes a commit that is on the disk and the frame at which it ends, unless another process has noted a later
@@ -102,7 +105,7 @@ class CommitNote:
         if known is not None and known.store == self._store and known.commits >= commits:
             return
         salts = frame_salts(self._log, frames, self._page_bytes) or Salts(0, 0)
-        os.pwrite(self._file, Note(self._store, commits, salts, frames).packed(), 0)
+        os.pwrite(self._file, LastCommit(self._store, commits, salts, frames).packed(), 0)
 
     def sync(self) -> None:
         """Writes the note to the disk. Raises OSError."""
@@ -115,7 +118,7 @@ class CommitNote:
         os.close(self._file)
 
 
-def read_note(path: Path) -> Note | None:
+def read_note(path: Path) -> LastCommit | None:
     """Returns the note about a database file, or None if there is none that can be read. Raises OSError."""
     file = note_of(path)
     return unpacked(file.read_bytes()) if file.exists() else None

@@ -94,7 +94,12 @@ def has_checksums(connection: apsw.Connection) -> bool:
     """Returns False if a store that was made with checksums is read without them. Raises StoreDamaged."""
     with translate_errors():
         made_with = int(connection.pragma("user_version")) >= WITH_CHECKSUMS
-        return not made_with or bool(int(connection.pragma("checksum_verification")))
+        return not made_with or verifies(connection)
+
+
+def verifies(connection: apsw.Connection) -> bool:
+    """Returns whether the checksums of pages are verified. Raises errors of SQLite."""
+    return bool(connection.pragma("checksum_verification") == "1")
 
 
 def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:

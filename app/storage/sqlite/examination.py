@@ -9,11 +9,12 @@ from pathlib import Path
 
 import apsw
 
+from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import commit_note
-from app.storage.sqlite.commit_note import Note, note_of, read_note
-from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors
+from app.storage.sqlite.commit_note import LastCommit, note_of, read_note
+from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
 from app.storage.sqlite.log_file import RETRIES, checkpoint, log_of, read_log
 from app.storage.sqlite.page_checksums import DatabaseFile
 from app.storage.sqlite.schema import migrate
@@ -45,7 +46,7 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int)
         migrate(connection, collections)
         with translate_errors():
             checkpoint(connection)
-            if not int(connection.pragma("checksum_verification")):
+            if not verifies(connection):
                 log.warning(NO_CHECKSUMS)
 
 
@@ -54,7 +55,7 @@ def log_fault(path: Path) -> str | None:
 
     Other processes may write meanwhile, so only what two looks agree on is a fault.
     """
-    before: tuple[Note | None, str] | None = None
+    before: tuple[LastCommit | None, str] | None = None
     for _ in range(RETRIES):
         note = _note(path)
         with translate_errors():
@@ -68,7 +69,7 @@ def log_fault(path: Path) -> str | None:
     return None
 
 
-def _log_fault(path: Path, note: Note | None) -> str | None:
+def _log_fault(path: Path, note: LastCommit | None) -> str | None:
     try:
         found = read_log(log_of(path))
         missing = not path.exists() or not path.stat().st_size
@@ -85,7 +86,7 @@ def _log_fault(path: Path, note: Note | None) -> str | None:
     return f"page {found.valid + 1} cannot be read, and later writes follow it" if found.goes_on else None
 
 
-def _note(path: Path) -> Note | None:
+def _note(path: Path) -> LastCommit | None:
     try:
         note = read_note(path)
     except OSError as error:
@@ -108,26 +109,27 @@ def refuse_missing_commits(path: Path, connection: apsw.Connection) -> None:
         raise damaged(log_of(path).name, what)
 
 
-async def verify_rest(path: Path, faults: Faults) -> None:
-    """Verifies the pages that the start left out, while the store is served."""
-    first = PAGES_AT_START + 1
-    while True:
-        pages = await asyncio.to_thread(_bad_step, path, first)
-        if pages is None:
-            return
-        if pages:
-            error = damaged(path.name, named_pages(pages))
-            faults.note(error)
-            log.critical(error.detail)
-            return
-        first += PAGES_AT_START
+async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START) -> None:
+    """Verifies the pages after the first `step`, as many at a time, while the store is served. Notes damage in
+    `faults`."""
+    first = step + 1
+    try:
+        while (pages := await asyncio.to_thread(_bad_pages_of, path, first, step)) is not None:
+            if pages:
+                raise damaged(path.name, named_pages(pages))
+            first += step
+    except StoreDamaged as error:
+        faults.note(error)
+        log.critical(error.detail)
+    except StoreUnavailable as error:
+        log.warning("pages were not verified", extra={"error": error.detail})
 
 
-def _bad_step(path: Path, first: int) -> list[int] | None:
+def _bad_pages_of(path: Path, first: int, step: int) -> list[int] | None:
     """Returns the damaged pages of one step, or None after the last page."""
     with translate_errors(), closing(DatabaseFile(path)) as file:
         there = file.page_bytes and file.size // file.page_bytes >= first
-    return bad_pages(path, first, first + PAGES_AT_START) if there else None
+    return bad_pages(path, first, first + step) if there else None
 
 
 def bad_pages(path: Path, first: int, end: int | None = None) -> list[int]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.storage.sqlite.connections import PAGE_BYTES, damaged
-from app.storage.sqlite.page_checksums import PIECE_BYTES, Words, sums, weights
+from app.storage.sqlite.page_checksums import PIECE_BYTES, WordArray, sums, weights
 
 IDLE_SECONDS = 10.0
 CHECKPOINT_PAGES = 6_000
@@ -92,7 +92,7 @@ def read_log(file: Path, page_bytes: int = PAGE_BYTES) -> LogContent:
     return LogContent(salts, begun, heads[:, 0].astype(np.int64), heads[:, 1] > 0, fits & alike)
 
 
-def _frames(opened: BinaryIO, page_bytes: int, order: str) -> tuple[Words, Words]:
+def _frames(opened: BinaryIO, page_bytes: int, order: str) -> tuple[WordArray, WordArray]:
     """Returns the fields in the heads of all frames, and what each frame adds to the checksum: the first 8 bytes of its
     head, and its page."""
     size = HEAD_BYTES + page_bytes

@@ -15,7 +15,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-Words: TypeAlias = NDArray[np.uint32]
+WordArray: TypeAlias = NDArray[np.uint32]
 
 HEADER_BYTES = 100
 RESERVED_AT = 20
@@ -28,7 +28,7 @@ _VFS = "win32" if os.name == "nt" else "unix"
 
 
 @cache
-def weights(words: int) -> tuple[Words, Words]:
+def weights(words: int) -> tuple[WordArray, WordArray]:
     """Returns what each of `words` words adds to s1 and to s2, and the 2 × 2 matrix that carries earlier sums over.
 
     The weights have the shape (2, words).
@@ -43,13 +43,13 @@ def weights(words: int) -> tuple[Words, Words]:
     return result, np.array(carry, np.uint32)
 
 
-def sums(words: Words) -> Words:
+def sums(words: WordArray) -> WordArray:
     """Returns s1 and s2 of each row of words, of the shape (rows, 2)."""
     factors, _ = weights(words.shape[1])
     return np.stack([np.einsum("ij,j->i", words, factor) for factor in factors], 1)
 
 
-def fails(pages: Words) -> NDArray[np.bool_]:
+def fails(pages: WordArray) -> NDArray[np.bool_]:
     """Returns which pages, one a row, do not have the checksum of their content."""
     return np.asarray((sums(pages[:, :-2]) != pages[:, -2:]).any(1))
 
@@ -129,7 +129,7 @@ def write_checksums(file: BinaryIO, user_version: int) -> None:
         file.write(pages.tobytes())
 
 
-def _pieces(file: BinaryIO, size: int) -> Iterator[tuple[int, Words]]:
+def _pieces(file: BinaryIO, size: int) -> Iterator[tuple[int, WordArray]]:
     offset = 0
     while True:
         file.seek(offset)

@@ -24,7 +24,7 @@ from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, lo
 from app.storage.sqlite.page_checksums import (
     CHECKSUM_BYTES,
     RESERVED_AT,
-    Words,
+    WordArray,
     page_size,
     sums,
     version_of,
@@ -38,10 +38,10 @@ Pages: TypeAlias = dict[int, bytes | None]
 DAMAGE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, orjson.JSONDecodeError)
 ROWS = 1_000
 BUSY_TIMEOUT_MS = 5_000
-NOTHING: Words = np.zeros(2, np.uint32)
+NOTHING: WordArray = np.zeros(2, np.uint32)
 
 
-def mended(words: Words, stored: Words, before: Words) -> Words | None:
+def mended(words: WordArray, stored: WordArray, before: WordArray) -> WordArray | None:
     """Returns the words to which the stored sums belong, if they fit or if exactly one change of one bit makes them
     fit, else None.
 
@@ -136,7 +136,7 @@ def _logged(path: Path, size: int) -> tuple[Pages, int]:
     return latest, end
 
 
-def _first_sums(content: bytes, order: str) -> Words:
+def _first_sums(content: bytes, order: str) -> WordArray:
     """Returns the sums of the log's header."""
     words = np.frombuffer(content[:24].ljust(24, b"\0"), order).astype(np.uint32)
     stored = np.frombuffer(content[24:HEADER_BYTES].ljust(8, b"\0"), ">u4").astype(np.uint32)
@@ -144,7 +144,7 @@ def _first_sums(content: bytes, order: str) -> Words:
     return stored if right is None else sums(right[None])[0]
 
 
-def _bits(words: Words) -> int:
+def _bits(words: WordArray) -> int:
     return sum(int(word).bit_count() for word in words)
 
 

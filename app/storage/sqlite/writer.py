@@ -150,6 +150,8 @@ class WriterThread:
             self._checkpoint()
 
     def _logged(self, connection: apsw.Connection, database: str, pages: int) -> int:  # noqa: ARG002 (SQLite's hook)
+        if pages < self._log_pages:  # the log has begun anew
+            self._checkpoint_at = CHECKPOINT_PAGES
         self._log_pages = pages
         return apsw.SQLITE_OK
 

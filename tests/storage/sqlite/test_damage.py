@@ -196,16 +196,13 @@ async def test_damage_met_by_a_read_shuts_the_store(store: EmbeddedStore, open_s
             await attempt
 
 
-async def test_pages_after_the_first_ones_are_verified_while_the_store_is_served(
-    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pages_after_the_first_ones_are_verified_while_the_store_is_served(store: EmbeddedStore) -> None:
     path = await closed_store(store)
-    monkeypatch.setattr("app.storage.sqlite.examination.PAGES_AT_START", 10)
     faults = Faults()
-    await verify_rest(path, faults)
+    await verify_rest(path, faults, 10)
     assert faults.damage is None
     flip(path, path.stat().st_size - 4_000)
-    await verify_rest(path, faults)
+    await verify_rest(path, faults, 10)
     assert faults.damage is not None
     assert "the checksums of 1 pages fail" in faults.damage.detail
 
@@ -222,11 +219,19 @@ async def test_a_backup_has_checksums_on_every_page(store: EmbeddedStore, tmp_pa
     for number in range(8):  # more than the page cache of a connection, so that pages are written out of order
         await store.commit([thing(f"t{number}-{i}", name="x" * 3_000) for i in range(500)])
     await store.backup(tmp_path / "backup")
-    restore(tmp_path / "backup", tmp_path / "restored", FILE_NAME)
+    await store.commit([thing("later")])
     path = tmp_path / "restored" / FILE_NAME
+    lost_store(note_of(store._path), note_of(path))
+    restore(tmp_path / "backup", path.parent, FILE_NAME)
     assert DatabaseFile(path).checksummed
     assert bad_pages(path, 1) == []
     assert await stored(path) == 4_000
+
+
+def lost_store(note: Path, left: Path) -> None:
+    """A directory in which only the note of a lost store is left."""
+    left.parent.mkdir()
+    shutil.copy(note, left)
 
 
 def old_store(path: Path) -> None:

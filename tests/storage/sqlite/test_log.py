@@ -21,6 +21,10 @@ def log_bytes(folder: Path) -> int:
     return (folder / f"{FILE_NAME}-wal").stat().st_size
 
 
+def database_bytes(folder: Path) -> int:
+    return (folder / FILE_NAME).stat().st_size
+
+
 async def until(check: Callable[[], bool]) -> None:
     for _ in range(6_000):
         if check():
@@ -48,6 +52,17 @@ async def test_the_log_stays_while_writes_follow_each_other(open_store: Open, tm
     store = await open_store(idle_seconds=3_600)
     await fill(store)
     assert log_bytes(tmp_path) > 0
+
+
+async def test_a_log_that_has_grown_is_copied_into_the_database_and_begun_anew(
+    open_store: Open, tmp_path: Path
+) -> None:
+    store = await open_store(idle_seconds=3_600)
+    for number in range(24):
+        await store.commit([thing(f"t{number}-{i}", name="x" * 2_000) for i in range(500)])
+    assert log_bytes(tmp_path) < 64 << 20
+    assert database_bytes(tmp_path) > 40 << 20
+    assert await store.count(THINGS, T) == 12_000
 
 
 async def test_a_reader_of_old_pages_puts_the_truncation_off_and_no_write(open_store: Open, tmp_path: Path) -> None:
