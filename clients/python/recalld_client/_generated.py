@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 24035d5acc7f8350eaf54f853c8194f4."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 1ce7035819266555313e50e737c4315a."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -25,6 +25,8 @@ class Action(TypedDict):
     feedback: "Feedback"
     timestamp: str
     metadata: "dict[str, JsonValue]"
+    source: "Source"
+    rolled_up_into: str | None
     version: int
     created_at: str
     updated_at: str
@@ -55,6 +57,7 @@ class ActionCreate(TypedDict):
     feedback: NotRequired["Feedback"]
     timestamp: NotRequired[str | None]
     metadata: NotRequired["dict[str, JsonValue]"]
+    source: NotRequired["SourceIn | None"]
 
 
 class ActionSearch(TypedDict):
@@ -438,6 +441,7 @@ class FactCreate(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     origin: NotRequired[Literal["import"] | None]
+    source: NotRequired["SourceIn | None"]
     cardinality: NotRequired[Literal["one", "many"] | None]
     on_conflict: NotRequired[Literal["temporal", "last_write_wins", "keep_both"]]
 
@@ -522,7 +526,7 @@ class Forgettable(TypedDict):
 
 
 class Found(TypedDict):
-    memory: "Memory"
+    memory: "FoundMemory"
     score: float
     scores: NotRequired[dict[str, float] | None]
 
@@ -535,6 +539,41 @@ class FoundAction(TypedDict):
 class FoundFact(TypedDict):
     fact: "Fact"
     score: float
+
+
+class FoundMemory(TypedDict):
+    """A memory."""
+
+    memory_id: str
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    key: NotRequired[str | None]
+    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
+    content: NotRequired[str]
+    context: NotRequired[str | None]
+    importance: NotRequired[float]
+    base_importance: NotRequired[float]
+    trust: NotRequired[float]
+    tags: NotRequired[list[str]]
+    metadata: NotRequired["dict[str, JsonValue]"]
+    pinned: NotRequired[bool]
+    status: NotRequired[Literal["active", "superseded", "archived", "disputed"]]
+    supersedes: NotRequired[list[str]]
+    superseded_by: NotRequired[str | None]
+    contradicts: NotRequired[list[str]]
+    source: NotRequired["Source"]
+    event_at: NotRequired[str | None]
+    valid_from: NotRequired[str | None]
+    valid_until: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    last_accessed: NotRequired[str | None]
+    access_count: NotRequired[int]
+    helpful_count: NotRequired[int]
+    misleading_count: NotRequired[int]
+    embedding: NotRequired["EmbeddingInfo"]
+    version: NotRequired[int]
+    created_at: NotRequired[str]
+    updated_at: NotRequired[str]
 
 
 class FoundProcedure(TypedDict):
@@ -715,6 +754,7 @@ class MemoryCreate(TypedDict):
     pinned: NotRequired[bool]
     supersedes: NotRequired[list[str]]
     origin: NotRequired[Literal["import"] | None]
+    source: NotRequired["SourceIn | None"]
     deduplicate: NotRequired[bool]
     on_similar: NotRequired[Literal["keep", "supersede"]]
 
@@ -789,13 +829,14 @@ class Message(TypedDict):
     function_call: "JsonValue"
     timestamp: str
     tokens: int
+    edited_at: str | None
+    deleted_at: str | None
     created_at: str
 
 
 class MessageIn(TypedDict):
     """A message as OpenAI's clients hold it, `model_dump()` included."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: NotRequired["str | list[ContentPart] | None"]
     name: NotRequired[str | None]
     tool_calls: NotRequired["list[ToolCall] | None"]
@@ -803,6 +844,23 @@ class MessageIn(TypedDict):
     result: NotRequired["JsonValue"]
     metadata: NotRequired["dict[str, JsonValue] | None"]
     timestamp: NotRequired[str | None]
+    refusal: NotRequired[str | None]
+    annotations: NotRequired["list[JsonValue] | None"]
+    audio: NotRequired["JsonValue"]
+    function_call: NotRequired["JsonValue"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+
+
+class MessagePatch(TypedDict):
+    """What is absent stays; null clears."""
+
+    content: NotRequired["str | list[ContentPart] | None"]
+    name: NotRequired[str | None]
+    tool_calls: NotRequired["list[ToolCall] | None"]
+    tool_call_id: NotRequired[str | None]
+    result: NotRequired["JsonValue"]
+    metadata: NotRequired["dict[str, JsonValue] | None"]
+    timestamp: NotRequired[str]
     refusal: NotRequired[str | None]
     annotations: NotRequired["list[JsonValue] | None"]
     audio: NotRequired["JsonValue"]
@@ -1167,6 +1225,7 @@ class Resolution(TypedDict):
 
 class Restore(TypedDict):
     seq: NotRequired[int]
+    reopen: NotRequired[bool]
 
 
 class SearchRequest(TypedDict):
@@ -1192,6 +1251,7 @@ class SearchRequest(TypedDict):
     min_similarity: NotRequired[float | None]
     explain: NotRequired[bool]
     record_access: NotRequired[bool]
+    fields: NotRequired[list[Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]] | None]
 
 
 class SearchResult(TypedDict):
@@ -1300,7 +1360,7 @@ class SolutionIn(TypedDict):
 
 
 class Source(TypedDict):
-    """Where a record comes from; set by the service."""
+    """Where a record comes from:"""
 
     origin: Literal["api", "message", "extraction", "consolidation", "import"]
     session_id: NotRequired[str | None]
@@ -1309,9 +1369,21 @@ class Source(TypedDict):
     role: NotRequired[str | None]
     action_ids: NotRequired[list[str]]
     memory_ids: NotRequired[list[str]]
+    url: NotRequired[str | None]
+    note: NotRequired[str | None]
     model: NotRequired[str | None]
     prompt_version: NotRequired[str | None]
     api_key_id: NotRequired[str | None]
+
+
+class SourceIn(TypedDict):
+    """Where a record comes from, as the caller says."""
+
+    session_id: NotRequired[str | None]
+    message_seq: NotRequired[int | None]
+    action_ids: NotRequired[list[str]]
+    url: NotRequired[str | None]
+    note: NotRequired[str | None]
 
 
 class Spent(TypedDict):
@@ -1465,14 +1537,14 @@ class Recalld(SyncBase):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+    def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
         """Memories that have exactly the owner fields named; shared ones are not added."""
-        found: "PageMemory" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        found: "PageMemory" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -1519,9 +1591,9 @@ class Recalld(SyncBase):
         found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSession":
+    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None, metadata: str | None = None) -> "PageSession":
         """Sessions, newest first."""
-        found: "PageSession" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "PageSession" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "metadata": metadata})
         return found
 
     def get_session(self, session_id: str) -> "Session":
@@ -1553,6 +1625,15 @@ class Recalld(SyncBase):
         found: "Deleted" = self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
         return found
 
+    def update_message(self, session_id: str, seq: int, body: "MessagePatch", *, if_match: int | str | None = None) -> "Message":
+        """Edit a message:"""
+        found: "Message" = self._call("PATCH", path("/v1/sessions/{}/messages/{}", session_id, seq), body=body, headers={"If-Match": if_match})
+        return found
+
+    def delete_message(self, session_id: str, seq: int, *, if_match: int | str | None = None) -> None:
+        """Delete a message."""
+        self._call("DELETE", path("/v1/sessions/{}/messages/{}", session_id, seq), headers={"If-Match": if_match})
+
     def get_session_context(self, session_id: str, *, max_messages: int | None = None, max_tokens: int | None = None) -> "SessionContext":
         """The last messages as text for a prompt, within a token budget."""
         found: "SessionContext" = self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
@@ -1561,6 +1642,11 @@ class Recalld(SyncBase):
     def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
         """End the conversation:"""
         found: "Operation" = self._call("POST", path("/v1/sessions/{}/end", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def reopen_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Session":
+        """Make an ended session take messages again."""
+        found: "Session" = self._call("POST", path("/v1/sessions/{}/reopen", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def get_session_stats(self, session_id: str) -> "SessionStats":
@@ -1966,14 +2052,14 @@ class AsyncRecalld(AsyncBase):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
+    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
         """Memories that have exactly the owner fields named; shared ones are not added."""
-        found: "PageMemory" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        found: "PageMemory" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2020,9 +2106,9 @@ class AsyncRecalld(AsyncBase):
         found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSession":
+    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None, metadata: str | None = None) -> "PageSession":
         """Sessions, newest first."""
-        found: "PageSession" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "PageSession" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "metadata": metadata})
         return found
 
     async def get_session(self, session_id: str) -> "Session":
@@ -2054,6 +2140,15 @@ class AsyncRecalld(AsyncBase):
         found: "Deleted" = await self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
         return found
 
+    async def update_message(self, session_id: str, seq: int, body: "MessagePatch", *, if_match: int | str | None = None) -> "Message":
+        """Edit a message:"""
+        found: "Message" = await self._call("PATCH", path("/v1/sessions/{}/messages/{}", session_id, seq), body=body, headers={"If-Match": if_match})
+        return found
+
+    async def delete_message(self, session_id: str, seq: int, *, if_match: int | str | None = None) -> None:
+        """Delete a message."""
+        await self._call("DELETE", path("/v1/sessions/{}/messages/{}", session_id, seq), headers={"If-Match": if_match})
+
     async def get_session_context(self, session_id: str, *, max_messages: int | None = None, max_tokens: int | None = None) -> "SessionContext":
         """The last messages as text for a prompt, within a token budget."""
         found: "SessionContext" = await self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
@@ -2062,6 +2157,11 @@ class AsyncRecalld(AsyncBase):
     async def end_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
         """End the conversation:"""
         found: "Operation" = await self._call("POST", path("/v1/sessions/{}/end", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def reopen_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Session":
+        """Make an ended session take messages again."""
+        found: "Session" = await self._call("POST", path("/v1/sessions/{}/reopen", session_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def get_session_stats(self, session_id: str) -> "SessionStats":
