@@ -133,7 +133,7 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
 def was_said_in(session: Doc, memory: Doc) -> bool:
     """Returns whether the memory was made of a message of this session. A caller's own memory may name one, too."""
     source, owners = memory["source"], ("agent_id", "user_id")
-    spoken = source["speaker"] is not None and source["message_seq"] is not None
+    spoken = source.get("speaker") is not None and source.get("message_seq") is not None
     return spoken and source["session_id"] == session["session_id"] and all(memory[o] == session[o] for o in owners)
 
 
@@ -162,6 +162,8 @@ class SessionRepository(Repository):
 
         Sessions of earlier versions store no terms of their metadata, so they are compared one by one.
         """
+        if not entries:
+            return await self.page(where, listing, mark=mark)
         wanted = metadata_terms(entries)
         stored = And(tuple(Has("metadata_terms", term) for term in wanted))
         return await self.page(

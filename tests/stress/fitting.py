@@ -16,6 +16,7 @@ Json = dict[str, Any]
 
 OWNED_BY_QUERY = ("DELETE /v1/memories", "GET /v1/graph/entities", "GET /v1/graph/entities/{name}/neighbors")
 RUN = "POST /v1/jobs/{name}/run"
+EDIT = "PATCH /v1/sessions/{session_id}/messages/{seq}"
 SAID = ("content", "tool_calls", "result", "refusal", "audio", "function_call")
 
 
@@ -36,6 +37,9 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
         body["items"] = list({item["memory_id"]: item for item in body["items"]}.values())  # each memory once
     if operation == "POST /v1/sessions/{session_id}/messages":
         body = {"agent_id": "support", "user_id": "ada"} | {name: one for name, one in body.items() if one is not None}
+    if operation == EDIT:  # the message in hand says which roles may call tools, and something has to be left of it
+        body = {name: one for name, one in body.items() if name not in ("role", "tool_calls")}
+        body["content"] = body.get("content") or "Hello"
     of_all = operation == RUN and case.path_parameters["name"] != "consolidation"
     if of_all and isinstance(body, dict):  # it may be left out
         body = {name: value for name, value in body.items() if name == "dry_run"}
@@ -92,6 +96,8 @@ def _query(operation: str, query: Json) -> None:
         query["user_id"] = "ada"
     if query.get("timeline") in (True, "true"):
         query.pop("as_of", None)
+    if "metadata" in query:
+        query["metadata"] = '{"topic": "billing"}'
     if "tz" in query:
         query["tz"] = "Europe/Berlin"
 
