@@ -52,7 +52,7 @@ class _Format:
 
     `begins` matches where its lines begin; `alone` does so with such certainty that our first line may lack. `line`
     matches each line. `sure` matches lines that hardly occur elsewhere: they belong to the block even after an empty
-    line, and a block without its start has at least one.
+    line, and a block without its start has at least one. A block without its end contains one of `inside`.
     """
 
     def __init__(self, name: str, preamble: str, *, begins: str, alone: str, line: str, sure: str) -> None:
@@ -60,6 +60,7 @@ class _Format:
         self.name, self.preamble, self.words = name, preamble, re.compile(words)
         self.opening, self.closing = re.compile(rf"<\s*{name}\s*>"), re.compile(rf"<\s*/\s*{name}\s*>")
         self.content = re.compile(rf"{_GAP}(?:(?P<words>{words})|(?P<alone>{alone}))")
+        self.inside = (preamble[:_LEAST_CUT], ": ", "<user_profile>", "<memories>")
         self.begins, self.line, self.sure = re.compile(begins), re.compile(line), re.compile(sure)
 
 
@@ -211,6 +212,8 @@ class _Blocks:
 
     def _with_start(self, *, is_tagged: bool) -> Iterator[_Span]:
         closings = [found.span() for found in self.format.closing.finditer(self.lines.text)]
+        if not closings and not any(part in self.lines.text for part in self.format.inside):
+            return
         starts = sorted(self._starts(), key=lambda start: start.place)
         limits = [*(start.place for start in starts[1:]), len(self.lines.text)]
         for start, limit in zip(starts, limits, strict=False):
@@ -232,7 +235,7 @@ class _Blocks:
                 first, sure = first - 1, sure or self._is_sure(line)
             if first > 0 and self.lines.begins_text(first - 1):  # the line in which it was cut
                 first -= 1
-                sure = sure or self.format.sure.search(self.lines.content(first) or "") is not None
+                sure = sure or self._is_sure(self.lines.content(first) or "")
             if sure:
                 yield self.lines.with_marks(self.lines.start(first), tag.end())
 

@@ -57,16 +57,16 @@ _ENCODINGS = (
     Encoding(re.compile("%[0-7][0-9a-fA-F]"), unquote),
 )
 
-Reading: TypeAlias = tuple[Encoding, ...]
+EncodingChain: TypeAlias = tuple[Encoding, ...]
 """The encodings of a text, the outermost first."""
-READINGS: Sequence[Reading] = ((), *product(_ENCODINGS), *product(_ENCODINGS, repeat=2), (_HTML,) * 3)
+CHAINS: Sequence[EncodingChain] = ((), *product(_ENCODINGS), *product(_ENCODINGS, repeat=2), (_HTML,) * 3)
 """How a text may be encoded, the simplest first: not at all, once, twice, or by three passes of a template."""
 
 
-def readings(text: str) -> Iterator[tuple[Reading, str]]:
+def readings(text: str) -> Iterator[tuple[EncodingChain, str]]:
     """Yields each reading that decodes something, with the decoded text."""
-    decoded: dict[Reading, str | None] = {(): text}
-    for reading in READINGS:
+    decoded: dict[EncodingChain, str | None] = {(): text}
+    for reading in CHAINS:
         if reading:
             outer = decoded.get(reading[:-1])
             decoded[reading] = None if outer is None else reading[-1].decode(outer)
@@ -74,7 +74,7 @@ def readings(text: str) -> Iterator[tuple[Reading, str]]:
             yield reading, found
 
 
-def places(text: str, reading: Reading) -> Sequence[int]:
+def places(text: str, reading: EncodingChain) -> Sequence[int]:
     """Returns for each character of the decoded text, and for its end, where it stands in the original."""
     result: Sequence[int] = range(len(text) + 1)
     for encoding in reading:

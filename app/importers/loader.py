@@ -12,7 +12,7 @@ from app.core.schemas import Json
 from app.importers.models import ImportRecord, ImportResult, SkippedRecord
 
 
-class Service(Protocol):
+class ImportTarget(Protocol):
     """The service that records are imported into."""
 
     async def post(self, path: str, body: Json) -> str | None:
@@ -65,7 +65,7 @@ def _by_reason(skipped: Sequence[SkippedRecord]) -> list[Json]:
 
 
 async def bring(
-    found: Iterable[ImportResult], service: Service, step: ImportStep = lambda number: None
+    found: Iterable[ImportResult], service: ImportTarget, step: ImportStep = lambda number: None
 ) -> ImportReport:
     """Posts all records: memories, facts, and then messages by session. Returns the report."""
     report, taken = ImportReport(), list[ImportRecord]()
@@ -95,7 +95,7 @@ def _session(one: ImportRecord) -> str:
     return str(one.session["session_id"])
 
 
-async def _records(some: Sequence[ImportRecord], path: str, service: Service, report: ImportReport) -> None:
+async def _records(some: Sequence[ImportRecord], path: str, service: ImportTarget, report: ImportReport) -> None:
     """Posts records as one batch or, if the batch is refused, one by one. Their source says that they were imported."""
     bodies = [{**one.body, "origin": "import"} for one in some]
     if await service.post(f"{path}/batch", {"items": bodies}) is None:
@@ -109,7 +109,7 @@ async def _records(some: Sequence[ImportRecord], path: str, service: Service, re
             report.leave(one.where, refused)
 
 
-async def _conversation(said: Sequence[ImportRecord], service: Service, report: ImportReport) -> None:
+async def _conversation(said: Sequence[ImportRecord], service: ImportTarget, report: ImportReport) -> None:
     """Posts a conversation. If an earlier import was cut short in it, the rest follows; a session that holds anything
     else stays as it is."""
     session: Any = said[0].session
@@ -136,7 +136,7 @@ async def _conversation(said: Sequence[ImportRecord], service: Service, report: 
                 report.leave(one.where, refused)
 
 
-async def _brought(path: str, session: Json, service: Service) -> list[Json] | None:
+async def _brought(path: str, session: Json, service: ImportTarget) -> list[Json] | None:
     """Returns the messages of a session of the same agent and user, in order, or None if there is none."""
     stored = await service.get(path)
     if stored is None or any(stored[name] != session[name] for name in ("agent_id", "user_id")):

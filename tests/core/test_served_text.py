@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.context import rendering
 from app.core.prompt_fencing import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import strip_served
-from app.core.text_views import READINGS, places, readings
+from app.core.text_views import CHAINS, places, readings
 from app.profiles import prompt
 from app.profiles.merge import LESSONS
 from tests.support.memories import Json
@@ -266,4 +266,4 @@ def test_each_character_of_a_reading_has_its_place(parts: list[str]) -> None:
         assert len(at) == len(decoded) + 1
         assert list(at) == sorted(at)
         assert at[-1] == len(text)
-    assert len(READINGS) > 20
+    assert len(CHAINS) > 20
