@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 24035d5acc7f8350eaf54f853c8194f4."""
+"""Made by scripts/generate_clients.py; do not edit. Contract ee75f991d6e4f9d28574dbb86f085759."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -18,16 +18,19 @@ class Action(TypedDict):
     actor: str
     action: "Call"
     content: str
-    context: "dict[str, JsonValue]"
-    outcome: Literal["success", "failure", "partial"] | None
+    context: "JsonObject"
+    outcome: "Outcome | None"
     entities: list[str]
     tags: list[str]
     feedback: "Feedback"
     timestamp: str
-    metadata: "dict[str, JsonValue]"
+    metadata: "JsonObject"
     version: int
     created_at: str
     updated_at: str
+
+
+ActionActor: TypeAlias = Literal["user", "agent", "system"]
 
 
 class ActionBatch(TypedDict):
@@ -43,31 +46,38 @@ class ActionCreate(TypedDict):
     user_id: NotRequired[str | None]
     session_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
-    event_type: NotRequired[str]
-    action_type: str
-    actor: NotRequired[Literal["user", "agent", "system"]]
+    event_type: NotRequired["ActionWord"]
+    action_type: "ActionWord"
+    actor: NotRequired["ActionActor"]
     action: NotRequired["Call"]
     content: NotRequired[str | None]
-    context: NotRequired["dict[str, JsonValue]"]
-    outcome: NotRequired[Literal["success", "failure", "partial"] | None]
-    entities: NotRequired[list[str]]
-    tags: NotRequired[list[str]]
+    context: NotRequired["JsonObject"]
+    outcome: NotRequired["Outcome | None"]
+    entities: NotRequired["list[ActionWord]"]
+    tags: NotRequired["list[ActionWord]"]
     feedback: NotRequired["Feedback"]
     timestamp: NotRequired[str | None]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    metadata: NotRequired["JsonObject"]
+
+
+class ActionPage(TypedDict):
+    items: "list[Action]"
+    next_cursor: NotRequired[str | None]
 
 
 class ActionSearch(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     query: str
     include_shared: NotRequired[bool]
-    action_type: NotRequired[str | None]
-    event_type: NotRequired[str | None]
-    outcome: NotRequired[Literal["success", "failure", "partial"] | None]
+    action_type: NotRequired["ActionWord | None"]
+    event_type: NotRequired["ActionWord | None"]
+    outcome: NotRequired["Outcome | None"]
     only_successful: NotRequired[bool]
-    entity: NotRequired[str | None]
-    tag: NotRequired[str | None]
+    entity: NotRequired["ActionWord | None"]
+    tag: NotRequired["ActionWord | None"]
     session_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
     since: NotRequired[str | None]
@@ -77,10 +87,13 @@ class ActionSearch(TypedDict):
 
 
 class ActionSearchResult(TypedDict):
-    mode_used: Literal["hybrid", "vector", "text"]
+    mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
     took_ms: "TookMs"
     items: "list[FoundAction]"
+
+
+ActionWord: TypeAlias = str
 
 
 class Agent(TypedDict):
@@ -103,6 +116,11 @@ class AgentCreate(TypedDict):
     model: NotRequired[str]
     system_prompt: NotRequired[str]
     settings: NotRequired["AgentSettings"]
+
+
+class AgentPage(TypedDict):
+    items: "list[Agent]"
+    next_cursor: NotRequired[str | None]
 
 
 class AgentPatch(TypedDict):
@@ -130,7 +148,7 @@ class ApiKey(TypedDict):
     id: str
     tenant: str
     name: str
-    verbs: list[Literal["read", "write", "admin"]]
+    verbs: "list[Verb]"
     agents: list[str]
     users: list[str]
     requests_per_second: float | None
@@ -141,6 +159,11 @@ class ApiKey(TypedDict):
     version: int
     created_at: str
     updated_at: str
+
+
+class ApiKeyPage(TypedDict):
+    items: "list[ApiKey]"
+    next_cursor: NotRequired[str | None]
 
 
 class Appended(TypedDict):
@@ -162,13 +185,24 @@ class AuditEntry(TypedDict):
     created_at: str
 
 
+class AuditEntryPage(TypedDict):
+    items: "list[AuditEntry]"
+    next_cursor: NotRequired[str | None]
+
+
+Bound: TypeAlias = Literal["nodes", "edges", "time"]
+
+
 class Call(TypedDict):
     """What was called."""
 
-    tool: NotRequired[str | None]
-    input: NotRequired["JsonValue"]
-    output: NotRequired["JsonValue"]
+    tool: NotRequired["ActionWord | None"]
+    input: NotRequired[Any]
+    output: NotRequired[Any]
     duration_ms: NotRequired[float | None]
+
+
+Cardinality: TypeAlias = Literal["one", "many"]
 
 
 class ChatMessage(TypedDict):
@@ -180,14 +214,28 @@ class Checkpoint(TypedDict):
     task_id: str
     seq: int
     label: str | None
-    reason: Literal["asked", "steps", "before_restore", "restore"]
+    reason: "CheckpointReason"
     restored_seq: int | None
-    state: "dict[str, JsonValue]"
+    state: "JsonObject"
     created_at: str
 
 
 class CheckpointIn(TypedDict):
     label: NotRequired[str | None]
+
+
+class CheckpointPage(TypedDict):
+    items: "list[Checkpoint]"
+    next_cursor: NotRequired[str | None]
+
+
+CheckpointReason: TypeAlias = Literal["asked", "steps", "before_restore", "restore"]
+
+
+CitationStyle: TypeAlias = Literal["numbers", "ids", "none"]
+
+
+ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
 
 
 class ContentPart(TypedDict):
@@ -198,7 +246,7 @@ class ContentPart(TypedDict):
 
 
 class Context(TypedDict):
-    intent: Literal["general", "recall", "execute"]
+    intent: "Intent"
     messages: "list[ChatMessage]"
     text: str
     tokens: int
@@ -212,9 +260,12 @@ class Context(TypedDict):
     took_ms: Json
 
 
+ContextFormat: TypeAlias = Literal["markdown", "messages"]
+
+
 class ContextMessage(TypedDict):
     seq: int
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: "MessageRole"
     name: str | None
     content: str
 
@@ -225,15 +276,15 @@ class ContextRequest(TypedDict):
     user_id: NotRequired[str | None]
     session_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
-    intent: NotRequired[Literal["auto", "general", "recall", "execute"]]
+    intent: NotRequired["IntentChoice"]
     token_budget: NotRequired[int | None]
     sections: NotRequired["dict[str, SectionAsked]"]
-    format: NotRequired[Literal["markdown", "messages"]]
-    citations: NotRequired[Literal["numbers", "ids", "none"]]
+    format: NotRequired["ContextFormat"]
+    citations: NotRequired["CitationStyle"]
     system_prompt: NotRequired[str | None]
-    memory_role: NotRequired[Literal["user", "developer", "system"]]
-    include: NotRequired[list[Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]]]
-    exclude: NotRequired[list[Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]]]
+    memory_role: NotRequired["MemoryRole"]
+    include: NotRequired["list[SectionName]"]
+    exclude: NotRequired["list[SectionName]"]
     min_trust: NotRequired[float | None]
     min_importance: NotRequired[float | None]
     min_score: NotRequired[float | None]
@@ -249,7 +300,7 @@ class CreatedKey(TypedDict):
     id: str
     tenant: str
     name: str
-    verbs: list[Literal["read", "write", "admin"]]
+    verbs: "list[Verb]"
     agents: list[str]
     users: list[str]
     requests_per_second: float | None
@@ -279,9 +330,12 @@ class DisputeResolution(TypedDict):
     keep: str
 
 
+DropReason: TypeAlias = Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
+
+
 class Dropped(TypedDict):
     id: str
-    reason: Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
+    reason: "DropReason"
 
 
 class Edge(TypedDict):
@@ -290,7 +344,7 @@ class Edge(TypedDict):
     predicate: str
     object: str
     depth: int
-    cardinality: Literal["one", "many"]
+    cardinality: "Cardinality"
     confidence: float
     trust: float
     valid_from: str | None
@@ -302,7 +356,10 @@ class Edge(TypedDict):
 class EmbeddingInfo(TypedDict):
     model: str
     dim: int
-    status: Literal["ready", "pending"]
+    status: "EmbeddingStatus"
+
+
+EmbeddingStatus: TypeAlias = Literal["ready", "pending"]
 
 
 class Entity(TypedDict):
@@ -317,7 +374,7 @@ class EntityList(TypedDict):
     items: "list[Entity]"
     next_cursor: NotRequired[str | None]
     total: int
-    truncated: Literal["nodes", "edges", "time"] | None
+    truncated: "Bound | None"
 
 
 class Evidence(TypedDict):
@@ -332,15 +389,15 @@ class EvidenceAdded(TypedDict):
     user_id: str | None
     session_id: str | None
     goal: str
-    status: Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+    status: "TaskStatus"
     plan: "list[Step]"
-    context: "dict[str, JsonValue]"
+    context: "JsonObject"
     scratchpad: "list[Note]"
     evidence: "list[Evidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
-    metadata: "dict[str, JsonValue]"
+    metadata: "JsonObject"
     expires_at: str | None
     version: int
     created_at: str
@@ -378,6 +435,8 @@ class ExperiencePatch(TypedDict):
 
 
 class ExtractRequest(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     messages: "list[MessageIn]"
@@ -400,11 +459,11 @@ class Fact(TypedDict):
     subject: str
     predicate: str
     object: str
-    object_type: Literal["entity", "literal"]
+    object_type: "ObjectType"
     confidence: float
     trust: float
-    cardinality: Literal["one", "many"]
-    status: Literal["active", "superseded", "retracted", "disputed"]
+    cardinality: "Cardinality"
+    status: "FactStatus"
     valid_from: str | None
     valid_until: str | None
     known_from: str
@@ -427,43 +486,61 @@ class FactBatchAsserted(TypedDict):
 
 
 class FactCreate(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     subject: str
     predicate: str
     object: str
-    object_type: NotRequired[Literal["entity", "literal"] | None]
+    object_type: NotRequired["ObjectType | None"]
     confidence: NotRequired[float]
     trust: NotRequired[float]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
-    origin: NotRequired[Literal["import"] | None]
-    cardinality: NotRequired[Literal["one", "many"] | None]
-    on_conflict: NotRequired[Literal["temporal", "last_write_wins", "keep_both"]]
+    origin: NotRequired["ImportOrigin | None"]
+    cardinality: NotRequired["Cardinality | None"]
+    on_conflict: NotRequired["ConflictPolicy"]
+
+
+FactListStatus: TypeAlias = Literal["active", "disputed", "superseded", "retracted", "any"]
+
+
+class FactPage(TypedDict):
+    items: "list[Fact]"
+    next_cursor: NotRequired[str | None]
 
 
 class FactSearch(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     query: str
     include_shared: NotRequired[bool]
     subject: NotRequired[str | None]
     predicate: NotRequired[str | None]
-    object_type: NotRequired[Literal["entity", "literal"] | None]
-    status: NotRequired[Literal["active", "disputed"]]
+    object_type: NotRequired["ObjectType | None"]
+    status: NotRequired["FactSearchStatus"]
     as_of: NotRequired[str | None]
     known_at: NotRequired[str | None]
     min_trust: NotRequired[float | None]
     now: NotRequired[str | None]
     top_k: NotRequired[int]
-    mode: NotRequired[Literal["hybrid", "vector", "text"]]
+    mode: NotRequired["SearchMode"]
 
 
 class FactSearchResult(TypedDict):
-    mode_used: Literal["hybrid", "vector", "text"]
+    mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
     took_ms: "TookMs"
     items: "list[FoundFact]"
+
+
+FactSearchStatus: TypeAlias = Literal["active", "disputed"]
+
+
+FactStatus: TypeAlias = Literal["active", "superseded", "retracted", "disputed"]
 
 
 class Feedback(TypedDict):
@@ -475,7 +552,7 @@ class Feedback(TypedDict):
 class FeedbackApplied(TypedDict):
     memory_id: str
     applied: bool
-    reason: Literal["already_today", "not_found", "forbidden"] | None
+    reason: "FeedbackReason | None"
     replaced: bool
     importance: float | None
     base_importance: float | None
@@ -489,6 +566,9 @@ class FeedbackItem(TypedDict):
     query: NotRequired[str | None]
 
 
+FeedbackReason: TypeAlias = Literal["already_today", "not_found", "forbidden"]
+
+
 class FeedbackRequest(TypedDict):
     items: "list[FeedbackItem]"
 
@@ -500,12 +580,17 @@ class FeedbackResult(TypedDict):
 class ForgetPlan(TypedDict):
     """What would be forgotten."""
 
-    dry_run: Literal[True]
+    dry_run: bool
     total: int
     items: "list[Forgettable]"
 
 
+ForgetReason: TypeAlias = Literal["recency", "type", "access"]
+
+
 class ForgetRequest(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     policy: NotRequired["PolicyIn"]
@@ -515,7 +600,7 @@ class ForgetRequest(TypedDict):
 class Forgettable(TypedDict):
     memory_id: str
     content: str
-    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+    memory_type: "MemoryType"
     importance: float
     score: float
     reasons: "list[Reason]"
@@ -524,7 +609,7 @@ class Forgettable(TypedDict):
 class Found(TypedDict):
     memory: "Memory"
     score: float
-    scores: NotRequired[dict[str, float] | None]
+    scores: NotRequired["Scores | None"]
 
 
 class FoundAction(TypedDict):
@@ -543,7 +628,7 @@ class FoundProcedure(TypedDict):
     recent: "RecentRecord"
     track_record: str
     warnings: "list[ProcedureWarning]"
-    scores: NotRequired[dict[str, float] | None]
+    scores: NotRequired["Scores | None"]
 
 
 class FunctionCall(TypedDict):
@@ -563,11 +648,28 @@ class Group(TypedDict):
     key: str
 
 
+GroupBy: TypeAlias = Literal["action_type", "tool", "day"]
+
+
 class HistoryEntry(TypedDict):
     version: int
     changed_at: str
     changed_by: str | None
     record: Json
+
+
+class HistoryEntryPage(TypedDict):
+    items: "list[HistoryEntry]"
+    next_cursor: NotRequired[str | None]
+
+
+ImportOrigin: TypeAlias = Literal["import"]
+
+
+Intent: TypeAlias = Literal["general", "recall", "execute"]
+
+
+IntentChoice: TypeAlias = Literal["auto", "general", "recall", "execute"]
 
 
 class Interaction(TypedDict):
@@ -584,7 +686,7 @@ class InteractionIn(TypedDict):
 
 class Interactions(TypedDict):
     items: "list[Interaction]"
-    next_cursor: NotRequired[None]
+    next_cursor: NotRequired[str | None]
 
 
 class Issue(TypedDict):
@@ -592,7 +694,7 @@ class Issue(TypedDict):
     user_id: str
     agent_id: str | None
     description: str
-    status: Literal["open", "in_progress", "resolved", "closed"]
+    status: "IssueStatus"
     version: int
     created_at: str
     updated_at: str
@@ -600,12 +702,20 @@ class Issue(TypedDict):
 
 class IssueIn(TypedDict):
     description: str
-    status: NotRequired[Literal["open", "in_progress", "resolved", "closed"]]
+    status: NotRequired["IssueStatus"]
     agent_id: NotRequired[str | None]
 
 
+class IssuePage(TypedDict):
+    items: "list[Issue]"
+    next_cursor: NotRequired[str | None]
+
+
 class IssuePatch(TypedDict):
-    status: Literal["open", "in_progress", "resolved", "closed"]
+    status: "IssueStatus"
+
+
+IssueStatus: TypeAlias = Literal["open", "in_progress", "resolved", "closed"]
 
 
 class JobInfo(TypedDict):
@@ -624,7 +734,7 @@ class JobRun(TypedDict):
 
 class Jobs(TypedDict):
     items: "list[JobInfo]"
-    next_cursor: NotRequired[None]
+    next_cursor: NotRequired[str | None]
 
 
 class Jotted(TypedDict):
@@ -633,12 +743,12 @@ class Jotted(TypedDict):
     scratchpad: "list[Note]"
 
 
-JsonValue: TypeAlias = Any
+JsonObject: TypeAlias = Json
 
 
 class KeyCreate(TypedDict):
     name: str
-    verbs: list[Literal["read", "write", "admin"]]
+    verbs: "list[Verb]"
     agents: NotRequired[list[str]]
     users: NotRequired[list[str]]
     expires_in: NotRequired[int | None]
@@ -656,21 +766,27 @@ class Lesson(TypedDict):
     source: "Source"
 
 
+ListOrder: TypeAlias = Literal["asc", "desc"]
+
+
+Memorize: TypeAlias = Literal["none", "messages", "extract"]
+
+
 class Memory(TypedDict):
     memory_id: str
     agent_id: str | None
     user_id: str | None
     key: str | None
-    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+    memory_type: "MemoryType"
     content: str
     context: str | None
     importance: float
     base_importance: float
     trust: float
     tags: list[str]
-    metadata: "dict[str, JsonValue]"
+    metadata: "JsonObject"
     pinned: bool
-    status: Literal["active", "superseded", "archived", "disputed"]
+    status: "MemoryStatus"
     supersedes: list[str]
     superseded_by: str | None
     contradicts: list[str]
@@ -698,6 +814,8 @@ class MemoryBatchCreated(TypedDict):
 
 
 class MemoryCreate(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     event_at: NotRequired[str | None]
@@ -706,17 +824,17 @@ class MemoryCreate(TypedDict):
     expires_at: NotRequired[str | None]
     content: str
     key: NotRequired[str | None]
-    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
+    memory_type: NotRequired["MemoryType"]
     context: NotRequired[str | None]
     importance: NotRequired[float]
     trust: NotRequired[float]
-    tags: NotRequired[list[str]]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    tags: NotRequired["list[Tag]"]
+    metadata: NotRequired["JsonObject"]
     pinned: NotRequired[bool]
     supersedes: NotRequired[list[str]]
-    origin: NotRequired[Literal["import"] | None]
+    origin: NotRequired["ImportOrigin | None"]
     deduplicate: NotRequired[bool]
-    on_similar: NotRequired[Literal["keep", "supersede"]]
+    on_similar: NotRequired["OnSimilar"]
 
 
 class MemoryCreated(TypedDict):
@@ -724,16 +842,16 @@ class MemoryCreated(TypedDict):
     agent_id: str | None
     user_id: str | None
     key: str | None
-    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+    memory_type: "MemoryType"
     content: str
     context: str | None
     importance: float
     base_importance: float
     trust: float
     tags: list[str]
-    metadata: "dict[str, JsonValue]"
+    metadata: "JsonObject"
     pinned: bool
-    status: Literal["active", "superseded", "archived", "disputed"]
+    status: "MemoryStatus"
     supersedes: list[str]
     superseded_by: str | None
     contradicts: list[str]
@@ -753,6 +871,14 @@ class MemoryCreated(TypedDict):
     similar: "list[Similar]"
 
 
+MemoryListStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed", "any"]
+
+
+class MemoryPage(TypedDict):
+    items: "list[Memory]"
+    next_cursor: NotRequired[str | None]
+
+
 class MemoryPatch(TypedDict):
     """What is absent stays; null clears what can be empty."""
 
@@ -763,66 +889,89 @@ class MemoryPatch(TypedDict):
     content: NotRequired[str]
     context: NotRequired[str | None]
     key: NotRequired[str | None]
-    memory_type: NotRequired[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]]
+    memory_type: NotRequired["MemoryType"]
     importance: NotRequired[float]
     trust: NotRequired[float]
-    tags: NotRequired[list[str] | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
+    tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     pinned: NotRequired[bool]
-    status: NotRequired[Literal["active", "archived"]]
+    status: NotRequired["SettableStatus"]
+
+
+MemoryRole: TypeAlias = Literal["user", "developer", "system"]
+
+
+MemoryStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed"]
+
+
+MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
 
 
 class Message(TypedDict):
     message_id: str
     session_id: str
     seq: int
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Json] | None
+    role: "MessageRole"
+    content: "MessageContent | None"
     name: str | None
     tool_calls: list[Json] | None
     tool_call_id: str | None
-    result: "JsonValue"
-    metadata: "dict[str, JsonValue]"
+    result: Any
+    metadata: "JsonObject"
     refusal: str | None
-    annotations: "list[JsonValue] | None"
-    audio: "JsonValue"
-    function_call: "JsonValue"
+    annotations: list[Any] | None
+    audio: Any
+    function_call: Any
     timestamp: str
     tokens: int
     created_at: str
 
 
+MessageContent: TypeAlias = "str | list[ContentPart]"
+
+
 class MessageIn(TypedDict):
     """A message as OpenAI's clients hold it, `model_dump()` included."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: NotRequired["str | list[ContentPart] | None"]
+    role: "MessageRole"
+    content: NotRequired["MessageContent | None"]
     name: NotRequired[str | None]
     tool_calls: NotRequired["list[ToolCall] | None"]
     tool_call_id: NotRequired[str | None]
-    result: NotRequired["JsonValue"]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
+    result: NotRequired[Any]
+    metadata: NotRequired["JsonObject | None"]
     timestamp: NotRequired[str | None]
     refusal: NotRequired[str | None]
-    annotations: NotRequired["list[JsonValue] | None"]
-    audio: NotRequired["JsonValue"]
-    function_call: NotRequired["JsonValue"]
+    annotations: NotRequired[list[Any] | None]
+    audio: NotRequired[Any]
+    function_call: NotRequired[Any]
+
+
+class MessagePage(TypedDict):
+    items: "list[Message]"
+    next_cursor: NotRequired[str | None]
+
+
+MessageRole: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class MessagesAppend(TypedDict):
     messages: "list[MessageIn]"
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
-    memorize: NotRequired[Literal["none", "messages", "extract"] | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
+    memorize: NotRequired["Memorize | None"]
+    metadata: NotRequired["JsonObject | None"]
 
 
 class Neighbors(TypedDict):
     entity: str
     nodes: "list[Node]"
     edges: "list[Edge]"
-    truncated: Literal["nodes", "edges", "time"] | None
+    truncated: "Bound | None"
     took_ms: float
+
+
+NewTaskStatus: TypeAlias = Literal["pending", "in_progress"]
 
 
 class Node(TypedDict):
@@ -843,23 +992,46 @@ class NoteIn(TypedDict):
     priority: NotRequired[float]
 
 
+ObjectType: TypeAlias = Literal["entity", "literal"]
+
+
+OnSimilar: TypeAlias = Literal["keep", "supersede"]
+
+
 class Operation(TypedDict):
     operation_id: str
     agent_id: str | None
     user_id: str | None
     kind: str
-    status: Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
+    status: "OperationStatus"
     progress: "Progress"
-    result: Json | None
+    result: "OperationResult | None"
     error: str | None
     can_undo: bool
     created_at: str
     updated_at: str
 
 
+class OperationPage(TypedDict):
+    items: "list[Operation]"
+    next_cursor: NotRequired[str | None]
+
+
+OperationResult: TypeAlias = Json
+
+
+OperationStatus: TypeAlias = Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
+
+
+Origin: TypeAlias = Literal["api", "message", "extraction", "consolidation", "import"]
+
+
+Outcome: TypeAlias = Literal["success", "failure", "partial"]
+
+
 class OutcomeIn(TypedDict):
     success: bool
-    note: NotRequired[str | None]
+    note: NotRequired["ProcedureNote | None"]
     action_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
 
@@ -883,91 +1055,6 @@ class PackedSection(TypedDict):
     items: "list[PackedItem]"
 
 
-class PageAction(TypedDict):
-    items: "list[Action]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageAgent(TypedDict):
-    items: "list[Agent]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageApiKey(TypedDict):
-    items: "list[ApiKey]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageAuditEntry(TypedDict):
-    items: "list[AuditEntry]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageCheckpoint(TypedDict):
-    items: "list[Checkpoint]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageFact(TypedDict):
-    items: "list[Fact]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageHistoryEntry(TypedDict):
-    items: "list[HistoryEntry]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageIssue(TypedDict):
-    items: "list[Issue]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageMemory(TypedDict):
-    items: "list[Memory]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageMessage(TypedDict):
-    items: "list[Message]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageOperation(TypedDict):
-    items: "list[Operation]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageProcedureVersion(TypedDict):
-    items: "list[ProcedureVersion]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageProcedure(TypedDict):
-    items: "list[Procedure]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageSession(TypedDict):
-    items: "list[Session]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageSolution(TypedDict):
-    items: "list[Solution]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageStoredProfile(TypedDict):
-    items: "list[StoredProfile]"
-    next_cursor: NotRequired[str | None]
-
-
-class PageTask(TypedDict):
-    items: "list[Task]"
-    next_cursor: NotRequired[str | None]
-
-
 class Plan(TypedDict):
     plan: "list[StepIn]"
 
@@ -976,8 +1063,11 @@ class PolicyIn(TypedDict):
     older_than_days: NotRequired[float]
     max_importance: NotRequired[float | None]
     max_score: NotRequired[float | None]
-    types: NotRequired[list[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]] | None]
-    tags: NotRequired[list[str] | None]
+    types: NotRequired["list[MemoryType] | None"]
+    tags: NotRequired["list[Tag] | None"]
+
+
+Predecessors: TypeAlias = Literal["restore", "delete"]
 
 
 class Problem(TypedDict):
@@ -1011,10 +1101,10 @@ class Procedure(TypedDict):
     success_rate: float
     recent_outcomes: "list[ProcedureOutcome]"
     last_used: str | None
-    status: Literal["active", "archived"]
+    status: "ProcedureStatus"
     trust: float
     tags: list[str]
-    metadata: "dict[str, JsonValue]"
+    metadata: "JsonObject"
     source: "Source"
     embedding: "EmbeddingInfo"
     version: int
@@ -1023,16 +1113,27 @@ class Procedure(TypedDict):
 
 
 class ProcedureCreate(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     name: str
-    trigger: str
-    steps: list[str]
-    preconditions: NotRequired[list[str]]
-    notes: NotRequired[list[str]]
+    trigger: "ProcedureLine"
+    steps: "list[ProcedureLine]"
+    preconditions: NotRequired["list[ProcedureLine]"]
+    notes: NotRequired["list[ProcedureNote]"]
     trust: NotRequired[float]
-    tags: NotRequired[list[str]]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    tags: NotRequired["list[Tag]"]
+    metadata: NotRequired["JsonObject"]
+
+
+ProcedureLine: TypeAlias = str
+
+
+ProcedureListStatus: TypeAlias = Literal["active", "archived", "any"]
+
+
+ProcedureNote: TypeAlias = str
 
 
 class ProcedureOutcome(TypedDict):
@@ -1044,39 +1145,49 @@ class ProcedureOutcome(TypedDict):
     version: int
 
 
+class ProcedurePage(TypedDict):
+    items: "list[Procedure]"
+    next_cursor: NotRequired[str | None]
+
+
 class ProcedurePatch(TypedDict):
     """What is absent stays; a list replaces the one that is there."""
 
     name: NotRequired[str]
-    trigger: NotRequired[str]
-    steps: NotRequired[list[str]]
-    preconditions: NotRequired[list[str] | None]
-    notes: NotRequired[list[str] | None]
+    trigger: NotRequired["ProcedureLine"]
+    steps: NotRequired["list[ProcedureLine]"]
+    preconditions: NotRequired["list[ProcedureLine] | None"]
+    notes: NotRequired["list[ProcedureNote] | None"]
     trust: NotRequired[float]
-    tags: NotRequired[list[str] | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
-    status: NotRequired[Literal["active", "archived"]]
+    tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
+    status: NotRequired["ProcedureStatus"]
 
 
 class ProcedureSearch(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     situation: str
     include_shared: NotRequired[bool]
-    tags: NotRequired[list[str] | None]
+    tags: NotRequired["list[Tag] | None"]
     min_success_rate: NotRequired[float | None]
     min_trust: NotRequired[float | None]
-    status: NotRequired[Literal["active", "archived"]]
+    status: NotRequired["ProcedureStatus"]
     now: NotRequired[str | None]
     top_k: NotRequired[int]
     explain: NotRequired[bool]
 
 
 class ProcedureSearchResult(TypedDict):
-    mode_used: Literal["hybrid", "vector", "text"]
+    mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
     took_ms: "TookMs"
     items: "list[FoundProcedure]"
+
+
+ProcedureStatus: TypeAlias = Literal["active", "archived"]
 
 
 class ProcedureVersion(TypedDict):
@@ -1086,9 +1197,17 @@ class ProcedureVersion(TypedDict):
     record: Json
 
 
+class ProcedureVersionPage(TypedDict):
+    items: "list[ProcedureVersion]"
+    next_cursor: NotRequired[str | None]
+
+
 class ProcedureWarning(TypedDict):
-    code: Literal["failing_lately", "stale"]
+    code: "ProcedureWarningCode"
     detail: str
+
+
+ProcedureWarningCode: TypeAlias = Literal["failing_lately", "stale"]
 
 
 class Profile(TypedDict):
@@ -1098,8 +1217,8 @@ class Profile(TypedDict):
     occupation: NotRequired[str | None]
     interests: NotRequired[list[str]]
     conversation_preferences: NotRequired[list[str]]
-    preferences: NotRequired["dict[str, JsonValue]"]
-    custom: NotRequired["dict[str, JsonValue]"]
+    preferences: NotRequired["JsonObject"]
+    custom: NotRequired["JsonObject"]
 
 
 class ProfilePatch(TypedDict):
@@ -1111,8 +1230,8 @@ class ProfilePatch(TypedDict):
     occupation: NotRequired[str | None]
     interests: NotRequired[list[str] | None]
     conversation_preferences: NotRequired[list[str] | None]
-    preferences: NotRequired["dict[str, JsonValue] | None"]
-    custom: NotRequired["dict[str, JsonValue] | None"]
+    preferences: NotRequired["JsonObject | None"]
+    custom: NotRequired["JsonObject | None"]
 
 
 class Progress(TypedDict):
@@ -1139,7 +1258,7 @@ class Ready(TypedDict):
 
 
 class Reason(TypedDict):
-    reason: Literal["recency", "type", "access"]
+    reason: "ForgetReason"
     points: float
     detail: str
 
@@ -1169,33 +1288,41 @@ class Restore(TypedDict):
     seq: NotRequired[int]
 
 
+Scores: TypeAlias = dict[str, float]
+
+
+SearchMode: TypeAlias = Literal["hybrid", "vector", "text"]
+
+
 class SearchRequest(TypedDict):
+    """agent_id, user_id or both are required."""
+
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     query: str
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
-    memory_types: NotRequired[list[Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]] | None]
-    tags: NotRequired[list[str] | None]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
+    memory_types: NotRequired["list[MemoryType] | None"]
+    tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     min_importance: NotRequired[float | None]
     min_score: NotRequired[float | None]
     min_trust: NotRequired[float | None]
     since: NotRequired[str | None]
     until: NotRequired[str | None]
-    status: NotRequired[Literal["active", "superseded", "archived", "disputed"]]
+    status: NotRequired["MemoryStatus"]
     as_of: NotRequired[str | None]
     now: NotRequired[str | None]
     timezone: NotRequired[str | None]
     top_k: NotRequired[int]
-    mode: NotRequired[Literal["hybrid", "vector", "text"]]
+    mode: NotRequired["SearchMode"]
     min_similarity: NotRequired[float | None]
     explain: NotRequired[bool]
     record_access: NotRequired[bool]
 
 
 class SearchResult(TypedDict):
-    mode_used: Literal["hybrid", "vector", "text"]
+    mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
     took_ms: "TookMs"
     items: "list[Found]"
@@ -1223,14 +1350,17 @@ class SectionError(TypedDict):
     detail: str
 
 
+SectionName: TypeAlias = Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+
+
 class Session(TypedDict):
     session_id: str
     agent_id: str
     user_id: str
-    status: Literal["active", "ended"]
+    status: "SessionStatus"
     summary: str | None
-    metadata: "dict[str, JsonValue]"
-    memorize: Literal["none", "messages", "extract"]
+    metadata: "JsonObject"
+    memorize: "Memorize"
     message_count: int
     token_count: int
     last_message_at: str | None
@@ -1253,14 +1383,19 @@ class SessionCreate(TypedDict):
     session_id: NotRequired[str | None]
     agent_id: str
     user_id: str
-    memorize: NotRequired[Literal["none", "messages", "extract"]]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    memorize: NotRequired["Memorize"]
+    metadata: NotRequired["JsonObject"]
     expires_at: NotRequired[str | None]
 
 
+class SessionPage(TypedDict):
+    items: "list[Session]"
+    next_cursor: NotRequired[str | None]
+
+
 class SessionPatch(TypedDict):
-    metadata: NotRequired["dict[str, JsonValue] | None"]
-    memorize: NotRequired[Literal["none", "messages", "extract"]]
+    metadata: NotRequired["JsonObject | None"]
+    memorize: NotRequired["Memorize"]
     summary: NotRequired[str | None]
     expires_at: NotRequired[str | None]
 
@@ -1273,6 +1408,12 @@ class SessionStats(TypedDict):
     first_message_at: str | None
     last_message_at: str | None
     memories: int
+
+
+SessionStatus: TypeAlias = Literal["active", "ended"]
+
+
+SettableStatus: TypeAlias = Literal["active", "archived"]
 
 
 class Similar(TypedDict):
@@ -1299,10 +1440,15 @@ class SolutionIn(TypedDict):
     agent_id: NotRequired[str | None]
 
 
+class SolutionPage(TypedDict):
+    items: "list[Solution]"
+    next_cursor: NotRequired[str | None]
+
+
 class Source(TypedDict):
     """Where a record comes from; set by the service."""
 
-    origin: Literal["api", "message", "extraction", "consolidation", "import"]
+    origin: "Origin"
     session_id: NotRequired[str | None]
     message_seq: NotRequired[int | None]
     speaker: NotRequired[str | None]
@@ -1335,22 +1481,25 @@ class Stats(TypedDict):
 class Step(TypedDict):
     step: int
     action: str
-    params: "dict[str, JsonValue]"
-    status: Literal["pending", "in_progress", "completed", "failed", "skipped"]
-    result: "JsonValue"
+    params: "JsonObject"
+    status: "StepStatus"
+    result: Any
 
 
 class StepIn(TypedDict):
     action: str
     step: NotRequired[int | None]
-    params: NotRequired["dict[str, JsonValue]"]
-    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "skipped"]]
-    result: NotRequired["JsonValue"]
+    params: NotRequired["JsonObject"]
+    status: NotRequired["StepStatus"]
+    result: NotRequired[Any]
 
 
 class StepPatch(TypedDict):
-    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "skipped"]]
-    result: NotRequired["JsonValue"]
+    status: NotRequired["StepStatus"]
+    result: NotRequired[Any]
+
+
+StepStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 
 
 class StoredProfile(TypedDict):
@@ -1360,12 +1509,20 @@ class StoredProfile(TypedDict):
     occupation: NotRequired[str | None]
     interests: NotRequired[list[str]]
     conversation_preferences: NotRequired[list[str]]
-    preferences: NotRequired["dict[str, JsonValue]"]
-    custom: NotRequired["dict[str, JsonValue]"]
+    preferences: NotRequired["JsonObject"]
+    custom: NotRequired["JsonObject"]
     user_id: str
     version: int
     created_at: str
     updated_at: str
+
+
+class StoredProfilePage(TypedDict):
+    items: "list[StoredProfile]"
+    next_cursor: NotRequired[str | None]
+
+
+Tag: TypeAlias = str
 
 
 class Task(TypedDict):
@@ -1374,15 +1531,15 @@ class Task(TypedDict):
     user_id: str | None
     session_id: str | None
     goal: str
-    status: Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+    status: "TaskStatus"
     plan: "list[Step]"
-    context: "dict[str, JsonValue]"
+    context: "JsonObject"
     scratchpad: "list[Note]"
     evidence: "list[Evidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
-    metadata: "dict[str, JsonValue]"
+    metadata: "JsonObject"
     expires_at: str | None
     version: int
     created_at: str
@@ -1395,25 +1552,33 @@ class TaskCreate(TypedDict):
     user_id: NotRequired[str | None]
     session_id: NotRequired[str | None]
     goal: str
-    status: NotRequired[Literal["pending", "in_progress"]]
+    status: NotRequired["NewTaskStatus"]
     plan: NotRequired["list[StepIn]"]
-    context: NotRequired["dict[str, JsonValue]"]
+    context: NotRequired["JsonObject"]
     open_questions: NotRequired[list[str]]
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
-    metadata: NotRequired["dict[str, JsonValue]"]
+    metadata: NotRequired["JsonObject"]
     expires_at: NotRequired[str | None]
+
+
+class TaskPage(TypedDict):
+    items: "list[Task]"
+    next_cursor: NotRequired[str | None]
 
 
 class TaskPatch(TypedDict):
     goal: NotRequired[str]
-    status: NotRequired[Literal["pending", "in_progress", "completed", "failed", "cancelled"]]
+    status: NotRequired["TaskStatus"]
     session_id: NotRequired[str | None]
     open_questions: NotRequired[list[str] | None]
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
-    metadata: NotRequired["dict[str, JsonValue] | None"]
+    metadata: NotRequired["JsonObject | None"]
     expires_at: NotRequired[str | None]
+
+
+TaskStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
 
 class TookMs(TypedDict):
@@ -1442,6 +1607,9 @@ UnderstoodTime = TypedDict("UnderstoodTime", {
 })
 
 
+Verb: TypeAlias = Literal["read", "write", "admin"]
+
+
 class Verification(TypedDict):
     """What was looked for after all was gone."""
 
@@ -1465,13 +1633,13 @@ class Recalld(SyncBase):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
-        """Memories that have exactly the owner fields named; shared ones are not added."""
-        found: "PageMemory" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+        """List the memories that have exactly the owner fields named; shared ones are not added."""
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
-        """Delete all that match, with their history."""
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+        """Delete all memories that match, with their history."""
         found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
 
@@ -1486,7 +1654,7 @@ class Recalld(SyncBase):
         return found
 
     def get_memory(self, memory_id: str) -> "Memory":
-        """One memory."""
+        """Get one memory."""
         found: "Memory" = self._call("GET", path("/v1/memories/{}", memory_id))
         return found
 
@@ -1495,22 +1663,22 @@ class Recalld(SyncBase):
         found: "Memory" = self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_memory(self, memory_id: str, *, predecessors: Literal["restore", "delete"] | None = None, if_match: int | str | None = None) -> None:
+    def delete_memory(self, memory_id: str, *, predecessors: "Predecessors | None" = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
         self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
     def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
-        """Settle a dispute."""
+        """Settle a dispute between memories."""
         found: "Memory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
-        """The earlier versions of a memory, each as it was when it left."""
-        found: "PageHistoryEntry" = self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
+    def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "HistoryEntryPage":
+        """List the earlier versions of a memory, each as it was when it left."""
+        found: "HistoryEntryPage" = self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def assemble_context(self, body: "ContextRequest") -> "Context":
-        """The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why."""
+        """Get the right few things for the next prompt, inside a token budget."""
         found: "Context" = self._call("POST", "/v1/context", body=body)
         return found
 
@@ -1519,13 +1687,13 @@ class Recalld(SyncBase):
         found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSession":
-        """Sessions, newest first."""
-        found: "PageSession" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "SessionPage":
+        """List the sessions, newest first."""
+        found: "SessionPage" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_session(self, session_id: str) -> "Session":
-        """One session, without its messages."""
+        """Get one session, without its messages."""
         found: "Session" = self._call("GET", path("/v1/sessions/{}", session_id))
         return found
 
@@ -1543,18 +1711,18 @@ class Recalld(SyncBase):
         found: "Appended" = self._call("POST", path("/v1/sessions/{}/messages", session_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_messages(self, session_id: str, *, limit: int | None = None, cursor: str | None = None, last: int | None = None, max_tokens: int | None = None, before_seq: int | None = None, after_seq: int | None = None) -> "PageMessage":
-        """Messages, oldest first:"""
-        found: "PageMessage" = self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
+    def list_messages(self, session_id: str, *, limit: int | None = None, cursor: str | None = None, last: int | None = None, max_tokens: int | None = None, before_seq: int | None = None, after_seq: int | None = None) -> "MessagePage":
+        """List the messages, oldest first:"""
+        found: "MessagePage" = self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
         return found
 
     def clear_messages(self, session_id: str, *, if_match: int | str | None = None) -> "Deleted":
-        """A clean slate:"""
+        """Delete the messages of a session:"""
         found: "Deleted" = self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
         return found
 
     def get_session_context(self, session_id: str, *, max_messages: int | None = None, max_tokens: int | None = None) -> "SessionContext":
-        """The last messages as text for a prompt, within a token budget."""
+        """Get the last messages as text for a prompt, within a token budget."""
         found: "SessionContext" = self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
         return found
 
@@ -1564,12 +1732,12 @@ class Recalld(SyncBase):
         return found
 
     def get_session_stats(self, session_id: str) -> "SessionStats":
-        """Counts by role, tokens, first and last message, memories formed."""
+        """Count the messages by role, their tokens and the memories formed, with first and last message."""
         found: "SessionStats" = self._call("GET", path("/v1/sessions/{}/stats", session_id))
         return found
 
     def search_facts(self, body: "FactSearch") -> "FactSearchResult":
-        """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
+        """Find facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
         found: "FactSearchResult" = self._call("POST", "/v1/facts/search", body=body)
         return found
 
@@ -1578,9 +1746,9 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: Literal["entity", "literal"] | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: Literal["active", "disputed", "superseded", "retracted", "any"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
-        """Facts that have exactly the owner fields named:"""
-        found: "PageFact" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+        """List the facts that have exactly the owner fields named:"""
+        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -1589,7 +1757,7 @@ class Recalld(SyncBase):
         return found
 
     def get_fact(self, fact_id: str) -> "Fact":
-        """One fact, whatever became of it."""
+        """Get one fact, whatever became of it."""
         found: "Fact" = self._call("GET", path("/v1/facts/{}", fact_id))
         return found
 
@@ -1597,9 +1765,9 @@ class Recalld(SyncBase):
         """Remove an assertion and its history as if it had never been made."""
         self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
-    def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
-        """All that was ever stated of the same assertion, today's facts included."""
-        found: "PageFact" = self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
+    def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+        """List all that was ever stated of the same assertion, today's facts included."""
+        found: "FactPage" = self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
@@ -1608,27 +1776,27 @@ class Recalld(SyncBase):
         return found
 
     def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
-        """Settle a dispute."""
+        """Settle a dispute between facts."""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_entities(self, *, prefix: str | None = None, limit: int | None = None, cursor: str | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
-        """Whom and what the facts are about."""
+        """List whom and what the facts are about."""
         found: "EntityList" = self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "cursor": cursor, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
     def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
-        """What an entity is linked with, in up to three hops along facts that are true at that time, both ways."""
+        """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
         found: "Neighbors" = self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
     def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
-        """Forget by policy."""
+        """Forget memories by policy."""
         found: ForgetPlan | Operation = self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
     def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> "Extracted":
-        """Messages in, memories out:"""
+        """Extract memories from messages:"""
         found: "Extracted" = self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
@@ -1642,13 +1810,13 @@ class Recalld(SyncBase):
         found: "Task" = self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageTask":
-        """Tasks, newest first."""
-        found: "PageTask" = self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+    def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "TaskPage":
+        """List the tasks, newest first."""
+        found: "TaskPage" = self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_task(self, task_id: str) -> "Task":
-        """A task with all its state."""
+        """Get a task with all its state."""
         found: "Task" = self._call("GET", path("/v1/tasks/{}", task_id))
         return found
 
@@ -1661,13 +1829,13 @@ class Recalld(SyncBase):
         """Delete a task and its checkpoints."""
         self._call("DELETE", path("/v1/tasks/{}", task_id), headers={"If-Match": if_match})
 
-    def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: int | str | None = None) -> "Task":
+    def update_task_context(self, task_id: str, body: "JsonObject", *, if_match: int | str | None = None) -> "Task":
         """Merge into the context (JSON merge patch, RFC 7396):"""
         found: "Task" = self._call("PATCH", path("/v1/tasks/{}/context", task_id), body=body, headers={"If-Match": if_match})
         return found
 
     def put_task_plan(self, task_id: str, body: "Plan", *, if_match: int | str | None = None) -> "Task":
-        """Replace the plan."""
+        """Replace a task's plan."""
         found: "Task" = self._call("PUT", path("/v1/tasks/{}/plan", task_id), body=body, headers={"If-Match": if_match})
         return found
 
@@ -1687,7 +1855,7 @@ class Recalld(SyncBase):
         return found
 
     def get_working_memory(self, task_id: str, *, max_tokens: int | None = None) -> "WorkingMemory":
-        """The task as text for a prompt, within a token budget:"""
+        """Get the task as text for a prompt, within a token budget."""
         found: "WorkingMemory" = self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
@@ -1696,18 +1864,18 @@ class Recalld(SyncBase):
         found: "Checkpoint" = self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageCheckpoint":
-        """Checkpoints, newest first."""
-        found: "PageCheckpoint" = self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
+    def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "CheckpointPage":
+        """List the checkpoints of a task, newest first."""
+        found: "CheckpointPage" = self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_checkpoint(self, task_id: str, seq: int) -> "Checkpoint":
-        """One checkpoint."""
+        """Get one checkpoint."""
         found: "Checkpoint" = self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
         return found
 
     def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
-        """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
+        """Bring a checkpoint's state back, in one write."""
         found: "Task" = self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
@@ -1716,9 +1884,9 @@ class Recalld(SyncBase):
         found: "Action" = self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: Literal["success", "failure", "partial"] | None = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAction":
-        """Actions by the time they happened, newest first."""
-        found: "PageAction" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
+        """List the actions by the time they happened, newest first."""
+        found: "ActionPage" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
@@ -1727,22 +1895,22 @@ class Recalld(SyncBase):
         return found
 
     def search_actions(self, body: "ActionSearch") -> "ActionSearchResult":
-        """Similar past actions, by meaning and words."""
+        """Find similar past actions, by meaning and words."""
         found: "ActionSearchResult" = self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: Literal["action_type", "tool", "day"] | None = None, tz: str | None = None) -> "Stats":
-        """How often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
+    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
+        """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
         found: "Stats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     def get_action(self, action_id: str) -> "Action":
-        """One action."""
+        """Get one action."""
         found: "Action" = self._call("GET", path("/v1/actions/{}", action_id))
         return found
 
     def give_feedback(self, action_id: str, body: "Feedback", *, if_match: int | str | None = None) -> "Action":
-        """Say how it was:"""
+        """Say how an action was:"""
         found: "Action" = self._call("PATCH", path("/v1/actions/{}/feedback", action_id), body=body, headers={"If-Match": if_match})
         return found
 
@@ -1751,18 +1919,18 @@ class Recalld(SyncBase):
         found: "Procedure" = self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: Literal["active", "archived", "any"] | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedure":
-        """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
-        found: "PageProcedure" = self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: "ProcedureListStatus | None" = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedurePage":
+        """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
+        found: "ProcedurePage" = self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def search_procedures(self, body: "ProcedureSearch") -> "ProcedureSearchResult":
-        """Procedures for a situation, best first:"""
+        """Find procedures for a situation, best first:"""
         found: "ProcedureSearchResult" = self._call("POST", "/v1/procedures/search", body=body)
         return found
 
     def get_procedure(self, procedure_id: str) -> "Procedure":
-        """One procedure."""
+        """Get one procedure."""
         found: "Procedure" = self._call("GET", path("/v1/procedures/{}", procedure_id))
         return found
 
@@ -1775,33 +1943,33 @@ class Recalld(SyncBase):
         """Delete a procedure, its vector and its history."""
         self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
 
-    def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedureVersion":
-        """The earlier versions of a procedure, each as it was when it left."""
-        found: "PageProcedureVersion" = self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
+    def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedureVersionPage":
+        """List the earlier versions of a procedure, each as it was when it left."""
+        found: "ProcedureVersionPage" = self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "OutcomeRecorded":
-        """Say whether it worked this time."""
+        """Say whether a procedure worked this time."""
         found: "OutcomeRecorded" = self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageStoredProfile":
-        """Users of whom something was said:"""
-        found: "PageStoredProfile" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
+    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "StoredProfilePage":
+        """List the users of whom something was said:"""
+        found: "StoredProfilePage" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_profile(self, user_id: str) -> "StoredProfile":
-        """What is known of a user for good."""
+        """Get what is known of a user for good."""
         found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id))
         return found
 
     def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
-        """Replace the profile."""
+        """Replace a user's profile."""
         found: "StoredProfile" = self._call("PUT", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
     def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: int | str | None = None) -> "StoredProfile":
-        """Add to the profile:"""
+        """Add to a profile:"""
         found: "StoredProfile" = self._call("PATCH", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
@@ -1811,7 +1979,7 @@ class Recalld(SyncBase):
         return found
 
     def list_interactions(self, user_id: str) -> "Interactions":
-        """The last 50 interactions, newest first."""
+        """List the last 50 interactions of a user, newest first."""
         found: "Interactions" = self._call("GET", path("/v1/users/{}/interactions", user_id))
         return found
 
@@ -1820,9 +1988,9 @@ class Recalld(SyncBase):
         found: "Issue" = self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageIssue":
-        """The user's problems, newest first."""
-        found: "PageIssue" = self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+    def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "IssuePage":
+        """List the user's problems, newest first."""
+        found: "IssuePage" = self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: int | str | None = None) -> "Issue":
@@ -1835,18 +2003,18 @@ class Recalld(SyncBase):
         found: "Solution" = self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSolution":
-        """What has helped this user, newest first."""
-        found: "PageSolution" = self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+    def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "SolutionPage":
+        """List what has helped this user, newest first."""
+        found: "SolutionPage" = self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def export_user(self, user_id: str) -> str:
-        """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
+        """Export everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
         found: str = self._call("GET", path("/v1/users/{}/export", user_id))
         return found
 
     def erase_user(self, user_id: str) -> Receipt | Operation:
-        """Erase a user:"""
+        """Erase a user."""
         found: Receipt | Operation = self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
@@ -1855,13 +2023,13 @@ class Recalld(SyncBase):
         found: "Agent" = self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAgent":
-        """Agents, newest first."""
-        found: "PageAgent" = self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
+    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AgentPage":
+        """List the agents, newest first."""
+        found: "AgentPage" = self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_agent(self, agent_id: str) -> "Agent":
-        """An agent with its settings and experience."""
+        """Get an agent with its settings and experience."""
         found: "Agent" = self._call("GET", path("/v1/agents/{}", agent_id))
         return found
 
@@ -1875,7 +2043,7 @@ class Recalld(SyncBase):
         self._call("DELETE", path("/v1/agents/{}", agent_id), headers={"If-Match": if_match})
 
     def get_experience(self, agent_id: str) -> "Experience":
-        """What the agent has learned from all its users."""
+        """Get what the agent has learned from all its users."""
         found: "Experience" = self._call("GET", path("/v1/agents/{}/experience", agent_id))
         return found
 
@@ -1885,27 +2053,27 @@ class Recalld(SyncBase):
         return found
 
     def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
-        """Experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
+        """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
     def list_jobs(self) -> "Jobs":
-        """What runs by the clock, when it last ran and what came of it."""
+        """List what runs by the clock, when it last ran and what came of it."""
         found: "Jobs" = self._call("GET", "/v1/jobs")
         return found
 
     def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
-        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do:"""
+        """Run a job now, on this tenant's data, or one user's."""
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageOperation":
-        """Operations, newest first."""
-        found: "PageOperation" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+        """List the operations, newest first."""
+        found: "OperationPage" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_operation(self, operation_id: str) -> "Operation":
-        """How far an operation is, and what came of it."""
+        """Get how far an operation is, and what came of it."""
         found: "Operation" = self._call("GET", path("/v1/operations/{}", operation_id))
         return found
 
@@ -1919,13 +2087,13 @@ class Recalld(SyncBase):
         found: "CreatedKey" = self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageApiKey":
-        """Every key that was ever made for this tenant, newest first."""
-        found: "PageApiKey" = self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
+    def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ApiKeyPage":
+        """List every key that was ever made for this tenant, newest first."""
+        found: "ApiKeyPage" = self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_key(self, key_id: str) -> "ApiKey":
-        """A key without its secret."""
+        """Get a key without its secret."""
         found: "ApiKey" = self._call("GET", path("/v1/keys/{}", key_id))
         return found
 
@@ -1939,18 +2107,18 @@ class Recalld(SyncBase):
         found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAuditEntry":
-        """Who did what to which records, newest first."""
-        found: "PageAuditEntry" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
+        """List who did what to which records, newest first."""
+        found: "AuditEntryPage" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def livez(self) -> "Alive":
-        """The process answers."""
+        """Tell whether the process answers."""
         found: "Alive" = self._call("GET", "/livez")
         return found
 
     def readyz(self) -> "Ready":
-        """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
+        """Tell whether requests can be served:"""
         found: "Ready" = self._call("GET", "/readyz")
         return found
 
@@ -1966,13 +2134,13 @@ class AsyncRecalld(AsyncBase):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageMemory":
-        """Memories that have exactly the owner fields named; shared ones are not added."""
-        found: "PageMemory" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+        """List the memories that have exactly the owner fields named; shared ones are not added."""
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: Literal["active", "superseded", "archived", "disputed", "any"] | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"] | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
-        """Delete all that match, with their history."""
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None) -> "Deleted":
+        """Delete all memories that match, with their history."""
         found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until})
         return found
 
@@ -1987,7 +2155,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def get_memory(self, memory_id: str) -> "Memory":
-        """One memory."""
+        """Get one memory."""
         found: "Memory" = await self._call("GET", path("/v1/memories/{}", memory_id))
         return found
 
@@ -1996,22 +2164,22 @@ class AsyncRecalld(AsyncBase):
         found: "Memory" = await self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_memory(self, memory_id: str, *, predecessors: Literal["restore", "delete"] | None = None, if_match: int | str | None = None) -> None:
+    async def delete_memory(self, memory_id: str, *, predecessors: "Predecessors | None" = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
         await self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
     async def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
-        """Settle a dispute."""
+        """Settle a dispute between memories."""
         found: "Memory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageHistoryEntry":
-        """The earlier versions of a memory, each as it was when it left."""
-        found: "PageHistoryEntry" = await self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
+    async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "HistoryEntryPage":
+        """List the earlier versions of a memory, each as it was when it left."""
+        found: "HistoryEntryPage" = await self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def assemble_context(self, body: "ContextRequest") -> "Context":
-        """The right few things for the next prompt, inside a token budget, with what was put in, what was left out and why."""
+        """Get the right few things for the next prompt, inside a token budget."""
         found: "Context" = await self._call("POST", "/v1/context", body=body)
         return found
 
@@ -2020,13 +2188,13 @@ class AsyncRecalld(AsyncBase):
         found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: Literal["active", "ended"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSession":
-        """Sessions, newest first."""
-        found: "PageSession" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "SessionPage":
+        """List the sessions, newest first."""
+        found: "SessionPage" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_session(self, session_id: str) -> "Session":
-        """One session, without its messages."""
+        """Get one session, without its messages."""
         found: "Session" = await self._call("GET", path("/v1/sessions/{}", session_id))
         return found
 
@@ -2044,18 +2212,18 @@ class AsyncRecalld(AsyncBase):
         found: "Appended" = await self._call("POST", path("/v1/sessions/{}/messages", session_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_messages(self, session_id: str, *, limit: int | None = None, cursor: str | None = None, last: int | None = None, max_tokens: int | None = None, before_seq: int | None = None, after_seq: int | None = None) -> "PageMessage":
-        """Messages, oldest first:"""
-        found: "PageMessage" = await self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
+    async def list_messages(self, session_id: str, *, limit: int | None = None, cursor: str | None = None, last: int | None = None, max_tokens: int | None = None, before_seq: int | None = None, after_seq: int | None = None) -> "MessagePage":
+        """List the messages, oldest first:"""
+        found: "MessagePage" = await self._call("GET", path("/v1/sessions/{}/messages", session_id), query={"limit": limit, "cursor": cursor, "last": last, "max_tokens": max_tokens, "before_seq": before_seq, "after_seq": after_seq})
         return found
 
     async def clear_messages(self, session_id: str, *, if_match: int | str | None = None) -> "Deleted":
-        """A clean slate:"""
+        """Delete the messages of a session:"""
         found: "Deleted" = await self._call("DELETE", path("/v1/sessions/{}/messages", session_id), headers={"If-Match": if_match})
         return found
 
     async def get_session_context(self, session_id: str, *, max_messages: int | None = None, max_tokens: int | None = None) -> "SessionContext":
-        """The last messages as text for a prompt, within a token budget."""
+        """Get the last messages as text for a prompt, within a token budget."""
         found: "SessionContext" = await self._call("GET", path("/v1/sessions/{}/context", session_id), query={"max_messages": max_messages, "max_tokens": max_tokens})
         return found
 
@@ -2065,12 +2233,12 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def get_session_stats(self, session_id: str) -> "SessionStats":
-        """Counts by role, tokens, first and last message, memories formed."""
+        """Count the messages by role, their tokens and the memories formed, with first and last message."""
         found: "SessionStats" = await self._call("GET", path("/v1/sessions/{}/stats", session_id))
         return found
 
     async def search_facts(self, body: "FactSearch") -> "FactSearchResult":
-        """Facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
+        """Find facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
         found: "FactSearchResult" = await self._call("POST", "/v1/facts/search", body=body)
         return found
 
@@ -2079,9 +2247,9 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: Literal["entity", "literal"] | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: Literal["active", "disputed", "superseded", "retracted", "any"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
-        """Facts that have exactly the owner fields named:"""
-        found: "PageFact" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+        """List the facts that have exactly the owner fields named:"""
+        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2090,7 +2258,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def get_fact(self, fact_id: str) -> "Fact":
-        """One fact, whatever became of it."""
+        """Get one fact, whatever became of it."""
         found: "Fact" = await self._call("GET", path("/v1/facts/{}", fact_id))
         return found
 
@@ -2098,9 +2266,9 @@ class AsyncRecalld(AsyncBase):
         """Remove an assertion and its history as if it had never been made."""
         await self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
-    async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageFact":
-        """All that was ever stated of the same assertion, today's facts included."""
-        found: "PageFact" = await self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
+    async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+        """List all that was ever stated of the same assertion, today's facts included."""
+        found: "FactPage" = await self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
@@ -2109,27 +2277,27 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
-        """Settle a dispute."""
+        """Settle a dispute between facts."""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_entities(self, *, prefix: str | None = None, limit: int | None = None, cursor: str | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
-        """Whom and what the facts are about."""
+        """List whom and what the facts are about."""
         found: "EntityList" = await self._call("GET", "/v1/graph/entities", query={"prefix": prefix, "limit": limit, "cursor": cursor, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
     async def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
-        """What an entity is linked with, in up to three hops along facts that are true at that time, both ways."""
+        """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
         found: "Neighbors" = await self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
     async def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
-        """Forget by policy."""
+        """Forget memories by policy."""
         found: ForgetPlan | Operation = await self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
     async def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> "Extracted":
-        """Messages in, memories out:"""
+        """Extract memories from messages:"""
         found: "Extracted" = await self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
@@ -2143,13 +2311,13 @@ class AsyncRecalld(AsyncBase):
         found: "Task" = await self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: Literal["pending", "in_progress", "completed", "failed", "cancelled"] | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageTask":
-        """Tasks, newest first."""
-        found: "PageTask" = await self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+    async def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "TaskPage":
+        """List the tasks, newest first."""
+        found: "TaskPage" = await self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_task(self, task_id: str) -> "Task":
-        """A task with all its state."""
+        """Get a task with all its state."""
         found: "Task" = await self._call("GET", path("/v1/tasks/{}", task_id))
         return found
 
@@ -2162,13 +2330,13 @@ class AsyncRecalld(AsyncBase):
         """Delete a task and its checkpoints."""
         await self._call("DELETE", path("/v1/tasks/{}", task_id), headers={"If-Match": if_match})
 
-    async def update_task_context(self, task_id: str, body: "dict[str, JsonValue]", *, if_match: int | str | None = None) -> "Task":
+    async def update_task_context(self, task_id: str, body: "JsonObject", *, if_match: int | str | None = None) -> "Task":
         """Merge into the context (JSON merge patch, RFC 7396):"""
         found: "Task" = await self._call("PATCH", path("/v1/tasks/{}/context", task_id), body=body, headers={"If-Match": if_match})
         return found
 
     async def put_task_plan(self, task_id: str, body: "Plan", *, if_match: int | str | None = None) -> "Task":
-        """Replace the plan."""
+        """Replace a task's plan."""
         found: "Task" = await self._call("PUT", path("/v1/tasks/{}/plan", task_id), body=body, headers={"If-Match": if_match})
         return found
 
@@ -2188,7 +2356,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def get_working_memory(self, task_id: str, *, max_tokens: int | None = None) -> "WorkingMemory":
-        """The task as text for a prompt, within a token budget:"""
+        """Get the task as text for a prompt, within a token budget."""
         found: "WorkingMemory" = await self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
@@ -2197,18 +2365,18 @@ class AsyncRecalld(AsyncBase):
         found: "Checkpoint" = await self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageCheckpoint":
-        """Checkpoints, newest first."""
-        found: "PageCheckpoint" = await self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "CheckpointPage":
+        """List the checkpoints of a task, newest first."""
+        found: "CheckpointPage" = await self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_checkpoint(self, task_id: str, seq: int) -> "Checkpoint":
-        """One checkpoint."""
+        """Get one checkpoint."""
         found: "Checkpoint" = await self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
         return found
 
     async def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
-        """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
+        """Bring a checkpoint's state back, in one write."""
         found: "Task" = await self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
@@ -2217,9 +2385,9 @@ class AsyncRecalld(AsyncBase):
         found: "Action" = await self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: Literal["success", "failure", "partial"] | None = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAction":
-        """Actions by the time they happened, newest first."""
-        found: "PageAction" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
+        """List the actions by the time they happened, newest first."""
+        found: "ActionPage" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
@@ -2228,22 +2396,22 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def search_actions(self, body: "ActionSearch") -> "ActionSearchResult":
-        """Similar past actions, by meaning and words."""
+        """Find similar past actions, by meaning and words."""
         found: "ActionSearchResult" = await self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: Literal["action_type", "tool", "day"] | None = None, tz: str | None = None) -> "Stats":
-        """How often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
+    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
+        """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
         found: "Stats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     async def get_action(self, action_id: str) -> "Action":
-        """One action."""
+        """Get one action."""
         found: "Action" = await self._call("GET", path("/v1/actions/{}", action_id))
         return found
 
     async def give_feedback(self, action_id: str, body: "Feedback", *, if_match: int | str | None = None) -> "Action":
-        """Say how it was:"""
+        """Say how an action was:"""
         found: "Action" = await self._call("PATCH", path("/v1/actions/{}/feedback", action_id), body=body, headers={"If-Match": if_match})
         return found
 
@@ -2252,18 +2420,18 @@ class AsyncRecalld(AsyncBase):
         found: "Procedure" = await self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: Literal["active", "archived", "any"] | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedure":
-        """Procedures that have exactly the owner fields named, newest first; shared ones are not added."""
-        found: "PageProcedure" = await self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    async def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: "ProcedureListStatus | None" = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedurePage":
+        """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
+        found: "ProcedurePage" = await self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def search_procedures(self, body: "ProcedureSearch") -> "ProcedureSearchResult":
-        """Procedures for a situation, best first:"""
+        """Find procedures for a situation, best first:"""
         found: "ProcedureSearchResult" = await self._call("POST", "/v1/procedures/search", body=body)
         return found
 
     async def get_procedure(self, procedure_id: str) -> "Procedure":
-        """One procedure."""
+        """Get one procedure."""
         found: "Procedure" = await self._call("GET", path("/v1/procedures/{}", procedure_id))
         return found
 
@@ -2276,33 +2444,33 @@ class AsyncRecalld(AsyncBase):
         """Delete a procedure, its vector and its history."""
         await self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
 
-    async def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageProcedureVersion":
-        """The earlier versions of a procedure, each as it was when it left."""
-        found: "PageProcedureVersion" = await self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
+    async def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedureVersionPage":
+        """List the earlier versions of a procedure, each as it was when it left."""
+        found: "ProcedureVersionPage" = await self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def record_outcome(self, procedure_id: str, body: "OutcomeIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "OutcomeRecorded":
-        """Say whether it worked this time."""
+        """Say whether a procedure worked this time."""
         found: "OutcomeRecorded" = await self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageStoredProfile":
-        """Users of whom something was said:"""
-        found: "PageStoredProfile" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "StoredProfilePage":
+        """List the users of whom something was said:"""
+        found: "StoredProfilePage" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_profile(self, user_id: str) -> "StoredProfile":
-        """What is known of a user for good."""
+        """Get what is known of a user for good."""
         found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id))
         return found
 
     async def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
-        """Replace the profile."""
+        """Replace a user's profile."""
         found: "StoredProfile" = await self._call("PUT", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
     async def update_profile(self, user_id: str, body: "ProfilePatch", *, if_match: int | str | None = None) -> "StoredProfile":
-        """Add to the profile:"""
+        """Add to a profile:"""
         found: "StoredProfile" = await self._call("PATCH", path("/v1/users/{}/profile", user_id), body=body, headers={"If-Match": if_match})
         return found
 
@@ -2312,7 +2480,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def list_interactions(self, user_id: str) -> "Interactions":
-        """The last 50 interactions, newest first."""
+        """List the last 50 interactions of a user, newest first."""
         found: "Interactions" = await self._call("GET", path("/v1/users/{}/interactions", user_id))
         return found
 
@@ -2321,9 +2489,9 @@ class AsyncRecalld(AsyncBase):
         found: "Issue" = await self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageIssue":
-        """The user's problems, newest first."""
-        found: "PageIssue" = await self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "IssuePage":
+        """List the user's problems, newest first."""
+        found: "IssuePage" = await self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def update_issue(self, user_id: str, issue_id: str, body: "IssuePatch", *, if_match: int | str | None = None) -> "Issue":
@@ -2336,18 +2504,18 @@ class AsyncRecalld(AsyncBase):
         found: "Solution" = await self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageSolution":
-        """What has helped this user, newest first."""
-        found: "PageSolution" = await self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "SolutionPage":
+        """List what has helped this user, newest first."""
+        found: "SolutionPage" = await self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def export_user(self, user_id: str) -> str:
-        """Everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
+        """Export everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
         found: str = await self._call("GET", path("/v1/users/{}/export", user_id))
         return found
 
     async def erase_user(self, user_id: str) -> Receipt | Operation:
-        """Erase a user:"""
+        """Erase a user."""
         found: Receipt | Operation = await self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
@@ -2356,13 +2524,13 @@ class AsyncRecalld(AsyncBase):
         found: "Agent" = await self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAgent":
-        """Agents, newest first."""
-        found: "PageAgent" = await self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AgentPage":
+        """List the agents, newest first."""
+        found: "AgentPage" = await self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_agent(self, agent_id: str) -> "Agent":
-        """An agent with its settings and experience."""
+        """Get an agent with its settings and experience."""
         found: "Agent" = await self._call("GET", path("/v1/agents/{}", agent_id))
         return found
 
@@ -2376,7 +2544,7 @@ class AsyncRecalld(AsyncBase):
         await self._call("DELETE", path("/v1/agents/{}", agent_id), headers={"If-Match": if_match})
 
     async def get_experience(self, agent_id: str) -> "Experience":
-        """What the agent has learned from all its users."""
+        """Get what the agent has learned from all its users."""
         found: "Experience" = await self._call("GET", path("/v1/agents/{}/experience", agent_id))
         return found
 
@@ -2386,27 +2554,27 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
-        """Experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
+        """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
     async def list_jobs(self) -> "Jobs":
-        """What runs by the clock, when it last ran and what came of it."""
+        """List what runs by the clock, when it last ran and what came of it."""
         found: "Jobs" = await self._call("GET", "/v1/jobs")
         return found
 
     async def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
-        """Run a job now, on this tenant's data, or one user's; with `dry_run` only say what it would do:"""
+        """Run a job now, on this tenant's data, or one user's."""
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageOperation":
-        """Operations, newest first."""
-        found: "PageOperation" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+        """List the operations, newest first."""
+        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_operation(self, operation_id: str) -> "Operation":
-        """How far an operation is, and what came of it."""
+        """Get how far an operation is, and what came of it."""
         found: "Operation" = await self._call("GET", path("/v1/operations/{}", operation_id))
         return found
 
@@ -2420,13 +2588,13 @@ class AsyncRecalld(AsyncBase):
         found: "CreatedKey" = await self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageApiKey":
-        """Every key that was ever made for this tenant, newest first."""
-        found: "PageApiKey" = await self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ApiKeyPage":
+        """List every key that was ever made for this tenant, newest first."""
+        found: "ApiKeyPage" = await self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_key(self, key_id: str) -> "ApiKey":
-        """A key without its secret."""
+        """Get a key without its secret."""
         found: "ApiKey" = await self._call("GET", path("/v1/keys/{}", key_id))
         return found
 
@@ -2440,17 +2608,17 @@ class AsyncRecalld(AsyncBase):
         found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: Literal["asc", "desc"] | None = None) -> "PageAuditEntry":
-        """Who did what to which records, newest first."""
-        found: "PageAuditEntry" = await self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+    async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
+        """List who did what to which records, newest first."""
+        found: "AuditEntryPage" = await self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def livez(self) -> "Alive":
-        """The process answers."""
+        """Tell whether the process answers."""
         found: "Alive" = await self._call("GET", "/livez")
         return found
 
     async def readyz(self) -> "Ready":
-        """The store can be read and the model is loaded; 503 with the reason otherwise, and while the service drains."""
+        """Tell whether requests can be served:"""
         found: "Ready" = await self._call("GET", "/readyz")
         return found
