@@ -1,7 +1,7 @@
 """Write the clients' generated parts from openapi/openapi.json: scripts/generate_clients.py [python] [typescript]
 
 clients/python/recalld_client/_generated.py: the shapes as TypedDicts, and a method for each operation; by this script,
-for what generators make of the document is 384 files of 51,000 lines. clients/typescript/schema.d.ts: by
+for what generators make of the document is 339 files of 55,000 lines. clients/typescript/schema.d.ts: by
 openapi-typescript, which npm fetches. A test fails where either was made from another document.
 """
 
@@ -114,6 +114,10 @@ def _type(schema: Json) -> str:
     return _TYPES.get(schema.get("type", ""), "Any")
 
 
+def _optional(kind: str) -> str:
+    return f'"{kind[1:-1]} | None"' if kind.startswith('"') else f"{kind} | None"
+
+
 def _class(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
@@ -133,7 +137,7 @@ def _method(method: str, where: str, operation: Json, *, sync: bool) -> str:
     arguments = ["self", *(f"{_argument(p['name'])}: {_type(p['schema'])}" for p in inside)]
     arguments += [f"body: {_type(body)}"] if body is not None else []
     arguments += ["*"] if named else []
-    arguments += [f"{name}: {_ARGUMENTS.get(p['name'], _type(p['schema']))} | None = None" for p, name in named]
+    arguments += [f"{name}: {_optional(_ARGUMENTS.get(p['name'], _type(p['schema'])))} = None" for p, name in named]
     query = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "query")
     headers = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "header")
     asked = [json.dumps(method), _place(where), *([f"query={{{query}}}"] if query else [])]
