@@ -1777,12 +1777,12 @@ class Recalld(SyncBase):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus" | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType" | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
         found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus" | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType" | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
         found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
@@ -1807,7 +1807,7 @@ class Recalld(SyncBase):
         found: "Memory" = self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    def delete_memory(self, memory_id: str, *, predecessors: "Predecessors" | None = None, if_match: int | str | None = None) -> None:
+    def delete_memory(self, memory_id: str, *, predecessors: "Predecessors | None" = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
         self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
@@ -1816,7 +1816,7 @@ class Recalld(SyncBase):
         found: "Memory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "HistoryEntryPage":
+    def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "HistoryEntryPage":
         """List the earlier versions of a memory, each as it was when it left."""
         found: "HistoryEntryPage" = self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -1831,7 +1831,7 @@ class Recalld(SyncBase):
         found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus" | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None, metadata: str | None = None) -> "SessionPage":
+    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, metadata: str | None = None) -> "SessionPage":
         """List the sessions, newest first."""
         found: "SessionPage" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "metadata": metadata})
         return found
@@ -1904,7 +1904,7 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType" | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus" | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "FactPage":
+    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
         found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -1923,7 +1923,7 @@ class Recalld(SyncBase):
         """Remove an assertion and its history as if it had never been made."""
         self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
-    def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "FactPage":
+    def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List all that was ever stated of the same assertion, today's facts included."""
         found: "FactPage" = self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -1973,7 +1973,7 @@ class Recalld(SyncBase):
         found: "Task" = self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus" | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "TaskPage":
+    def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "TaskPage":
         """List the tasks, newest first."""
         found: "TaskPage" = self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2027,7 +2027,7 @@ class Recalld(SyncBase):
         found: "Checkpoint" = self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "CheckpointPage":
+    def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "CheckpointPage":
         """List the checkpoints of a task, newest first."""
         found: "CheckpointPage" = self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2047,7 +2047,7 @@ class Recalld(SyncBase):
         found: "Action" = self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome" | None = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ActionPage":
+    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
         """List the actions by the time they happened, newest first."""
         found: "ActionPage" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2062,7 +2062,7 @@ class Recalld(SyncBase):
         found: "ActionSearchResult" = self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy" | None = None, tz: str | None = None) -> "Stats":
+    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
         found: "Stats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
@@ -2082,7 +2082,7 @@ class Recalld(SyncBase):
         found: "Procedure" = self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: "ProcedureListStatus" | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ProcedurePage":
+    def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: "ProcedureListStatus | None" = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedurePage":
         """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
         found: "ProcedurePage" = self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2106,7 +2106,7 @@ class Recalld(SyncBase):
         """Delete a procedure, its vector and its history."""
         self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
 
-    def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ProcedureVersionPage":
+    def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedureVersionPage":
         """List the earlier versions of a procedure, each as it was when it left."""
         found: "ProcedureVersionPage" = self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2116,7 +2116,7 @@ class Recalld(SyncBase):
         found: "OutcomeRecorded" = self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ListedUserPage":
+    def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ListedUserPage":
         """List everyone of whom anything is stored, by user id:"""
         found: "ListedUserPage" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2151,7 +2151,7 @@ class Recalld(SyncBase):
         found: "Issue" = self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "IssuePage":
+    def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "IssuePage":
         """List the user's problems, newest first."""
         found: "IssuePage" = self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2166,7 +2166,7 @@ class Recalld(SyncBase):
         found: "Solution" = self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "SolutionPage":
+    def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "SolutionPage":
         """List what has helped this user, newest first."""
         found: "SolutionPage" = self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2186,7 +2186,7 @@ class Recalld(SyncBase):
         found: "Agent" = self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "AgentPage":
+    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AgentPage":
         """List the agents, newest first."""
         found: "AgentPage" = self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2235,7 +2235,7 @@ class Recalld(SyncBase):
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "OperationPage":
+    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
         found: "OperationPage" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2255,7 +2255,7 @@ class Recalld(SyncBase):
         found: "CreatedKey" = self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ApiKeyPage":
+    def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ApiKeyPage":
         """List every key that was ever made for this tenant, newest first."""
         found: "ApiKeyPage" = self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2275,7 +2275,7 @@ class Recalld(SyncBase):
         found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "AuditEntryPage":
+    def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
         """List who did what to which records, newest first."""
         found: "AuditEntryPage" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2302,12 +2302,12 @@ class AsyncRecalld(AsyncBase):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus" | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType" | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
         found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus" | None = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType" | None = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
         found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
@@ -2332,7 +2332,7 @@ class AsyncRecalld(AsyncBase):
         found: "Memory" = await self._call("PATCH", path("/v1/memories/{}", memory_id), body=body, headers={"If-Match": if_match})
         return found
 
-    async def delete_memory(self, memory_id: str, *, predecessors: "Predecessors" | None = None, if_match: int | str | None = None) -> None:
+    async def delete_memory(self, memory_id: str, *, predecessors: "Predecessors | None" = None, if_match: int | str | None = None) -> None:
         """Delete a memory, its vector and its history."""
         await self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
@@ -2341,7 +2341,7 @@ class AsyncRecalld(AsyncBase):
         found: "Memory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "HistoryEntryPage":
+    async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "HistoryEntryPage":
         """List the earlier versions of a memory, each as it was when it left."""
         found: "HistoryEntryPage" = await self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2356,7 +2356,7 @@ class AsyncRecalld(AsyncBase):
         found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus" | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None, metadata: str | None = None) -> "SessionPage":
+    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, metadata: str | None = None) -> "SessionPage":
         """List the sessions, newest first."""
         found: "SessionPage" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "metadata": metadata})
         return found
@@ -2429,7 +2429,7 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType" | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus" | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "FactPage":
+    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
         found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2448,7 +2448,7 @@ class AsyncRecalld(AsyncBase):
         """Remove an assertion and its history as if it had never been made."""
         await self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
-    async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "FactPage":
+    async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List all that was ever stated of the same assertion, today's facts included."""
         found: "FactPage" = await self._call("GET", path("/v1/facts/{}/history", fact_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2498,7 +2498,7 @@ class AsyncRecalld(AsyncBase):
         found: "Task" = await self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus" | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "TaskPage":
+    async def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "TaskPage":
         """List the tasks, newest first."""
         found: "TaskPage" = await self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2552,7 +2552,7 @@ class AsyncRecalld(AsyncBase):
         found: "Checkpoint" = await self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "CheckpointPage":
+    async def list_checkpoints(self, task_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "CheckpointPage":
         """List the checkpoints of a task, newest first."""
         found: "CheckpointPage" = await self._call("GET", path("/v1/tasks/{}/checkpoints", task_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2572,7 +2572,7 @@ class AsyncRecalld(AsyncBase):
         found: "Action" = await self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome" | None = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ActionPage":
+    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
         """List the actions by the time they happened, newest first."""
         found: "ActionPage" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2587,7 +2587,7 @@ class AsyncRecalld(AsyncBase):
         found: "ActionSearchResult" = await self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy" | None = None, tz: str | None = None) -> "Stats":
+    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
         found: "Stats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
@@ -2607,7 +2607,7 @@ class AsyncRecalld(AsyncBase):
         found: "Procedure" = await self._call("POST", "/v1/procedures", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: "ProcedureListStatus" | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ProcedurePage":
+    async def list_procedures(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, tag: str | None = None, status: "ProcedureListStatus | None" = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedurePage":
         """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
         found: "ProcedurePage" = await self._call("GET", "/v1/procedures", query={"agent_id": agent_id, "user_id": user_id, "name": name, "tag": tag, "status": status, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2631,7 +2631,7 @@ class AsyncRecalld(AsyncBase):
         """Delete a procedure, its vector and its history."""
         await self._call("DELETE", path("/v1/procedures/{}", procedure_id), headers={"If-Match": if_match})
 
-    async def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ProcedureVersionPage":
+    async def get_procedure_history(self, procedure_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ProcedureVersionPage":
         """List the earlier versions of a procedure, each as it was when it left."""
         found: "ProcedureVersionPage" = await self._call("GET", path("/v1/procedures/{}/history", procedure_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2641,7 +2641,7 @@ class AsyncRecalld(AsyncBase):
         found: "OutcomeRecorded" = await self._call("POST", path("/v1/procedures/{}/outcomes", procedure_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ListedUserPage":
+    async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ListedUserPage":
         """List everyone of whom anything is stored, by user id:"""
         found: "ListedUserPage" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2676,7 +2676,7 @@ class AsyncRecalld(AsyncBase):
         found: "Issue" = await self._call("POST", path("/v1/users/{}/issues", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "IssuePage":
+    async def list_issues(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "IssuePage":
         """List the user's problems, newest first."""
         found: "IssuePage" = await self._call("GET", path("/v1/users/{}/issues", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2691,7 +2691,7 @@ class AsyncRecalld(AsyncBase):
         found: "Solution" = await self._call("POST", path("/v1/users/{}/solutions", user_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "SolutionPage":
+    async def list_solutions(self, user_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "SolutionPage":
         """List what has helped this user, newest first."""
         found: "SolutionPage" = await self._call("GET", path("/v1/users/{}/solutions", user_id), query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2711,7 +2711,7 @@ class AsyncRecalld(AsyncBase):
         found: "Agent" = await self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "AgentPage":
+    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AgentPage":
         """List the agents, newest first."""
         found: "AgentPage" = await self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2760,7 +2760,7 @@ class AsyncRecalld(AsyncBase):
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "OperationPage":
+    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
         found: "OperationPage" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2780,7 +2780,7 @@ class AsyncRecalld(AsyncBase):
         found: "CreatedKey" = await self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "ApiKeyPage":
+    async def list_keys(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ApiKeyPage":
         """List every key that was ever made for this tenant, newest first."""
         found: "ApiKeyPage" = await self._call("GET", "/v1/keys", query={"limit": limit, "cursor": cursor, "order": order})
         return found
@@ -2800,7 +2800,7 @@ class AsyncRecalld(AsyncBase):
         found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder" | None = None) -> "AuditEntryPage":
+    async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
         """List who did what to which records, newest first."""
         found: "AuditEntryPage" = await self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
