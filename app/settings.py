@@ -4,240 +4,30 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app.errors import did_you_mean
-
-
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LimitSettings(_Group):
-    body_bytes: int = Field(4 << 20, ge=1024, description="Largest request body, in bytes.")
-    batch_items: int = Field(500, ge=1, description="Most items in a batch or messages in one append.")
-    text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
-    json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
-    json_values: int = Field(250_000, ge=1_000, description="Most values in a JSON body, of all levels together.")
-    object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
-    object_bytes: int = Field(
-        256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
-    )
-    requests_per_second: float = Field(
-        2_000,
-        ge=0,
-        description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
-        "of its own; 0: no limit.",
-    )
-
-    wrong_keys: int = Field(
-        20,
-        ge=0,
-        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within the "
-        "time below; further ones are 429. Right keys are served all the same. 0: no limit.",
-    )
-    wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
-
-
-class ConnectionSettings(_Group):
-    total: int = Field(
-        4096,
-        ge=8,
-        description="Most open connections; fewer where the limit of open files says so. One that waits for a request "
-        "makes room for a new one.",
-    )
-    by_address: int = Field(512, ge=4, description="Most open connections of one address.")
-    header_seconds: float = Field(10, gt=0, description="How long the head of a request may take to arrive.")
-    header_bytes: int = Field(64 << 10, ge=4096, description="Largest request line and headers together, in bytes.")
-    body_seconds: float = Field(120, gt=0, description="How long a request body may take to arrive.")
-    idle_seconds: float = Field(20, gt=0, description="Longest pause in sending a body, or in reading an answer.")
-    body_bytes: int = Field(
-        256 << 20, ge=1 << 20, description="Memory for all request bodies together, in bytes. Small ones always fit."
-    )
-
-
-class EmbeddingSettings(_Group):
-    model: str = Field(
-        "minilm-int8",
-        description="`minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a model hub's name, "
-        "`sentence-transformers:NAME` or `openai:NAME`.",
-    )
-    threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
-    batch_tokens: int = Field(
-        2048,
-        ge=64,
-        description="Most tokens in one batch, padding included. Models on the CPU take smaller pieces, and queries "
-        "come between them.",
-    )
-    query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
-    text_chars: int = Field(
-        8192,
-        ge=1,
-        description="Characters that `sentence-transformers:` and `openai:` models are given at once: a longer text is "
-        "embedded in up to 8 parts.",
-    )
-    base_url: str = Field(
-        "https://api.openai.com/v1",
-        pattern=r"^https?://[^\s@]+$",
-        description="Where the `/embeddings` of an `openai:` model is.",
-    )
-    api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
-    dimensions: int = Field(0, ge=0, description="Dimensions to ask that server for; 0: as many as it gives.")
-    timeout_seconds: float = Field(
-        10, gt=0, le=60, description="How long that server may take for a batch, retries included."
-    )
-    batch_texts: int = Field(128, ge=1, le=2048, description="Most texts in one request to that server.")
-
-
-class RerankSettings(_Group):
-    seconds: float = Field(
-        0.3, gt=0, le=60, description="How long a search waits for the reranker; then the first order stands."
-    )
-    hits: int = Field(50, ge=2, le=100, description="How many of a search's first hits are reranked.")
-    model: str = Field(
-        "",
-        max_length=200,
-        description="Model to ask a `/rerank` endpoint for, as Jina and Cohere want it; empty: the endpoint is one of "
-        "Text Embeddings Inference.",
-    )
-    api_key: SecretStr = Field(SecretStr(""), description="Key for that endpoint; empty: none is sent.")
-    threads: int = Field(1, ge=1, le=64, description="Threads of a reranker in a folder.")
-
-
-class LLMSettings(_Group):
-    base_url: str = Field(
-        "",
-        pattern=r"^(https?://[^\s@]+)?$",
-        description="OpenAI-compatible server of the language model, with its `/v1`; empty: work without one.",
-    )
-    api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
-    model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
-    reply_format: Literal["json_schema", "json_object", "none"] = Field(
-        "json_schema", description="What that server can be held to; for the last two the schema is in the prompt."
-    )
-    timeout_seconds: float = Field(60, gt=0, le=600, description="How long one call may take.")
-    answer_tokens: int = Field(4096, ge=64, description="Most tokens of one answer.")
-    max_calls: int = Field(20, ge=1, description="Most calls in one run of background work, repeated ones included.")
-    max_tokens: int = Field(200_000, ge=1000, description="Most tokens in one run, prompts included.")
-
-
-class JobSettings(_Group):
-    enabled: bool = Field(True, description="Run background work in the server; off where `recalld worker` does it.")
-    decay_seconds: int = Field(3600, ge=1, description="How often faded importance is written down.")
-    expiry_seconds: int = Field(600, ge=1, description="How often what has passed its time is deleted.")
-    retention_seconds: int = Field(3600, ge=1, description="How often old action logs are rolled up.")
-    consolidation_seconds: int = Field(
-        86_400, ge=1, description="How often near-duplicate memories are merged and what was done is learned from."
-    )
-    predicates_seconds: int = Field(
-        3600,
-        ge=1,
-        description="How often facts of an earlier version, apart by the spelling of a predicate, are merged.",
-    )
-    embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
-
-
-class TrustSettings(_Group):
-    """How far a message is believed by its role. What the operator says (`system`, `developer`) has 1."""
-
-    user: float = Field(1.0, ge=0, le=1, description="Trust of messages of users, 0 to 1.")
-    assistant: float = Field(0.7, ge=0, le=1, description="Trust of messages of assistants.")
-    tool: float = Field(0.4, ge=0, le=1, description="Trust of messages of tools, wherever they are read.")
-
-    def of(self, role: str) -> float:
-        return {"user": self.user, "assistant": self.assistant, "tool": self.tool}.get(role, 1.0)
-
-
-class RetentionSettings(_Group):
-    action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
-    message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
-    archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
-    operation_days: float = Field(
-        30, gt=0, description="How long finished operations and failed jobs can be asked for."
-    )
-    audit_days: float = Field(365, gt=0, description="How long the audit trail goes back.")
-
-
-class MongodbSettings(_Group):
-    database: str = Field("recalld", min_length=1, max_length=38, description="Database of the MongoDB store.")
-    deadline_seconds: float = Field(5, gt=0, description="How long MongoDB may take for a request before it is a 503.")
-    exact_up_to: int = Field(
-        5000, ge=0, description="Memories of a scope that are searched exactly even where MongoDB has search indexes."
-    )
-
-
-class ContextSettings(_Group):
-    arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
-    min_score: float = Field(
-        0.001, ge=0, le=1, description="Least score of what competes for a place in a context, unless a request says."
-    )
-    unsure_below: float = Field(
-        0.2, ge=0, le=1, description="A context whose best score is lower says that nothing surely answers the query."
-    )
-
-
-RIGHTS = ("read", "write", "admin", "all_users")
-"""What a scope of a token may stand for: the verbs, and `all_users`, which lifts the binding to the token's user."""
-
-
-class OidcSettings(_Group):
-    issuer: str = Field(
-        "",
-        description="OpenID Connect issuer whose tokens are accepted beside API keys, exactly as its tokens name it; "
-        "https, or http on this machine; empty: none.",
-    )
-    audience: str = Field(
-        "",
-        validate_default=True,
-        description="Audiences of this service, separated by spaces: a token must name one of them. Needed with an "
-        "issuer.",
-    )
-    tenant: str = Field(
-        "default", min_length=1, max_length=128, description="Tenant of all tokens, where no claim names it."
-    )
-    tenant_claim: str = Field("", description="Claim that names the tenant; empty: all tokens have the tenant above.")
-    user_claim: str = Field(
-        "sub", description="Claim with the user, or users, that a token is bound to; empty: tokens are not bound."
-    )
-    agent_claim: str = Field(
-        "", description="Claim with the agent, or agents, that a token is bound to; empty: tokens are not bound."
-    )
-    scope_claim: str = Field("scope", min_length=1, description="Claim with the scopes: a text or a list.")
-    scopes: str = Field(
-        "recalld:read=read recalld:write=write recalld:admin=admin recalld:all_users=all_users",
-        description="What the scopes stand for: a verb each, or `all_users`, which lifts the binding to the user.",
-    )
-    leeway_seconds: float = Field(30, ge=0, le=300, description="How far clocks of issuer and service may differ.")
-
-    @field_validator("issuer")
-    @classmethod
-    def _safe(cls, issuer: str) -> str:
-        if issuer and (not safe_address(issuer) or re.search(r"[\s@?#]", issuer)):
-            raise ValueError("It must be an https address (http only on this machine) without password and query")
-        return issuer
-
-    @field_validator("audience")
-    @classmethod
-    def _named(cls, audience: str, info: ValidationInfo) -> str:
-        if info.data.get("issuer") and not audience.split():
-            raise ValueError("Tokens of an issuer are accepted only for a named audience")
-        return audience
-
-    @field_validator("scopes")
-    @classmethod
-    def _known(cls, scopes: str) -> str:
-        for pair in scopes.split():
-            if pair.rpartition("=")[2] not in RIGHTS or not pair.rpartition("=")[0]:
-                raise ValueError(f"{pair!r} is not of the form scope=right; rights are {', '.join(RIGHTS)}")
-        return scopes
-
+from app.setting_groups import (
+    ConnectionSettings,
+    ContextSettings,
+    EmbeddingSettings,
+    JobSettings,
+    LimitSettings,
+    LLMSettings,
+    MongodbSettings,
+    OidcSettings,
+    RerankSettings,
+    RetentionSettings,
+    SettingGroup,
+    TrustSettings,
+    is_loopback,
+)
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
 _PREFIX = "RECALLD_"
@@ -354,26 +144,7 @@ class Settings(BaseSettings):
 
     @property
     def loopback(self) -> bool:
-        return _is_loopback(self.host.strip("[]"))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def safe_address(address: str) -> bool:
-    """True for an https address, and for http on this machine: what comes over plain http could be anybody's."""
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-    except ValueError:
-        return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)))
+        return is_loopback(self.host.strip("[]"))
 
 
 def describe() -> list[tuple[str, str, str]]:
@@ -381,7 +152,7 @@ def describe() -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     for name, field in Settings.model_fields.items():
         nested = field.annotation
-        if isinstance(nested, type) and issubclass(nested, _Group):
+        if isinstance(nested, type) and issubclass(nested, SettingGroup):
             rows += [
                 (f"RECALLD_{name}_{inner}".upper(), str(f.default), f.description or "")
                 for inner, f in nested.model_fields.items()

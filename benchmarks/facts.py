@@ -31,7 +31,8 @@ from app.facts.service import assertion_of, draft_of
 from app.lifespan import RealParts
 from app.main import create_app
 from app.memories.records import SOURCE
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Change, IndexEntry
 from app.storage.schema import Doc
 from app.storage.scope import Scope

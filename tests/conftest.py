@@ -28,7 +28,8 @@ from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.resources import Resources
 from app.retrieval.reranking import Reranker
-from app.settings import ContextSettings, MongodbSettings, Settings
+from app.setting_groups import ContextSettings, MongodbSettings
+from app.settings import Settings
 from app.storage.protocol import Store
 from tests.support.command import data as data  # fixtures, for every folder
 from tests.support.command import run as run

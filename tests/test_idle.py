@@ -8,7 +8,8 @@ import pytest
 from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION, SCHEDULES
 from app.lifespan import job_runner
 from app.memories.models import MEMORIES
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
 from app.storage.scope import SYSTEM

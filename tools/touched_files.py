@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import httpx
 
 from app.main import create_app
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 OWNER = {"agent_id": "agent", "user_id": "user"}

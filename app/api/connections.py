@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.api.errors import problem_response
 from app.core.clock import new_id
 from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout
-from app.settings import ConnectionSettings
+from app.setting_groups import ConnectionSettings
 
 SWEEP_SECONDS = 1.0
 SMALL_BODY = 64 << 10

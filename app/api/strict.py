@@ -16,7 +16,7 @@ from typing_extensions import TypeAliasType
 from app.auth.dependencies import resources_of
 from app.core.identifiers import RULE
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
-from app.settings import LimitSettings
+from app.setting_groups import LimitSettings
 from app.storage.repository import Listing
 
 INT64 = 1 << 63

@@ -15,7 +15,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from app.errors import IssuerUnavailable
-from app.settings import safe_address
+from app.setting_groups import safe_address
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 """The signatures that are accepted. Others are refused, `none` and those with a shared secret (HS256) among them."""

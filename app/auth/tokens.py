@@ -15,7 +15,7 @@ from app.auth.keys import VERBS, Principal
 from app.core.clock import Clock
 from app.core.identifiers import TENANT, identifier
 from app.errors import Forbidden, TokenExpired, Unauthorized
-from app.settings import OidcSettings
+from app.setting_groups import OidcSettings
 from app.storage.scope import Scope
 
 MAX_CHARS = 16_384

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import EmbeddingUnavailable
-from app.settings import EmbeddingSettings
+from app.setting_groups import EmbeddingSettings
 
 Vectors: TypeAlias = NDArray[np.float32]
 

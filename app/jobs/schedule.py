@@ -17,7 +17,7 @@ from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import StoreUnavailable
 from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, MERGE_PREDICATES, RETENTION, SCHEDULES
 from app.jobs.queue import Job
-from app.settings import JobSettings
+from app.setting_groups import JobSettings
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from app.core import tokens
 from app.core.process import off_loop
 from app.core.served_text import strip_served
-from app.settings import TrustSettings
+from app.setting_groups import TrustSettings
 from app.storage.schema import Doc
 
 READ_ROLES = ("user", "assistant")

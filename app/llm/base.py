@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from app.errors import LLMBudgetSpent, LLMNotConfigured
-from app.settings import LLMSettings
+from app.setting_groups import LLMSettings
 
 
 class Budget:

@@ -16,7 +16,7 @@ from app.core.openai_client import headers, passes, reason, retry_after
 from app.core.process import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
 from app.llm.base import Budget, ObserveCall
-from app.settings import LLMSettings
+from app.setting_groups import LLMSettings
 
 T = TypeVar("T", bound=BaseModel)
 

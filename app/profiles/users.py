@@ -25,7 +25,7 @@ from app.profiles.schemas import (
     render_profile,
     render_solution,
 )
-from app.settings import LimitSettings
+from app.setting_groups import LimitSettings
 from app.storage.filters import EVERYTHING, In
 from app.storage.repository import Listing, Repository, open_cursor, seal_cursor
 from app.storage.schema import After, Collection, Doc

@@ -26,7 +26,7 @@ from app.retention import decay_job
 from app.retention.service import Forgetting, owned_by, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
-from app.settings import RetentionSettings
+from app.setting_groups import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
 from app.storage.protocol import Store

@@ -12,7 +12,7 @@ from app.core.schemas import merge_patch, require_size, same
 from app.errors import AlreadyExists, Conflict, NotFound, invalid
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION
-from app.settings import LimitSettings
+from app.setting_groups import LimitSettings
 from app.storage.changes import Change
 from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired

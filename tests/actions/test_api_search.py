@@ -10,7 +10,8 @@ from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
 from app.memories.models import INDEXING
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import DeleteWhere, Update
 from app.storage.filters import EVERYTHING
 from app.storage.scope import SYSTEM

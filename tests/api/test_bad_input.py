@@ -12,7 +12,8 @@ from app.api.fast_path import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
 from app.memories.models import INDEXING
-from app.settings import LimitSettings, Settings
+from app.setting_groups import LimitSettings
+from app.settings import Settings
 from tests.conftest import Service
 from tests.support import bad_input
 from tests.support.bad_input import Case

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.connections import SMALL_BODY, guarded
 from app.api.middleware import RequestLayer
-from app.settings import ConnectionSettings
+from app.setting_groups import ConnectionSettings
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.settings import LLMSettings, Settings
+from app.setting_groups import LLMSettings
+from app.settings import Settings
 from tests.conftest import Service
 from tests.support.contract import Contract
 from tests.support.conversation import Talk, whole_conversation

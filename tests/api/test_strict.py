@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.api.strict import SMALL_BODY, parse
 from app.errors import BadRequest, Invalid
-from app.settings import LimitSettings
+from app.setting_groups import LimitSettings
 from tests.conftest import Service
 
 pytestmark = pytest.mark.anyio

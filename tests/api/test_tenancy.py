@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.settings import JobSettings, LimitSettings, Settings
+from app.setting_groups import JobSettings, LimitSettings
+from app.settings import Settings
 from app.storage.filters import Eq
 from app.storage.repository import Repository
 from tests.conftest import Service, Starter

@@ -2,7 +2,8 @@ import pytest
 
 from app.auth.dependencies import MAX_KEYS, RateLimiter
 from app.errors import RateLimited
-from app.settings import LimitSettings, Settings
+from app.setting_groups import LimitSettings
+from app.settings import Settings
 from tests.conftest import Starter
 from tests.support.memories import problem
 

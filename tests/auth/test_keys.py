@@ -10,7 +10,8 @@ import pytest
 from app.auth.keys import API_KEYS, Keys, NewKey
 from app.errors import Invalid, NotFound
 from app.lifespan import StartRefused
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, problem

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from app.auth.tokens import MAX_CHARS, caller_id, principal_of
 from app.errors import Forbidden
-from app.settings import OidcSettings, Settings
+from app.setting_groups import OidcSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.issuer import KINDS, Issuer
 from tests.support.memories import PAIR, Json, problem

@@ -7,7 +7,8 @@ import pytest
 
 from app.auth.wrong_keys import MAX_ADDRESSES, WrongKeyLimiter, network
 from app.errors import RateLimited
-from app.settings import LimitSettings, Settings
+from app.setting_groups import LimitSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.command import Run
 from tests.support.memories import problem

@@ -11,7 +11,8 @@ from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
 from app.cli import archive, archive_import
 from app.lifespan import open_store
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.transfer import MovableStore, Record, Total
 from tests.conftest import Service, Starter
 from tests.support.lives import Life

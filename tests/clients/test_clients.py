@@ -12,7 +12,7 @@ import httpx
 import pytest
 from recalld_client import AsyncRecalld, Problem, Recalld, _base, models
 
-from app.settings import LLMSettings
+from app.setting_groups import LLMSettings
 from scripts import generate_clients as generator
 from tests.support.identifiers import KNOWN
 from tests.support.server import ROOT, Server, serving

@@ -8,7 +8,8 @@ import pytest
 from app.context import rendering
 from app.core import tokens
 from app.embedding.onnx import OnnxModel
-from app.settings import ContextSettings, Settings
+from app.setting_groups import ContextSettings
+from app.settings import Settings
 from tests.conftest import Starter
 from tests.support.context import (
     FRAME,

@@ -14,7 +14,8 @@ from app.context.service import ContextService
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable
-from app.settings import ContextSettings, JobSettings, Settings
+from app.setting_groups import ContextSettings, JobSettings
+from app.settings import Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, faults, headings, items, names, problem_free, texts, warned

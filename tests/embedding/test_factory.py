@@ -12,7 +12,7 @@ from app.embedding.factory import begin_loading, load_any, load_model, open_embe
 from app.embedding.model import ExtraOptions, Prompts, Server, knows_all_scripts
 from app.embedding.onnx import DATA, MINILM, OnnxModel
 from app.errors import EmbeddingUnavailable
-from app.settings import EmbeddingSettings
+from app.setting_groups import EmbeddingSettings
 from tests.support.scripted import scripted_server
 from tests.support.server import ROOT, recalld
 

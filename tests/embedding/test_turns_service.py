@@ -10,7 +10,8 @@ from app.embedding.queue import tenant_at_work
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Starter, TestParts
 from tests.embedding.test_queue import Stepped
 from tests.jobs.conftest import until

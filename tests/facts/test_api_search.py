@@ -7,7 +7,8 @@ from app.embedding.embedder import Embedder
 from app.facts.service import FACT
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.models import PENDING
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.facts import day, found, listed, tell, tell_all

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
 from app.facts.schemas import FACT_GROUPS, FACTS
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.filters import Eq
 from tests.conftest import Service, TestParts, running
 from tests.support.facts import HOME, listed

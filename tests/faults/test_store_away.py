@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.memories import PAIR, Json, problem, remember
 from tests.support.sessions import append, said

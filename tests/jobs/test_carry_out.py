@@ -10,7 +10,8 @@ import pytest
 from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATION
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Done, Run
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage import protocol
 from app.storage.changes import Insert
 from app.storage.protocol import Store

@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from app.learning.derivations import DERIVATIONS
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import end, kept, learned, summaries, talk, work
 from tests.support.memories import PAIR, Json, found, problem, remember

@@ -15,7 +15,8 @@ from app.learning.deduplication import claim
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
 from app.memories.records import new_memory
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service, Starter
 from tests.support.learning import consolidate, kept, undo, work

@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.context.test_api_served_again import ANOTHER, served_prompts
 from tests.learning.test_extract import extract

@@ -22,7 +22,8 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from app.settings import OidcSettings, Settings
+from app.setting_groups import OidcSettings
+from app.settings import Settings
 from tests.conftest import Starter
 from tests.mcp.conftest import call
 from tests.support.issuer import AUDIENCE, SECRET, Issuer, issuing

@@ -6,7 +6,8 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused
 from tests.support.identifiers import KNOWN, decomposed, segment

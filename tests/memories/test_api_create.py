@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, found, listed, problem, recall, remember

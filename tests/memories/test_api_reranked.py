@@ -9,7 +9,8 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.retrieval.reranking import RerankingFailed
-from app.settings import ContextSettings, JobSettings, RerankSettings, Settings
+from app.setting_groups import ContextSettings, JobSettings, RerankSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask
 from tests.support.memories import PAIR, Faulty, Json, batch, recall, remember

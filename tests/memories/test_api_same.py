@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, batch, found, history, listed, problem, remember
 

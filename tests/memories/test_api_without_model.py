@@ -12,7 +12,8 @@ from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.memories.models import MEMORIES
-from app.settings import ContextSettings, JobSettings, Settings
+from app.setting_groups import ContextSettings, JobSettings
+from app.settings import Settings
 from app.storage.filters import EVERYTHING
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts

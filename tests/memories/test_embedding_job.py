@@ -12,7 +12,8 @@ from app.lifespan import EMBEDDABLE
 from app.memories.embedding_job import LONGEST_PAUSE, EmbeddingJob
 from app.memories.models import MOVES, PENDING
 from app.memories.reembed import LATEST, Reembed
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.index.record_codec import model_id
 from app.storage.schema import Doc
 from app.storage.scope import SYSTEM

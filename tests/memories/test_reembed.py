@@ -20,7 +20,8 @@ from app.embedding.model import Prompts, Vectors, unit
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
 from app.memories.reembed import Reembed, whole
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from tests.conftest import Service, TestParts, TurnedClock, running

@@ -15,7 +15,8 @@ from app.memories import reindex
 from app.memories.models import INDEXING, MEMORIES
 from app.memories.records import new_memory, passage
 from app.memories.reindex import REVISION, Reindex
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Change, Committed, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store

@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from app.memories.models import MEMORIES
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, found, problem, remember
 from tests.support.operations import forget, operation, rows, undo, work

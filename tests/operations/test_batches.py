@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import consolidate
 from tests.support.memories import PAIR, remember

@@ -9,7 +9,8 @@ from app.embedding.embedder import Embedder
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURES
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, problem
 from tests.support.procedures import LOGIN, PARCEL, got, learn, looked_up, names, path, report

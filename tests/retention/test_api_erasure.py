@@ -13,7 +13,8 @@ from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import Queue
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Update
 from app.storage.filters import EVERYTHING, Eq
 from app.storage.schema import Collection

@@ -8,7 +8,8 @@ import pytest
 
 from app.retention import service as forgetting
 from app.retention.service import Forgetting
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, Json, batch, found, history, listed, problem, remember
 from tests.support.operations import forget, operation, rows, rows_of, run, undo, work

@@ -16,7 +16,8 @@ from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
 from app.profiles.schemas import AGENTS
 from app.retention.erasure import ERASURE_NOTES, Erasure
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Update
 from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store

@@ -13,7 +13,8 @@ from app.jobs import queue
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
 from app.memories.models import MEMORIES, PENDING
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.schema import Doc

@@ -7,7 +7,8 @@ import pytest
 from app.jobs.queue import LEASE, Job, LeaseLost, Queue
 from app.jobs.runner import Run
 from app.lifespan import COLLECTIONS, job_runner
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
 from tests.jobs.conftest import taken

@@ -9,7 +9,8 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.audit.trail import AUDIT
 from app.lifespan import COLLECTIONS
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.memories import PAIR, Json, problem
 from tests.support.operations import rows_of, run

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.changes import DeleteWhere
 from app.storage.filters import EVERYTHING
 from tests.conftest import Service, Starter, TurnedClock

@@ -17,7 +17,8 @@ from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, PENDING
 from app.retention.service import KEPT
 from app.retention.user_import import NoUserExport, UserReport
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
 from tests.support.identifiers import decomposed, segment

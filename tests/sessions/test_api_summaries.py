@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from app.settings import JobSettings, Settings
+from app.setting_groups import JobSettings
+from app.settings import Settings
 from tests.conftest import Service
 from tests.support.learning import end, summaries, work
 from tests.support.memories import found, problem

@@ -29,7 +29,17 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
         if operation == RUN and isinstance(case.body, NotSet):  # without a body, which is optional, it is not wrong
             case.body, case.media_type = [], "application/json"
         return
-    body = _kept(case.body)
+    case.body = _fitting(case, operation, _kept(case.body))
+    _state(case)
+    _query(operation, case.query)
+    for named in (case.path_parameters, case.query):
+        named.update({name: as_id(value) for name, value in named.items() if name in IDS or name.endswith("_id")})
+    if operation == RUN:
+        case.path_parameters["name"] = as_id(case.path_parameters["name"])
+
+
+def _fitting(case: Case[Any], operation: str, body: Any) -> Any:
+    """The body as the rules between its fields want it."""
     _own(case, body)
     if operation == "POST /v1/memories/extract":
         body["messages"][0] = {"role": "user", "content": "I moved to Boston."}  # somebody has to say something
@@ -43,13 +53,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
     of_all = operation == RUN and case.path_parameters["name"] != "consolidation"
     if of_all and isinstance(body, dict):  # it may be left out
         body = {name: value for name, value in body.items() if name == "dry_run"}
-    case.body = body
-    _state(case)
-    _query(operation, case.query)
-    for named in (case.path_parameters, case.query):
-        named.update({name: as_id(value) for name, value in named.items() if name in IDS or name.endswith("_id")})
-    if operation == RUN:
-        case.path_parameters["name"] = as_id(case.path_parameters["name"])
+    return body
 
 
 IDS = frozenset({"agents", "users", "keep", "memory_ids", "action"})
