@@ -6,6 +6,7 @@ What is refused then is a fault, of the document or of the service. Requests tha
 are, but for those that are wrong for want of a body that is optional."""
 
 from typing import Any
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import schemathesis
@@ -32,10 +33,10 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
     case.body = _fitting(case, operation, _kept(case.body))
     _state(case)
     _query(operation, case.query)
-    for named in (case.path_parameters, case.query):
-        named.update({name: as_id(value) for name, value in named.items() if name in IDS or name.endswith("_id")})
-    if operation == RUN:
-        case.path_parameters["name"] = as_id(case.path_parameters["name"])
+    case.query.update({name: as_id(value) for name, value in case.query.items() if name in IDS or name.endswith("_id")})
+    for name, value in case.path_parameters.items():  # they are quoted already
+        if isinstance(value, str) and (name.endswith("_id") or operation == RUN):
+            case.path_parameters[name] = quote(as_id(unquote(value)), safe="")
 
 
 def _fitting(case: Case[Any], operation: str, body: Any) -> Any:
