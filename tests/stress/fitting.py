@@ -27,7 +27,8 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
         return
     operation = case.operation.label
     if not case.meta.generation.mode.is_positive:
-        if operation == RUN and isinstance(case.body, NotSet):  # without a body, which is optional, it is not wrong
+        optional = "requestBody" in (raw := case.operation.definition.raw) and not raw["requestBody"].get("required")
+        if optional and isinstance(case.body, NotSet):  # without its body it is not wrong
             case.body, case.media_type = [], "application/json"
         return
     case.body = _fitting(case, operation, _kept(case.body))
