@@ -212,7 +212,8 @@ def sentence(fault: Mapping[str, Any], known: Iterable[str] = (), what: str = "f
     kind, context = fault["type"], fault.get("ctx", {})
     text = str(fault["msg"]).removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        return f"this {what} is not known{did_you_mean(str(fault['loc'][-1]), known)}"
+        elsewhere = ": what has no field of its own goes into `custom`" if "custom" in known else ""
+        return f"this {what} is not known{did_you_mean(str(fault['loc'][-1]), known)}{elsewhere}"
     if kind == "string_pattern_mismatch":
         return _rule(context["pattern"])
     if kind == "literal_error" and isinstance(fault.get("input"), str):

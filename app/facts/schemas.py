@@ -248,6 +248,7 @@ def render(doc: Doc) -> Doc:
 
 
 Bound = TypeAliasType("Bound", Literal["nodes", "edges", "time"])
+PathBound = TypeAliasType("PathBound", Literal["nodes", "edges", "time", "paths"])
 
 
 class Entity(Schema):
@@ -340,7 +341,5 @@ class GraphPath(Schema):
 class GraphAnswer(Schema):
     nodes: list[ReachedNode] = Field(description="The entities at the end of the path, by key.")
     paths: list[GraphPath] = Field(description="The facts that lead to each of them.")
-    truncated: Literal["nodes", "edges", "time", "paths"] | None = Field(
-        description="The bound that was met first, or null: then nothing is left out."
-    )
+    truncated: PathBound | None = Field(description="The bound that was met first, or null: then nothing is left out.")
     took_ms: float

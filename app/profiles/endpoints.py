@@ -62,8 +62,7 @@ CHANGE = problems(404, 409, 412, *BODY)
 
 @users_router.get("", response_model=Page[schemas.ListedUser], responses=problems())
 async def list_users(users: Directory, listing: InListing) -> Response:
-    """List everyone of whom anything is stored, by user id: a memory, a session, a fact, a task, an action or a
-    profile."""
+    """List everyone of whom anything is stored, by user id. A memory, a task or an action suffices."""
     return answer(await users.page(listing))
 
 

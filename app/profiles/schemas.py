@@ -1,10 +1,9 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ModelWrapValidatorHandler, StringConstraints, ValidationError, model_validator
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic import Field, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
@@ -63,30 +62,7 @@ IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resol
 Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
 
 
-UNKNOWN_FIELD = "this field is not known: what has no field of its own goes into `custom`"
-
-
-class ProfileFields(Schema):
-    """A profile, all or a part of it. An error for an unknown field says where it can be stored."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _told_of_custom(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return handler(value)
-        except ValidationError as error:
-            raise ValidationError.from_exception_data(cls.__name__, [_line(one) for one in error.errors()]) from None
-
-
-def _line(error: ErrorDetails) -> InitErrorDetails:
-    """Returns an error as it was, except for the sentence about an unknown field."""
-    unknown = error["type"] == "extra_forbidden" and len(error["loc"]) == 1
-    kind, text = ("unknown_profile_field", UNKNOWN_FIELD) if unknown else (error["type"], error["msg"])
-    told = PydanticCustomError(kind, "{text}", {"text": text})
-    return InitErrorDetails(type=told, loc=error["loc"], input=error["input"])
-
-
-class Profile(ProfileFields):
+class Profile(Schema):
     model_config = example({"name": "Ada", "interests": ["climbing"]})
 
     name: ProfileLine | None = None
@@ -99,7 +75,7 @@ class Profile(ProfileFields):
     custom: Object = {}
 
 
-class ProfilePatch(ProfileFields):
+class ProfilePatch(Schema):
     """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
 
     model_config = example({"home": "Boston", "interests": ["climbing"]})

@@ -204,7 +204,7 @@ async def test_what_is_no_valid_token_of_the_issuer_is_refused(guarded: Service,
         {"tenant": "a b"},
         {"tenant": ["acme", "other"]},
         {"tenant": {"acme": 1}},
-        {"sub": "a b"},
+        {"sub": "a/b"},
         {"sub": ""},
     ],
 )
@@ -288,7 +288,7 @@ def test_claims_become_tenant_owners_and_verbs(claims: Json, chosen: Json, expec
 
 
 @pytest.mark.parametrize("name", ["tenant_claim", "user_claim", "agent_claim"])
-@pytest.mark.parametrize("value", [None, "", [], ["a", ""], 7, {"a": 1}, "a b", "x" * 129, ["a", 7], "a\n"])
+@pytest.mark.parametrize("value", [None, "", [], ["a", ""], 7, {"a": 1}, "a/b", "x" * 256, ["a", 7], "a\n"])
 def test_a_claim_that_is_named_must_be_usable(name: str, value: Any) -> None:
     with pytest.raises(Forbidden):
         mapped({"who": value}, **{name: "who"})

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 173334d1ad4ac2c52e781f82c5b54774."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 5b5445812a90213630a6ab61e0d1a4da."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -682,7 +682,7 @@ class FunctionCall(TypedDict):
 class GraphAnswer(TypedDict):
     nodes: "list[ReachedNode]"
     paths: "list[GraphPath]"
-    truncated: Literal["nodes", "edges", "time", "paths"] | None
+    truncated: "PathBound | None"
     took_ms: float
 
 
@@ -1172,6 +1172,9 @@ class PackedSection(TypedDict):
     name: str
     tokens: int
     items: "list[PackedItem]"
+
+
+PathBound: TypeAlias = Literal["nodes", "edges", "time", "paths"]
 
 
 class PathFact(TypedDict):
@@ -2117,7 +2120,7 @@ class Recalld(SyncBase):
         return found
 
     def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ListedUserPage":
-        """List everyone of whom anything is stored, by user id:"""
+        """List everyone of whom anything is stored, by user id."""
         found: "ListedUserPage" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
@@ -2642,7 +2645,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def list_users(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ListedUserPage":
-        """List everyone of whom anything is stored, by user id:"""
+        """List everyone of whom anything is stored, by user id."""
         found: "ListedUserPage" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
