@@ -248,6 +248,7 @@ def render(doc: Doc) -> Doc:
 
 
 Bound = TypeAliasType("Bound", Literal["nodes", "edges", "time"])
+StepDirection = TypeAliasType("StepDirection", Literal["out", "in"])
 PathBound = TypeAliasType("PathBound", Literal["nodes", "edges", "time", "paths"])
 
 
@@ -295,9 +296,12 @@ class Neighbors(Schema):
 
 class GraphStep(Schema):
     predicate: FactName
-    direction: Literal["out", "in"] = Field(
+    direction: StepDirection = Field(
         "out", description="`out`: from the subject to the object. `in`: from the object back to the subject."
     )
+
+
+PathStep = TypeAliasType("PathStep", FactName | GraphStep)
 
 
 class GraphQuery(Owned):
@@ -306,7 +310,7 @@ class GraphQuery(Owned):
     )
 
     start: FactName = Field(description="The name of the entity to begin at.")
-    path: Annotated[list[FactName | GraphStep], Field(min_length=1, max_length=5)] = Field(
+    path: Annotated[list[PathStep], Field(min_length=1, max_length=5)] = Field(
         description="The predicates to go along, in order; a text is a step with the direction `out`."
     )
     include_shared: Flag = True

@@ -29,7 +29,10 @@ def _known_field(name: str) -> str:
     raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
 
 
-MemoryField = Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})]
+MemoryField = TypeAliasType(
+    "MemoryField",
+    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})],
+)
 
 
 class FoundMemory(Memory):

@@ -87,7 +87,12 @@ async def test_no_output_of_a_tool_is_shown_where_the_user_is_learned(
 
 async def test_what_we_served_through_a_tool_is_not_shown(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await register(api)
-    served = "before <recalld_context>\nsecret of memory\n</recalld_context> after"
+    known = {"agent_id": "a", "user_id": "u", "content": "The secret of memory is repetition"}
+    assert (await api.post("/v1/memories", json=known)).status_code == 201
+    asked = {"agent_id": "a", "user_id": "u", "query": "What is the secret of memory?"}
+    text = (await api.post("/v1/context", json=asked)).json()["text"]
+    assert "secret of memory" in text
+    served = f"before\n{text}\nafter"
     await say(api, told("user", "Hello"), called("recall", "{}"), answered(served), told("assistant", "Hi."))
     await end(service)
     (shown,) = llm.shown("LearnedExperience")

@@ -69,7 +69,7 @@ async def test_lists_have_what_matches_exactly_newest_first(
         ("limit", "101"),
         ("limit", "ten"),
         ("order", "up"),
-        ("user_id", "a b"),
+        ("user_id", "a/b"),
         ("memory_type", "secret"),
         ("since", "2026-06-02T00:00:00"),
         ("pinned", "perhaps"),

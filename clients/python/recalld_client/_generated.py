@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 5b5445812a90213630a6ab61e0d1a4da."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 4ec008dcb701304dbbed1b402be67c62."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -697,7 +697,7 @@ class GraphQuery(TypedDict):
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     start: str
-    path: "list[str | GraphStep]"
+    path: "list[PathStep]"
     include_shared: NotRequired[bool]
     as_of: NotRequired[str | None]
     known_at: NotRequired[str | None]
@@ -706,7 +706,7 @@ class GraphQuery(TypedDict):
 
 class GraphStep(TypedDict):
     predicate: str
-    direction: NotRequired[Literal["out", "in"]]
+    direction: NotRequired["StepDirection"]
 
 
 class Group(TypedDict):
@@ -972,6 +972,9 @@ class MemoryCreated(TypedDict):
     similar: "list[Similar]"
 
 
+MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
+
+
 MemoryListStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed", "any"]
 
 
@@ -1186,6 +1189,9 @@ class PathFact(TypedDict):
     trust: float
     valid_from: str | None
     valid_until: str | None
+
+
+PathStep: TypeAlias = "str | GraphStep"
 
 
 class Plan(TypedDict):
@@ -1458,7 +1464,7 @@ class SearchRequest(TypedDict):
     min_similarity: NotRequired[float | None]
     explain: NotRequired[bool]
     record_access: NotRequired[bool]
-    fields: NotRequired[list[Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]] | None]
+    fields: NotRequired["list[MemoryField] | None"]
 
 
 class SearchResult(TypedDict):
@@ -1636,6 +1642,9 @@ class Step(TypedDict):
     params: "JsonObject"
     status: "StepStatus"
     result: Any
+
+
+StepDirection: TypeAlias = Literal["out", "in"]
 
 
 class StepIn(TypedDict):
