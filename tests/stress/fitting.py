@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 OWNED_BY_QUERY = ("DELETE /v1/memories", "GET /v1/graph/entities", "GET /v1/graph/entities/{name}/neighbors")
 RUN = "POST /v1/jobs/{name}/run"
+COPY = "POST /v1/agents/{agent_id}/experience/copy"
 EDIT = "PATCH /v1/sessions/{session_id}/messages/{seq}"
 SAID = ("content", "tool_calls", "result", "refusal", "audio", "function_call")
 
@@ -26,10 +27,12 @@ def before_call(context: HookContext, case: Case[Any], kwargs: Json) -> None:
     if case.meta is None:
         return
     operation = case.operation.label
-    if not case.meta.generation.mode.is_positive:
-        optional = "requestBody" in (raw := case.operation.definition.raw) and not raw["requestBody"].get("required")
-        if optional and isinstance(case.body, NotSet):  # without its body it is not wrong
-            case.body, case.media_type = [], "application/json"
+    optional = "requestBody" in (raw := case.operation.definition.raw) and not raw["requestBody"].get("required")
+    positive = case.meta.generation.mode.is_positive
+    if optional and (isinstance(case.body, NotSet) or not case.media_type):
+        # without its body it is not wrong; of one that is right, schemathesis thinks so after the changes below
+        case.body, case.media_type = ({} if positive else []), "application/json"
+    if not positive:
         return
     case.body = _fitting(case, operation, _kept(case.body))
     _state(case)
@@ -52,13 +55,15 @@ def _fitting(case: Case[Any], operation: str, body: Any) -> Any:
     if operation == EDIT:  # the message in hand says which roles may call tools, and something has to be left of it
         body = {name: one for name, one in body.items() if name not in ("role", "tool_calls")}
         body["content"] = body.get("content") or "Hello"
+    if operation == COPY and body["from_agent_id"] == unquote(case.path_parameters["agent_id"]):
+        body["from_agent_id"] += "x"  # it has to be another agent
     of_all = operation == RUN and case.path_parameters["name"] != "consolidation"
     if of_all and isinstance(body, dict):  # it may be left out
         body = {name: value for name, value in body.items() if name == "dry_run"}
     return body
 
 
-IDS = frozenset({"agents", "users", "keep", "memory_ids", "action"})
+IDS = frozenset({"agents", "users", "keep", "memory_ids", "action", "action_ids"})
 """Fields with ids, beside those whose names end so."""
 
 

@@ -49,7 +49,7 @@ func main() {
 	search.SetAgentId(agent)
 	search.SetUserId(user)
 	found := must(api.MemoriesAPI.SearchMemories(ctx).SearchRequest(*search).Execute())
-	fmt.Println("found", found.Items[0].Memory.Content, found.Items[0].Score > 0)
+	fmt.Println("found", found.Items[0].Memory.GetContent(), found.Items[0].Score > 0)
 
 	ask := made.NewContextRequest("Which city?", agent)
 	ask.SetUserId(user)
