@@ -67,8 +67,8 @@ from app.retrieval.onnx_reranker import open_reranker, second_stage
 from app.retrieval.reranking import Reranker, RerankerInvalid, SecondStage
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
-from app.storage.factory import StoreLocation
 from app.storage.factory import open_store as open_engine
+from app.storage.factory import where_of
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import Store
 from app.storage.schema import Collection
@@ -182,19 +182,6 @@ async def open_store(
     """
     where = where_of(settings, elsewhere)
     return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=metrics.observe_commit)
-
-
-def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
-    """Returns the location of the store of the settings, or of `elsewhere`."""
-    return StoreLocation(
-        store=elsewhere or settings.store.get_secret_value(),
-        directory=settings.data_dir,
-        database=settings.mongodb.database,
-        exact_up_to=settings.mongodb.exact_up_to,
-        deadline_seconds=settings.mongodb.deadline_seconds,
-        busy_timeout_ms=settings.busy_timeout_ms,
-        cache_bytes=settings.cache_bytes,
-    )
 
 
 @asynccontextmanager

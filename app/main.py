@@ -21,7 +21,6 @@ from app.api.middleware import RequestLayer
 from app.auth import endpoints as authentication
 from app.context import endpoints as context
 from app.facts import endpoints as facts
-from app.facts import endpoints as graph
 from app.learning import endpoints as consolidation
 from app.lifespan import Openers, RealParts, lifespan
 from app.mcp import endpoints as mcp
@@ -42,7 +41,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     context.router,
     sessions.router,
     facts.router,
-    graph.graph_router,
+    facts.graph_router,
     forgetting.router,
     consolidation.memories_router,
     consolidation.sessions_router,

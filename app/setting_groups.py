@@ -1,6 +1,7 @@
 """Groups of settings, each with its fields described once. `app/settings.py` reads them from the environment."""
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Returns whether a host is this machine."""
     if host == "localhost":

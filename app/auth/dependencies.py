@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +23,7 @@ from fastapi import Depends, Request
 from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
 from app.errors import Forbidden, RateLimited, TokenExpired, Unauthorized
 from app.resources import Resources
+from app.setting_groups import is_loopback
 
 FILE_NAME = "keys-made"
 
@@ -298,7 +298,7 @@ def _own_page(origin: str, host: str | None) -> bool:
         given = urlsplit(origin)
     except ValueError:
         return False
-    return given.scheme in ("http", "https") and (given.netloc == host or _loopback(_name(given.netloc)))
+    return given.scheme in ("http", "https") and (given.netloc == host or is_loopback(_name(given.netloc)))
 
 
 FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"})
@@ -310,7 +310,7 @@ def _from_this_machine(request: Request) -> bool:
     point its own name at 127.0.0.1, and a proxy on this machine may serve everybody."""
     if any(name in FORWARDING for name, _ in request.scope["headers"]):
         return False
-    return _loopback(_peer(request)) and _loopback(_called(request))
+    return is_loopback(_peer(request)) and is_loopback(_called(request))
 
 
 def _peer(request: Request) -> str:
@@ -330,13 +330,3 @@ def _called(request: Request) -> str:
 def _name(host: str) -> str:
     given = _HOST.fullmatch(host)
     return (given[1] or given[2]).lower() if given else ""
-
-
-@lru_cache(maxsize=256)
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -16,13 +16,13 @@ from app.auth.keys import Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, table
 from app.core.clock import SystemClock
 from app.errors import EmbeddingUnavailable, StoreDamaged, invalid
-from app.lifespan import EMBEDDABLE, RealParts, keys_made, where_of
+from app.lifespan import EMBEDDABLE, RealParts, keys_made
 from app.memories import reindex
 from app.memories.reembed import Reembed
 from app.retrieval.onnx_reranker import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
-from app.storage.factory import add_page_checksums, file_findings, restore_store
+from app.storage.factory import add_page_checksums, file_findings, restore_store, where_of
 from app.storage.protocol import Finding, Store
 from app.storage.schema import Doc
 

@@ -13,11 +13,11 @@ from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.cli._common import AsJson, as_json, table
 from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError, StoreUnavailable
-from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store, where_of
+from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
 from app.memories.embedding_backfill import Embeddable, note
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
-from app.storage.factory import salvage_store
+from app.storage.factory import salvage_store, where_of
 from app.storage.protocol import Store
 from app.storage.transfer import Rescued, Salvaged
 

@@ -202,8 +202,7 @@ class _Erasing:
         async for docs in self._batches(collection, where):
             ids = [str(doc[collection.id_field]) for doc in docs]
             gone = DeleteWhere(collection, self._tenant, In(collection.id_field, tuple(ids)))
-            purged = [each for doc in docs if collection is ROLL_UPS for each in doc["action_ids"]]
-            known = [*ids, *purged, *_rolled_up(docs)]
+            known = [*ids, *_rolled_up(collection, docs)]
             await self._commit([gone], len(ids), name=collection.name, of=collection, ids=known)
             await self._run.progress(self._counts.total(), None)
 
@@ -317,7 +316,13 @@ class _Erasing:
         return found
 
 
-def _rolled_up(docs: Sequence[Doc]) -> list[str]:
-    """Returns the ids of actions that these records stand for: what was learned from them is derived, too."""
-    sources = (doc["source"] for doc in docs if doc.get("memory_type") == "summary")
-    return [action_id for source in sources for action_id in source.get("action_ids") or ()]
+def _rolled_up(collection: Collection, docs: Sequence[Doc]) -> list[str]:
+    """Returns the ids of purged actions that these records stand for: what was learned from them is derived, too.
+
+    Earlier versions made no notes of roll-ups; their summaries name the actions.
+    """
+    if collection is ROLL_UPS:
+        holders = list(docs)
+    else:
+        holders = [doc["source"] for doc in docs if doc.get("memory_type") == "summary"]
+    return [action_id for holder in holders for action_id in holder.get("action_ids") or ()]

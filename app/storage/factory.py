@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from app.errors import StoreUnavailable
+from app.settings import Settings
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
@@ -48,6 +49,19 @@ class StoreLocation:
 
     def __repr__(self) -> str:
         return f"Where({'mongodb' if self.store != EMBEDDED else self.directory})"
+
+
+def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
+    """Returns the location of the store of the settings, or of `elsewhere`."""
+    return StoreLocation(
+        store=elsewhere or settings.store.get_secret_value(),
+        directory=settings.data_dir,
+        database=settings.mongodb.database,
+        exact_up_to=settings.mongodb.exact_up_to,
+        deadline_seconds=settings.mongodb.deadline_seconds,
+        busy_timeout_ms=settings.busy_timeout_ms,
+        cache_bytes=settings.cache_bytes,
+    )
 
 
 async def open_store(

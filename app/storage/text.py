@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -135,9 +135,15 @@ class IndexedText:
 def terms(text: str) -> list[str]:
     """Returns the index terms in order, with repetition. Stop words are removed unless there are no other words."""
     words = _words(_fold(text))
-    return [term for word in words if word not in STOP_WORDS and (term := _term(word))] or [
-        term for word in words if (term := _term(word))
-    ]
+    return _kept(words) or _all(words)
+
+
+def _kept(words: Sequence[str]) -> list[str]:
+    return _all(word for word in words if word not in STOP_WORDS)
+
+
+def _all(words: Iterable[str]) -> list[str]:
+    return [term for word in words if (term := _term(word))]
 
 
 def mentions(text: str) -> list[str]:
@@ -167,10 +173,8 @@ def text_ids(text: str) -> TermIds:
     for token in _tokens(_fold(text)):
         unspaced = len(token) > 1 and _UNSPACED.match(token)
         (runs if unspaced else words).append(token)
-    kept = [term for word in words if word not in STOP_WORDS and (term := _term(word))]
-    if not kept and not runs:
-        kept = [term for word in words if (term := _term(word))]
-    return np.concatenate([term_ids(kept), _ids_of_runs(runs)])
+    found = _kept(words) if runs else _kept(words) or _all(words)
+    return np.concatenate([term_ids(found), _ids_of_runs(runs)])
 
 
 def _ids_of_runs(runs: Sequence[str]) -> TermIds:

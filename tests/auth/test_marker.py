@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.auth.dependencies import KeysMade
-from app.lifespan import where_of
 from app.settings import Settings
-from app.storage.factory import StoreLocation
+from app.storage.factory import StoreLocation, where_of
 
 
 def marker(folder: Path, store: str = "embedded") -> KeysMade:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.lifespan import open_store, where_of
+from app.lifespan import open_store
 from app.settings import Settings
-from app.storage.factory import restore_store
+from app.storage.factory import restore_store, where_of
 from tests.cli.conftest import Run
 from tests.conftest import Starter
 from tests.support.memories import PAIR

@@ -14,15 +14,10 @@ from app.facts.repository import FactRepository, View
 from app.settings import Settings
 from app.storage.scope import Partition, Scope
 from tests.conftest import Service
-from tests.support.facts import day, tell, tell_all
+from tests.support.facts import day, edge, tell, tell_all
 from tests.support.memories import PAIR, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
-
-
-def edge(subject: str, predicate: str, object: str, **fields: Any) -> Json:
-    since = {"valid_from": day("2026-01-01"), "cardinality": "many"}
-    return {**PAIR, "subject": subject, "predicate": predicate, "object": object, **since, **fields}
 
 
 EDGES: list[Json] = [

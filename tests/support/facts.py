@@ -14,6 +14,12 @@ def day(text: str) -> str:
     return f"{text}T00:00:00.000Z"
 
 
+def edge(subject: str, predicate: str, object: str, **fields: Any) -> Json:
+    """A fact that is an edge of the graph."""
+    since = {"valid_from": day("2026-01-01"), "cardinality": "many"}
+    return {**PAIR, "subject": subject, "predicate": predicate, "object": object, **since, **fields}
+
+
 async def tell(api: httpx.AsyncClient, object: str, since: str | None = None, expect: int = 201, **fields: Any) -> Json:
     """Where Ada lives, unless `fields` say otherwise; `since` is a day, and left out where it is None."""
     body = {**HOME, "object": object, **({} if since is None else {"valid_from": day(since)}), **fields}

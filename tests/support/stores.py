@@ -7,9 +7,8 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from app.errors import StoreUnavailable
-from app.lifespan import where_of
 from app.settings import Settings
-from app.storage.factory import open_store
+from app.storage.factory import open_store, where_of
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 
