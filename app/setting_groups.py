@@ -133,8 +133,10 @@ class LLMSettings(SettingGroup):
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
-    reply_format: Literal["json_schema", "json_object", "none"] = Field(
-        "json_schema", description="What that server can be held to; for the last two the schema is in the prompt."
+    reply_format: Literal["auto", "json_schema", "json_object", "tools", "none"] = Field(
+        "auto",
+        description="How answers are asked for in a shape. `auto` finds out what the server knows, in this order. With "
+        "`json_object` and `none` the schema is in the prompt.",
     )
     timeout_seconds: float = Field(60, gt=0, le=600, description="How long one call may take.")
     answer_tokens: int = Field(4096, ge=64, description="Most tokens of one answer.")

@@ -1,15 +1,18 @@
 """Extractors for a part of a conversation: memories, the user's profile, facts, the agent's experience."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, TypeVar
 
 from app.core.clock import rfc3339, to_ms
-from app.learning import deduplication, derivations, extraction, prompts, tool_calls
+from app.core.process import off_loop
+from app.learning import deduplication, derivations, prompts, tool_calls
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.extraction import Skipped, known_lessons, learned_experience, registered_agent
+from app.learning.extraction import Rules, new_lessons, profile_patch
+from app.learning.learning_run import Answer, PartRequest, Skipped, ask
+from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
 from app.learning.prompts import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
@@ -29,7 +32,9 @@ from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Doc
 from app.storage.scope import Partition, Scope
 
-KNOWN_MEMORIES = 20
+T = TypeVar("T")
+
+KNOWN_MEMORIES = 10
 QUERY_CHARS = 2_000
 PAGE = 500
 """The number of messages that one query reads."""
@@ -45,6 +50,11 @@ class Conversation:
     lines: Sequence[TranscriptLine]
     said: Mapping[int, Doc] = field(default_factory=dict)
     session: Doc | None = None
+
+    @property
+    def prompt(self) -> str:
+        """The name of the prompt that the parts' prompts follow."""
+        return "conversation"
 
     @property
     def owner(self) -> dict[str, str | None]:
@@ -74,50 +84,52 @@ class Conversation:
         same = {name: self.session.get(name) for name in ("created_at", "revised")}
         return [Update(SESSIONS, self.scope.tenant, self.session["session_id"], expect=same)]
 
-
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """Memories in the model's answer, and the ids of the memories that it was shown."""
-
-    memories: Sequence[prompts.LearnedMemory]
-    known: Sequence[str]
+    def data(self, known: Doc) -> str:
+        """Returns the messages, and further data, as JSON for the model."""
+        return data(self.lines, **known)
 
 
-def source(talk: Conversation, prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
+def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> Doc:
     """Returns the source fields of records that are learned from a conversation."""
     session_id = None if talk.session is None else talk.session["session_id"]
-    return {"origin": "extraction", "session_id": session_id, "model": llm.model, "prompt_version": prompt.id}
+    return {"origin": "extraction", "session_id": session_id, "model": model, "prompt_version": prompt.id}
 
 
 class MemoryExtractor:
     """Learns memories."""
 
     name = prompt = "memories"
+    shape = prompts.LearnedMemories
 
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan."""
-        return self.plan(tools, talk, llm, [await self.ask(tools, talk, llm, budget)])
-
-    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Extraction:
-        """Asks the model for memories. Raises what the model's client raises."""
+    async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
+        """Returns the user's profile and known memories near to what the user said. The context has their ids."""
         known = await self._known(tools, talk)
-        shown = [{name: doc[name] for name in ("memory_id", "content", "memory_type", "context")} for doc in known]
-        request = data(talk.lines, profile=await _profile(tools, talk), known_memories=shown)
-        instructions = prompts.load(self.prompt).with_wishes(await _wishes(tools, talk))
-        reply = await llm.reply(instructions, request, prompts.LearnedMemories, budget)
-        return Extraction(reply.memories, [doc["memory_id"] for doc in known])
+        shown = [{name: doc[name] for name in ("memory_id", "content")} for doc in known]
+        more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
+        return PartRequest(more, await _wishes(tools, talk), [doc["memory_id"] for doc in known])
 
-    def plan(self, tools: Tools, talk: Conversation, llm: LLM, extractions: Sequence[Extraction]) -> DerivationPlan:
+    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> "Extraction":
+        """Asks the model for memories alone. Raises what the model's client raises."""
+        request = await self.request(tools, talk)
+        reply = await ask(talk, [(self, request)], llm, budget)
+        return Extraction(reply.memories, request.context)
+
+    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+        """Returns the plan that stores the memories of an answer."""
+        return self.plan_all(tools, talk, answer.model, [Extraction(answer.reply.memories, answer.request.context)])
+
+    def plan_all(
+        self, tools: Tools, talk: Conversation, model: str, extractions: "Sequence[Extraction]"
+    ) -> DerivationPlan:
         """Returns one plan for all extractions of a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
-        origin = source(talk, prompts.load(self.prompt), llm)
+        origin = source(talk, prompts.load(self.prompt), model)
 
         async def plan() -> tuple[Doc, list[Change]]:
             current = await repository.get_many([memory_id for each in extractions for memory_id in each.known])
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
-            dropped: extraction.DroppedCounts = Counter()
-            learned = [one for each in extractions for one in each.memories]
-            pairs = extraction.memories(learned, active, talk.lines, talk.said, talk.owner, dropped)
+            rules = await _rules(tools, talk)
+            pairs = await _judged(talk, rules.memories, [one for each in extractions for one in each.memories], active)
             decays = Decays(tools.agents, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
@@ -130,7 +142,7 @@ class MemoryExtractor:
                     len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
                 ),
                 "disputed": sum(disputed),
-                "dropped": dict(dropped),
+                "dropped": dict(rules.dropped),
                 "items": answers,
             }
             return result, changes
@@ -150,27 +162,43 @@ class MemoryExtractor:
         return [hit.doc for hit in retrieved.hits]
 
 
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Memories in the model's answer, and the ids of the memories that it was shown."""
+
+    memories: Sequence[prompts.LearnedMemory | None]
+    known: Sequence[str]
+
+
 class ProfileExtractor:
     """Learns the user's profile."""
 
     name = prompt = "profile"
+    shape = prompts.LearnedProfile
 
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan. Raises Skipped if the conversation has no user."""
-        prompt = prompts.load(self.prompt)
+    async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
+        """Returns the profile. Raises Skipped if the conversation has no user."""
         if talk.user_id is None:
             raise Skipped("the conversation is nobody's")
         talk.scope.require_write(None, talk.user_id)
-        profile = await _profile(tools, talk)
-        reply = await llm.reply(prompt.text, data(talk.lines, profile=profile), prompts.LearnedProfile, budget)
+        return PartRequest({"profile": _filled(await _profile(tools, talk))})
+
+    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+        """Returns the plan that patches the profile. The result keeps the quote of each field."""
+        assert talk.user_id is not None
         users, user_id = tools.users(talk.scope), talk.user_id
 
         async def plan() -> tuple[Doc, list[Change]]:
-            patch = extraction.profile_patch(reply, await _profile(tools, talk))
+            rules = await _rules(tools, talk)
+            items = await _judged(talk, rules.profile, answer.reply.profile)
+            patch = profile_patch([one for one, _ in items], await _profile(tools, talk))
+            result: Doc = {"changed": [], "dropped": dict(rules.dropped)}
             if not patch:
-                return {"changed": []}, []
+                return result, []
             outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS)
-            return {"changed": sorted(patch) if outcome.changes else []}, list(outcome.changes)
+            changed = sorted(patch) if outcome.changes else []
+            quotes = [{"field": one.field, "value": one.value, "quote": quote.text} for one, quote in items]
+            return {**result, "changed": changed, "quotes": quotes if changed else []}, list(outcome.changes)
 
         return plan
 
@@ -179,22 +207,21 @@ class FactExtractor:
     """Learns facts."""
 
     name = prompt = "facts"
+    shape = prompts.LearnedFacts
 
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan."""
-        prompt = prompts.load(self.prompt)
-        profile = await _profile(tools, talk)
-        spoke = next((line.name for line in talk.lines if line.role == "user" and line.name), None)
-        user_name = profile["name"] or spoke or talk.user_id or "user"
-        known = await self._known(tools, talk)
-        request = data(talk.lines, user_name=user_name, known_facts=known)
-        reply = await llm.reply(prompt.text, request, prompts.LearnedFacts, budget)
-        origin = source(talk, prompt, llm)
+    async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
+        """Returns the name of the user, and known facts near to what the user said."""
+        names = await _names_of_user(tools, talk)
+        return PartRequest({"user_name": names[0] if names else "user", "known_facts": await self._known(tools, talk)})
+
+    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+        """Returns the plan that asserts the facts of an answer."""
+        origin = source(talk, prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            dropped: extraction.DroppedCounts = Counter()
-            pairs = extraction.facts(reply.facts, talk.lines, talk.said, talk.owner, dropped)
-            return await deduplication.asserted(tools, talk.scope, pairs, dropped, origin, "memory_ids")
+            rules = await _rules(tools, talk)
+            pairs = await _judged(talk, rules.facts, answer.reply.facts)
+            return await deduplication.asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan
 
@@ -209,17 +236,27 @@ class ExperienceExtractor:
     """Learns lessons of the agent, also from the tools that it called."""
 
     name = prompt = "experience"
+    shape = prompts.LearnedExperience
 
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan. Raises Skipped if the agent is not registered."""
-        prompt = prompts.load(self.prompt)
+    async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
+        """Returns known lessons and tool calls. Raises Skipped if the agent is not registered."""
         agent = await registered_agent(tools, talk.scope, talk.agent_id)
-        request = data(talk.lines, experience=known_lessons(agent), tool_calls=await self._calls(tools, talk))
-        reply = await llm.reply(prompt.text, request, prompts.LearnedExperience, budget)
-        origin, names = {**SOURCE, **source(talk, prompt, llm)}, await self._names(tools, talk)
+        calls = await self._calls(tools, talk)
+        return PartRequest({"experience": shown_lessons(agent), "tool_calls": calls}, context=(agent, calls))
+
+    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+        """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""
+        agent, calls = answer.request.context
+        origin = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
 
         async def plan() -> tuple[Doc, list[Change]]:
-            return await learned_experience(tools, talk.scope, agent["agent_id"], reply, origin, names)
+            rules = await _rules(tools, talk)
+            heard = replace(rules, lines=[*talk.lines, *(_as_line(call) for call in calls)])
+            learned = await _judged(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
+            names = await self._names(tools, talk)
+            texts = new_lessons(learned)
+            result, changes = await learned_experience(tools, talk.scope, agent["agent_id"], texts, origin, names)
+            return {**result, "dropped": dict(rules.dropped)}, changes
 
         return plan
 
@@ -239,6 +276,32 @@ class ExperienceExtractor:
         spoke = [line.name for line in talk.lines if line.role == "user"]
         named = {talk.user_id, profile["name"], profile["home"], *spoke}
         return sorted(name for name in named if name)
+
+
+def _as_line(call: Doc) -> TranscriptLine:
+    """Returns a tool call as a line that a lesson may quote."""
+    return TranscriptLine(0, "tool", None, "", " ".join(str(value) for value in call.values()))
+
+
+async def _judged(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:
+    """Runs the rules, in a thread if the conversation is long."""
+    return await off_loop(sum(len(line.text) for line in talk.lines), rule, *args)
+
+
+async def _rules(tools: Tools, talk: Conversation) -> Rules:
+    return Rules(talk.lines, talk.owner, talk.said, await _names_of_user(tools, talk))
+
+
+async def _names_of_user(tools: Tools, talk: Conversation) -> list[str]:
+    """Returns the names that the user goes by: in the profile, in the conversation, and the id."""
+    profile = await _profile(tools, talk)
+    spoke = [line.name for line in talk.lines if line.role == "user"]
+    return list(dict.fromkeys(name for name in (profile["name"], *spoke, talk.user_id) if name))
+
+
+def _filled(profile: Doc) -> Doc:
+    """Returns the fields of a profile that have a value, which is all that the model needs to see."""
+    return {name: value for name, value in profile.items() if value}
 
 
 def _said(talk: Conversation) -> str:

@@ -316,18 +316,17 @@ async def known(tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, .
 async def asserted(
     tools: Tools,
     scope: Scope,
-    drawn: Sequence[tuple[FactCreate, list[str]]],
+    drawn: Sequence[tuple[FactCreate, Doc]],
     dropped: DroppedCounts,
     source: Doc,
-    cites: str,
 ) -> tuple[Doc, list[Change]]:
-    """Returns a result for the report and the changes that assert `drawn`: facts, each with the ids of its sources,
-    which are stored in the field `cites` of the fact's source."""
+    """Returns a result for the report and the changes that assert `drawn`: facts, each with further fields of its
+    source."""
     if not drawn:
         return {"fact_ids": [], "dropped": dict(dropped)}, []
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
     service = FactService(FactRepository(tools.store, scope), Embeddings(tools.embedder), lookup, tools.clock)
-    sources = [{**source, cites: list(dict.fromkeys(ids))} for _, ids in drawn]
+    sources = [{**source, **more} for _, more in drawn]
     outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
     fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
     return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.core.clock import Clock
 from app.embedding.embedder import Embedder
-from app.errors import RecalldError
+from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
@@ -54,6 +54,8 @@ class Report:
     def __init__(self) -> None:
         self.parts: dict[str, Doc] = {}
         self.failed: dict[str, str] = {}
+        self.unreachable: LLMUnavailable | LLMBudgetSpent | None = None
+        """Why no further part can be asked for in this run."""
         self.done = False
 
     def add(self, name: str, result: Doc, *, by_earlier_try: bool = False) -> None:

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-import orjson
-
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339, to_ms
 from app.jobs.runner import Run
-from app.learning import deduplication, episodes, extraction, prompts
+from app.learning import deduplication, episodes, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
-from app.learning.extraction import Extractor, LearningRun, known_lessons, learned_experience, registered_agent
+from app.learning.extraction import DroppedCounts, Rules, new_lessons
+from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
+from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.records import SOURCE
@@ -37,19 +37,21 @@ class EpisodeFacts:
     """Learns facts from episodes."""
 
     name, prompt = "facts", "episode_facts"
+    shape = prompts.FoundFacts
 
-    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan."""
-        prompt = prompts.load(self.prompt)
+    async def request(self, tools: Tools, batch: Batch) -> PartRequest:
+        """Returns the name of the user, and known facts near to the episodes."""
         known = await deduplication.known(tools, batch.scope, _told(batch), _pair(batch))
-        request = _data(batch, user_name=await _user_name(tools, batch), known_facts=known)
-        reply = await llm.reply(prompt.text, request, prompts.FoundFacts, budget)
-        origin = _source(prompt, llm)
+        return PartRequest({"user_name": await _user_name(tools, batch), "known_facts": known})
+
+    def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
+        """Returns the plan that asserts the facts of an answer."""
+        origin = _source(prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            dropped: extraction.DroppedCounts = Counter()
-            pairs = episodes.facts(reply.facts, batch, dropped)
-            return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin, "action_ids")
+            dropped: DroppedCounts = Counter()
+            pairs = episodes.facts(answer.reply.facts, batch, dropped)
+            return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin)
 
         return plan
 
@@ -58,19 +60,21 @@ class EpisodeProcedures:
     """Learns procedures from episodes."""
 
     name = prompt = "procedures"
+    shape = prompts.FoundProcedures
 
-    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan."""
-        prompt = prompts.load(self.prompt)
+    async def request(self, tools: Tools, batch: Batch) -> PartRequest:
+        """Returns known procedures near to the episodes. The context has their ids."""
         known = await self._known(tools, batch)
         shown = [{name: doc[name] for name in ("procedure_id", "name", "trigger", "steps", "notes")} for doc in known]
-        reply = await llm.reply(prompt.text, _data(batch, known_procedures=shown), prompts.FoundProcedures, budget)
-        ids = [doc["procedure_id"] for doc in known]
-        embeddings, origin = Embeddings(tools.embedder), _source(prompt, llm)
+        return PartRequest({"known_procedures": shown}, context=[doc["procedure_id"] for doc in known])
+
+    def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
+        """Returns the plan that creates and refines procedures."""
+        embeddings, origin = Embeddings(tools.embedder), _source(prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
             deduplicator = _Merging(tools, batch, embeddings, origin)
-            await deduplicator.take(reply.procedures, ids)
+            await deduplicator.take(answer.reply.procedures, answer.request.context)
             return deduplicator.result(), deduplicator.changes
 
         return plan
@@ -90,7 +94,7 @@ class _Merging:
         self._procedures = ProcedureRepository(tools.store, batch.scope)
         self._batch, self._embeddings, self._origin = batch, embeddings, origin
         self._now = rfc3339(tools.clock.now())
-        self._dropped: extraction.DroppedCounts = Counter()
+        self._dropped: DroppedCounts = Counter()
         self._made: list[str] = []
         self._refined: list[str] = []
         self.changes: list[Change] = []
@@ -148,19 +152,25 @@ class EpisodeExperience:
     """Learns lessons of the agent from what it did, such as good ways to use its tools."""
 
     name, prompt = "experience", "episode_experience"
+    shape = prompts.LearnedExperience
 
-    async def learn(self, tools: Tools, batch: Batch, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan. Raises Skipped if the agent is not registered."""
-        prompt = prompts.load(self.prompt)
+    async def request(self, tools: Tools, batch: Batch) -> PartRequest:
+        """Returns known lessons. Raises Skipped if the agent is not registered."""
         agent = await registered_agent(tools, batch.scope, batch.agent_id)
-        reply = await llm.reply(
-            prompt.text, _data(batch, experience=known_lessons(agent)), prompts.LearnedExperience, budget
-        )
-        origin = {**SOURCE, **_source(prompt, llm), "action_ids": [doc["action_id"] for doc in batch.docs]}
-        names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
+        return PartRequest({"experience": shown_lessons(agent)}, context=agent)
+
+    def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
+        """Returns the plan that adds lessons. A lesson has to quote an episode."""
+        agent = answer.request.context
+        origin = {**SOURCE, **_source(prompts.load(self.prompt), answer.model)}
+        origin["action_ids"] = [doc["action_id"] for doc in batch.docs]
 
         async def plan() -> tuple[Doc, list[Change]]:
-            return await learned_experience(tools, batch.scope, agent["agent_id"], reply, origin, names)
+            rules = Rules(episodes.lines(batch), batch.owner)
+            texts = new_lessons(rules.lessons(answer.reply.lessons, known_lessons(agent)))
+            names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
+            result, changes = await learned_experience(tools, batch.scope, agent["agent_id"], texts, origin, names)
+            return {**result, "dropped": dict(rules.dropped)}, changes
 
         return plan
 
@@ -168,12 +178,8 @@ class EpisodeExperience:
 EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures(), EpisodeExperience())
 
 
-def _source(prompt: prompts.PromptTemplate, llm: LLM) -> Doc:
-    return {"origin": "consolidation", "model": llm.model, "prompt_version": prompt.id}
-
-
-def _data(batch: Batch, **known: object) -> str:
-    return orjson.dumps({**known, "episodes": batch.shown()}).decode()
+def _source(prompt: prompts.PromptTemplate, model: str) -> Doc:
+    return {"origin": "consolidation", "model": model, "prompt_version": prompt.id}
 
 
 def _told(batch: Batch) -> str:

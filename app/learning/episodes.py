@@ -14,8 +14,9 @@ from app.core import tokens
 from app.core.served_text import strip_served
 from app.facts.schemas import FactCreate
 from app.learning import derivations, tool_calls
+from app.learning.evidence import no_value, shown
 from app.learning.extraction import DroppedCounts
-from app.learning.prompts import StatedFact, StatedProcedure
+from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.procedures.repository import learned
 from app.procedures.schemas import ProcedureCreate
 from app.storage.changes import Change
@@ -42,6 +43,15 @@ class Batch:
     def owner(self) -> dict[str, str | None]:
         """The agent and user of the episodes, as fields."""
         return {"agent_id": self.agent_id, "user_id": self.user_id}
+
+    @property
+    def prompt(self) -> str:
+        """The name of the prompt that the parts' prompts follow."""
+        return "episodes"
+
+    def data(self, known: Doc) -> str:
+        """Returns the episodes, and further data, as JSON for the model."""
+        return orjson.dumps({"episodes": self.shown(), **known}).decode()
 
     def shown(self) -> list[Doc]:
         """Returns the episodes as the model sees them."""
@@ -95,23 +105,39 @@ def _as_prompted(doc: Doc) -> str:
     return orjson.dumps(_shown(0, doc)).decode()
 
 
-def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> list[tuple[FactCreate, list[str]]]:
-    """Returns the facts to assert with the ids of their episodes. Facts that cite no episode are dropped. A fact
-    without a time is valid from its first episode on."""
-    result: list[tuple[FactCreate, list[str]]] = []
+def lines(batch: Batch) -> list[TranscriptLine]:
+    """Returns the episodes as lines that a lesson may quote."""
+    return [
+        TranscriptLine(number, "tool", None, doc["timestamp"], _quotable(doc))
+        for number, doc in enumerate(batch.docs, start=1)
+    ]
+
+
+def _quotable(doc: Doc) -> str:
+    shown = _shown(0, doc)
+    return " ".join([shown["content"], *(str(value) for value in shown.get("call", {}).values())])
+
+
+def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> list[tuple[FactCreate, Doc]]:
+    """Returns the facts to assert with the ids of their episodes, as a field of the source. Facts that cite no episode,
+    or whose object none of them contains, are dropped. A fact without a time is valid from its first episode on."""
+    result: list[tuple[FactCreate, Doc]] = []
     for one in found:
         cited = batch.cited(one.episode_numbers)
         if not cited:
             dropped["unfounded"] += 1
             continue
         said = {name: strip_served(getattr(one, name)).strip() for name in ("subject", "predicate", "object")}
+        if no_value(said["object"]) or not shown(said["object"], " ".join(map(_as_prompted, cited))):
+            dropped["not_said"] += 1
+            continue
         fields = {**said, "cardinality": one.cardinality, "valid_from": one.valid_from or cited[0]["timestamp"]}
         try:
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except ValidationError:
             dropped["invalid"] += 1
             continue
-        result.append((body, [doc["action_id"] for doc in cited]))
+        result.append((body, {"action_ids": [doc["action_id"] for doc in cited]}))
     return result
 
 

@@ -1,316 +1,341 @@
-"""One protocol of extractors, the loop that runs them, and the rules of what may be stored of a model's answer."""
+"""Rules of what may be stored of a model's answer about a conversation. Each item has to be shown by a quote."""
 
-import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 
-from app.core.clock import rfc3339
 from app.core.served_text import strip_served
-from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.facts.schemas import FactCreate
-from app.jobs.runner import Run
-from app.learning import prompts
-from app.learning.dependencies import Report, Tools
-from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
-from app.learning.prompts import LearnedExperience, LearnedFact, LearnedMemory, LearnedProfile, TranscriptLine
-from app.llm.base import LLM, Budget
+from app.learning import evidence
+from app.learning.prompts import LearnedFact, LearnedMemory, Lesson, ProfileItem, TranscriptLine
+from app.learning.quotes import Quote, find
+from app.learning.words import languages, said_by, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
-from app.profiles.merge import LESSONS, merge_experience
-from app.profiles.schemas import AGENTS
-from app.storage.changes import Change
-from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.text import normalise_content
 
 DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
-
-
-def memories(
-    learned: Sequence[LearnedMemory],
-    known: Mapping[str, Doc],
-    lines: Sequence[TranscriptLine],
-    said: Mapping[int, Doc],
-    owner: Mapping[str, str | None],
-    dropped: DroppedCounts,
-) -> list[tuple[MemoryCreate, Doc]]:
-    """Returns each memory to store for `owner`, with further fields of its source.
-
-    Its trust is at most that of the messages that it cites (`said` maps message numbers to memories). A memory that
-    cites no message is dropped. `known` are the memories that the model was shown: superseding another id, a record of
-    another partition or a pinned memory is dropped. If one of them has more trust than the new memory, the new one is
-    stored as disputed (`memories/create.py`).
-    """
-    seqs = {line.seq: line for line in lines}
-    taken: set[str] = set()
-    result: list[tuple[MemoryCreate, Doc]] = []
-    for one in learned:
-        content = strip_served(one.content).strip()
-        if not content:
-            dropped["empty"] += 1
-            continue
-        cited = sorted({*one.message_seqs} & seqs.keys())
-        if invented := {*one.message_seqs} - {*cited}:
-            dropped["invented_messages"] += len(invented)
-        if not cited:
-            dropped["unfounded"] += 1
-            continue
-        trust = _trust(cited, seqs, said)
-        retired = _retired(one, known, {**owner, "trust": trust}, taken, dropped)
-        taken |= {*retired}
-        body = MemoryCreate(
-            agent_id=owner["agent_id"],
-            user_id=owner["user_id"],
-            content=content,
-            context=one.context,
-            memory_type=one.memory_type,
-            importance=round(one.importance, 3),
-            trust=trust,
-            event_at=seqs[cited[-1]].at,
-            supersedes=retired,
-        )
-        result.append((body, {"memory_ids": [said[seq]["memory_id"] for seq in cited if seq in said]}))
-    return result
-
-
-def _trust(cited: Sequence[int], lines: Mapping[int, TranscriptLine], said: Mapping[int, Doc]) -> float:
-    """Returns the lowest trust of the cited messages: of the memory made of a message, or else by its role."""
-    return min(float(said[seq]["trust"]) if seq in said else lines[seq].trust for seq in cited)
-
-
-def _retired(
-    one: LearnedMemory, known: Mapping[str, Doc], new: Mapping[str, Any], taken: set[str], dropped: DroppedCounts
-) -> list[str]:
-    retired: list[str] = []
-    for memory_id in dict.fromkeys(one.superseded_ids):
-        doc = known.get(memory_id)
-        if doc is None:
-            dropped["invented_ids"] += 1
-        elif not same_pair(doc, new):
-            dropped["of_another_scope"] += 1
-        elif memory_id in taken:
-            dropped["retired_twice"] += 1
-        elif doc["pinned"] and doc["trust"] <= new["trust"]:
-            dropped["protected"] += 1
-        else:
-            retired.append(memory_id)
-    return retired
-
-
-def facts(
-    learned: Sequence[LearnedFact],
-    lines: Sequence[TranscriptLine],
-    said: Mapping[int, Doc],
-    owner: Mapping[str, str | None],
-    dropped: DroppedCounts,
-) -> list[tuple[FactCreate, list[str]]]:
-    """Returns each fact to assert, with the memories of the messages that state it. Facts that cite no message are
-    dropped. A fact without a time is valid from its first message on."""
-    seqs = {line.seq: line for line in lines}
-    result: list[tuple[FactCreate, list[str]]] = []
-    for one in learned:
-        cited = sorted({*one.message_seqs} & seqs.keys())
-        if not cited:
-            dropped["unfounded"] += 1
-            continue
-        try:
-            body = FactCreate(
-                agent_id=owner["agent_id"],
-                user_id=owner["user_id"],
-                subject=one.subject,
-                predicate=one.predicate,
-                object=one.object,
-                cardinality=one.cardinality,
-                trust=_trust(cited, seqs, said),
-                valid_from=one.valid_from or seqs[cited[0]].at,
-            )
-        except ValidationError:
-            dropped["invalid"] += 1
-            continue
-        result.append((body, [said[seq]["memory_id"] for seq in cited if seq in said]))
-    return result
-
-
-def profile_patch(learned: LearnedProfile, profile: Doc) -> Doc:
-    """Returns the fields to add and replace. A model never clears a field: null means that there is nothing new."""
-    scalars = {name: getattr(learned, name) for name in ("name", "age", "home", "occupation")}
-    patch: dict[str, Any] = {name: value for name, value in scalars.items() if value not in (None, profile[name])}
-    for name in ("interests", "conversation_preferences"):
-        if found := getattr(learned, name):
-            patch[name] = found
-    if learned.preferences:
-        patch["preferences"] = {each.name: each.value for each in learned.preferences}
-    return patch
-
-
-def lessons(learned: LearnedExperience) -> Doc:
-    """Returns the lessons by list, without empty lists."""
-    return {name: texts for name, texts in learned.model_dump().items() if texts}
-
-
-log = logging.getLogger(__name__)
-
-
-class Skipped(Exception):
-    """The extractor has nothing to do. The message gives the reason."""
-
-
-class LearningSource(Protocol):
-    """Records of one agent and user, which extractors read."""
-
-    @property
-    def size(self) -> int:
-        """The number of records."""
-        ...
-
-    def derivation_id(self, extractor: str, prompt_id: str) -> str:
-        """Returns the id of the derivation of this extractor from this source."""
-        ...
-
-    def described(self) -> Doc:
-        """Returns owner and source, as fields of the derivation."""
-        ...
-
-    def unchanged(self) -> list[Change]:
-        """Returns changes that conflict if the source is no longer what the model was shown."""
-        ...
-
-
-S = TypeVar("S", bound=LearningSource)
-S_contra = TypeVar("S_contra", bound=LearningSource, contravariant=True)
-
-
-class Extractor(Protocol[S_contra]):
-    """Asks the model once about a source and plans changes by rules.
-
-    The plan reads anew whenever it runs, so it can run again after a conflict without asking the model again.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def prompt(self) -> str:
-        """The name of the prompt's file."""
-        ...
-
-    async def learn(self, tools: Tools, source: S_contra, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan. Raises `Skipped`, or what the model's client raises."""
-        ...
+USER_WORDS = ("user", "the user", "i", "me", "myself", "speaker")
+"""Subjects of a fact that name the user."""
+WISHES = ("preference", "instruction")
+"""Memory types that may come from a request to the agent, such as "Please answer in German"."""
 
 
 @dataclass(frozen=True, slots=True)
-class LearningRun:
-    """One run of a learning job. The report collects the outcome of each extractor."""
+class Rules:
+    """The rules for one conversation.
 
-    tools: Tools
-    run: Run
-    report: Report
+    `said` maps message numbers to the memories made of the messages; `owner` has `agent_id` and `user_id`. `names` are
+    those that the user goes by.
+    """
 
-    async def learn_from(
-        self,
-        sources: AsyncIterator[S],
-        extractors: Callable[[S], Sequence[Extractor[S]]],
-        done_with: Callable[[S, int], Awaitable[None]],
-        llm: LLM,
-        budget: Budget,
-    ) -> int:
-        """Runs the extractors on one source after the other. Returns the number of records that were learned from.
+    lines: Sequence[TranscriptLine]
+    owner: Mapping[str, str | None]
+    said: Mapping[int, Doc] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    dropped: DroppedCounts = field(default_factory=Counter)
 
-        If an extractor fails, earlier results stay and the loop ends. `done_with` (source, records so far) is not
-        called for that source, so another run takes it up again.
+    # --- Memories -----------------------------------------------------------------------------------------------------
+
+    def memories(
+        self, learned: Sequence[LearnedMemory | None], known: Mapping[str, Doc]
+    ) -> list[tuple[MemoryCreate, Doc]]:
+        """Returns each memory to store, with further fields of its source.
+
+        Its trust is that of the message that shows it. `known` are the memories that the model was shown: superseding
+        another id, a record of another partition or a pinned memory is dropped. If one of them has more trust than the
+        new memory, the new one is stored as disputed (`memories/create.py`).
         """
-        done = 0
-        async for source in sources:
-            for extractor in extractors(source):
-                await self._learn(extractor, source, llm, budget)
-            if self.report.failed:
-                break
-            done += source.size
-            await done_with(source, done)
-        return done
+        taken: set[str] = set()
+        result: list[tuple[MemoryCreate, Doc]] = []
+        for one in self._valid(learned):
+            content = strip_served(one.content).strip()
+            quote = self._shown(
+                one.quote, content, lambda quote, one=one, content=content: _memory(one, content, quote, self)
+            )
+            if quote is None:
+                continue
+            trust = self._trust(quote)
+            retired = self._retired(one, known, {**self.owner, "trust": trust}, taken)
+            taken |= {*retired}
+            body = MemoryCreate(
+                agent_id=self.owner["agent_id"],
+                user_id=self.owner["user_id"],
+                content=content,
+                context=self._context(one, quote),
+                memory_type=one.memory_type,
+                importance=round(one.importance, 3),
+                trust=trust,
+                event_at=quote.line.at,
+                supersedes=retired,
+            )
+            result.append((body, self._source(quote)))
+        return result
 
-    async def _learn(self, extractor: Extractor[S], source: S, llm: LLM, budget: Budget) -> None:
-        async def planned() -> DerivationPlan:
-            return await extractor.learn(self.tools, source, llm, budget)
+    def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
+        """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
+        if one.context is None or evidence.no_value(one.context):
+            return None
+        if evidence.shown(one.context, quote.line.text):
+            return one.context
+        self.dropped["context"] += 1
+        return None
 
-        derivation_id = source.derivation_id(extractor.name, prompts.load(extractor.prompt).id)
-        await self.derive(extractor.name, derivation_id, source, planned)
+    def _retired(
+        self, one: LearnedMemory, known: Mapping[str, Doc], new: Mapping[str, Any], taken: set[str]
+    ) -> list[str]:
+        retired: list[str] = []
+        for memory_id in dict.fromkeys(one.superseded_ids):
+            doc = known.get(memory_id)
+            if doc is None:
+                self.dropped["invented_ids"] += 1
+            elif not same_pair(doc, new):
+                self.dropped["of_another_scope"] += 1
+            elif memory_id in taken:
+                self.dropped["retired_twice"] += 1
+            elif doc["pinned"] and doc["trust"] <= new["trust"]:
+                self.dropped["protected"] += 1
+            else:
+                retired.append(memory_id)
+        return retired
 
-    def _report_noted(self, name: str, noted: Doc) -> None:
-        own = self.run.lease.job.operation_id
-        if own is not None and noted["operation_id"] == own:
-            self.report.add(name, noted["result"], by_earlier_try=True)
-        elif noted["undone"]:
-            self.report.skip(name, "it was learned before, and that was undone")
-        else:
-            self.report.skip(name, "another operation has learned it before")
+    # --- Facts --------------------------------------------------------------------------------------------------------
 
-    async def derive(
-        self, name: str, derivation_id: str, source: LearningSource, planned: Callable[[], Awaitable[DerivationPlan]]
-    ) -> None:
-        """Commits the plan that `planned` returns with its derivation, unless that derivation exists. Errors of the
-        model go into the report. What an earlier try of the same operation has committed counts as its result."""
-        noted = await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id)
-        if noted is not None:
-            self._report_noted(name, noted)
-            return
+    def facts(self, learned: Sequence[LearnedFact | None]) -> list[tuple[FactCreate, Doc]]:
+        """Returns each fact to assert, with further fields of its source. A fact without a time is valid from its
+        message on."""
+        result: list[tuple[FactCreate, Doc]] = []
+        for one in self._valid(learned):
+            quote = self._shown(one.quote, one.object, lambda quote, one=one: _fact(one, quote, self))
+            if quote is None:
+                continue
+            try:
+                body = FactCreate(
+                    agent_id=self.owner["agent_id"],
+                    user_id=self.owner["user_id"],
+                    subject=one.subject,
+                    predicate=one.predicate,
+                    object=one.object,
+                    cardinality=one.cardinality,
+                    trust=self._trust(quote),
+                    valid_from=self._valid_from(one, quote),
+                )
+            except ValidationError:
+                self.dropped["invalid"] += 1
+                continue
+            result.append((body, self._source(quote)))
+        return result
+
+    def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
+        if one.valid_from is None:
+            return quote.line.at
         try:
-            plan = _guarded(await planned(), source)
-            result = await commit_noted(self.run, plan, derivation_id, source.described())
-        except Skipped as why:
-            self.report.skip(name, str(why))
-        except Forbidden as error:
-            self.report.skip(name, error.detail)
-        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
-            log.warning("a part was not learned", extra={"part": name, "code": error.code})
-            self.report.fail(name, error.detail)
+            if evidence.time_shown(one.valid_from, quote):
+                return one.valid_from
+        except ValueError:
+            pass
+        self.dropped["time_not_said"] += 1
+        return quote.line.at
+
+    # --- Profile ------------------------------------------------------------------------------------------------------
+
+    def profile(self, learned: Sequence[ProfileItem | None]) -> list[tuple[ProfileItem, Quote]]:
+        """Returns the items that the user said about themselves, each with its quote."""
+        result: list[tuple[ProfileItem, Quote]] = []
+        for one in self._valid(learned):
+            quote = self._shown(one.quote, one.value, lambda quote, one=one: _profile(one, quote))
+            if quote is not None:
+                result.append((one, quote))
+        return result
+
+    # --- Lessons ------------------------------------------------------------------------------------------------------
+
+    def lessons(self, learned: Sequence[Lesson | None], known: Mapping[str, Sequence[str]]) -> list[Lesson]:
+        """Returns new lessons that a message shows. A lesson that the model was shown is no new evidence for itself."""
+        texts = {normalise_content(text) for each in known.values() for text in each}
+        result: list[Lesson] = []
+        for one in self._valid(learned):
+            if normalise_content(one.text) in texts:
+                self.dropped["known"] += 1
+            elif self._shown(one.quote, one.text, lambda _: None) is not None:
+                result.append(one)
+        return result
+
+    # --- Parts --------------------------------------------------------------------------------------------------------
+
+    def _valid(self, learned: Sequence[Any]) -> Iterator[Any]:
+        for one in learned:
+            if one is None:
+                self.dropped["invalid"] += 1
+            else:
+                yield one
+
+    def _shown(self, text: str, value: str, rule: Any) -> Quote | None:
+        """Returns the place of a quote, or None if the item is dropped. `rule` takes the quote and returns a reason."""
+        if not value.strip():
+            self.dropped["empty"] += 1
+            return None
+        quote = find(text, self.lines, "user")
+        reason = "unfounded" if quote is None else rule(quote)
+        if reason is not None:
+            self.dropped[reason] += 1
+            return None
+        return quote
+
+    def _trust(self, quote: Quote) -> float:
+        """Returns the trust of the memory made of the message, or else that of its role."""
+        said = self.said.get(quote.line.seq)
+        return quote.line.trust if said is None else float(said["trust"])
+
+    def _source(self, quote: Quote) -> Doc:
+        said = self.said.get(quote.line.seq)
+        return {"memory_ids": [] if said is None else [said["memory_id"]], "quote": quote.text}
+
+    def names_user(self, text: str) -> bool:
+        """Returns whether a text names the user, as "user" or by name."""
+        plain = " ".join(token.word for token in tokens(text))
+        return plain in USER_WORDS or any(_mentions(text, name) for name in (*self.names, "user"))
+
+
+def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
+    if quote.line.role != "user":
+        return None if _promised(quote) else "said_by_assistant"
+    if reason := _contradicted(content, quote):
+        return reason
+    about = evidence.about_user(quote, content)
+    if about == "of_another_person" and not _names_person(content, quote):
+        return about
+    if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
+        return about
+    return evidence.content_shown(content, quote, rules.names)
+
+
+def _contradicted(content: str, quote: Quote) -> str | None:
+    """Returns `question`, `unsure` or `negated` if the memory says as certain, or denies, what the quote does not."""
+    negated = evidence.negated(content)
+    reason = evidence.asserted(quote, content, negated=negated)
+    if reason == "unsure" and table("unsure").found_in(content):
+        return None
+    if reason is None and negated and not evidence.negated(quote.sentence):
+        return "negated"
+    return reason
+
+
+def _names_person(content: str, quote: Quote) -> bool:
+    """Returns whether a memory names the person that its quote is about."""
+    people = evidence.other_person(quote, content)
+    if any(word in content.casefold() for word in people):
+        return True
+    first = tokens(quote.sentence)[:1]
+    return not people and bool(first) and _mentions(content, first[0].word)
+
+
+def _promised(quote: Quote) -> bool:
+    """Returns whether an assistant commits itself in its quote."""
+    promises = table("promises")
+    said = [token.word for token in tokens(quote.text)]
+    return (
+        "i'll" in said
+        or sum(word in promises for word in said) > 1
+        or any(word in quote.text for word in promises.unspaced)
+    )
+
+
+def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
+    if quote.line.role != "user":
+        return "said_by_assistant"
+    if evidence.no_value(one.object) or evidence.no_value(one.subject):
+        return "no_value"
+    if not evidence.shown(one.object, quote.sentence):
+        return "not_said"
+    if not _says(one.predicate, quote):
+        return "predicate_not_said"
+    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(one.predicate.replace("_", " "))):
+        return reason
+    if rules.names_user(one.subject) and not _relative(one.subject):
+        return _of_user(one, quote)
+    subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
+    return None if evidence.shown(subject, quote.line.text) else "subject_not_said"
+
+
+def _of_user(one: LearnedFact, quote: Quote) -> str | None:
+    """Returns why a fact is not about the user. That the user has a brother is; what the brother does is not."""
+    about = evidence.about_user(quote, one.object)
+    if about == "of_another_person" and _relative(one.predicate.replace("_", " ")):
+        return None
+    return about
+
+
+def _relative(text: str) -> bool:
+    return table("relations").found_in(text)
+
+
+def _says(predicate: str, quote: Quote) -> bool:
+    """Returns whether the sentence says the predicate: by a word of its table, or else by one of its own words."""
+    if any(words.found_in(quote.sentence) for words in said_by(predicate)):
+        return True
+    own = predicate.replace("_", " ")
+    if said_by(predicate):
+        return evidence.shown(own, quote.sentence)
+    spoken = languages(quote.sentence)
+    if _relative(own) and table("relations", spoken).found_in(quote.sentence):
+        return True
+    return any(
+        evidence.shown(token.word, quote.sentence) for token in tokens(own) if token.word not in table("generic")
+    )
+
+
+_FIELDS = {"name": "name", "age": "age", "home": "live", "occupation": "work", "interest": "like"}
+"""The predicate of each field that has one."""
+
+
+def _profile(one: ProfileItem, quote: Quote) -> str | None:
+    if evidence.no_value(one.value):
+        return "no_value"
+    if not evidence.shown(one.value, quote.sentence):
+        return "not_said"
+    if reason := evidence.asserted(quote, one.value, negated=one.field == "conversation_preference"):
+        return reason
+    about = evidence.about_user(quote, one.value)
+    if about == "not_about_user" and one.field == "conversation_preference":
+        return None  # a request to the agent has no subject
+    if about is not None:
+        return about
+    predicate = _FIELDS.get(one.field)
+    return None if predicate is None or one.field == "interest" or _says(predicate, quote) else "field_not_said"
+
+
+def _mentions(text: str, name: str) -> bool:
+    words = {token.word for token in tokens(name)}
+    return bool(words) and words <= {token.word for token in tokens(text)}
+
+
+def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
+    """Returns the fields to add and replace in `profile`. The last item of a field counts."""
+    patch: dict[str, Any] = {}
+    for one in items:
+        if one.field in ("interest", "conversation_preference"):
+            name = {"interest": "interests", "conversation_preference": "conversation_preferences"}[one.field]
+            patch.setdefault(name, []).append(one.value)
+        elif one.field == "preference":
+            patch.setdefault("preferences", {})[one.about or one.value] = one.value
+        elif one.field == "age":
+            digits = "".join(character for character in one.value if character.isdecimal())
+            if digits and int(digits) <= 150:
+                patch["age"] = int(digits)
         else:
-            self.report.add(name, result or {})
+            patch[one.field] = one.value
+    return {name: value for name, value in patch.items() if value != profile.get(name)}
 
 
-def _guarded(plan: DerivationPlan, source: LearningSource) -> DerivationPlan:
-    """Returns a plan whose changes conflict if the source was changed meanwhile."""
-
-    async def guarded() -> tuple[Doc, list[Change]]:
-        result, changes = await plan()
-        return result, [*changes, *source.unchanged()]
-
-    return guarded
-
-
-# --- Experience -------------------------------------------------------------------------------------------------------
-
-
-async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> Doc:
-    """Returns an agent that lessons can be learned for. Raises Skipped if it is not registered, and Forbidden if the
-    scope may not write for all of its users."""
-    agent = None if agent_id is None else await Repository(tools.store, scope, AGENTS).find_one(agent_id)
-    if agent is None:
-        raise Skipped("the agent is not registered")
-    scope.require_write(agent["agent_id"], None)
-    return agent
-
-
-def known_lessons(agent: Doc) -> dict[str, list[str]]:
-    """Returns the texts of the lessons by list."""
-    return {name: [lesson["text"] for lesson in agent["experience"][name]] for name in LESSONS}
-
-
-async def learned_experience(
-    tools: Tools, scope: Scope, agent_id: str, learned: LearnedExperience, source: Doc, names: Sequence[str]
-) -> tuple[Doc, list[Change]]:
-    """Returns a result for the report and the changes that add lessons to an agent's experience. Lessons that contain
-    one of `names` are not learned."""
-    agents = Repository(tools.store, scope, AGENTS)
-    old = await agents.find_one(agent_id)
-    experience = None if old is None else merge_experience(old["experience"], lessons(learned), source, names)
-    if old is None or experience is None or experience == old["experience"]:
-        return {"learned": 0}, []
-    grown = sum(len(experience[name]) - len(old["experience"][name]) for name in LESSONS)
-    return {"learned": grown}, [agents.update(old, {"experience": experience}, now=rfc3339(tools.clock.now()))]
+def new_lessons(lessons: Sequence[Lesson]) -> Doc:
+    """Returns the texts of lessons by list."""
+    found: dict[str, list[str]] = {}
+    for one in lessons:
+        found.setdefault(one.kind, []).append(one.text)
+    return found

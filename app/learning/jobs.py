@@ -17,9 +17,9 @@ from app.learning.conversation_extractors import (
     ProfileExtractor,
 )
 from app.learning.dependencies import ALWAYS, NO_LLM, Report, Tools, Unfinished
-from app.learning.derivations import DerivationPlan, commit_planned, undo_of
-from app.learning.extraction import Extractor, LearningRun, Skipped
-from app.learning.summaries import SummaryExtractor, ask, extracted, stored, written_by
+from app.learning.derivations import commit_planned, undo_of
+from app.learning.learning_run import Extractor, LearningRun, Skipped
+from app.learning.summaries import SummaryExtractor, ask_for, extracted, stored, written_by
 from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
@@ -155,10 +155,10 @@ class ConversationJobs:
         """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
         chunks, summary = await prompts.chunked(talk.lines), None
         for number, chunk in enumerate(chunks, start=1):
-            summary = await ask(replace(talk, lines=chunk), summary, llm, budget)
+            summary = await ask_for(replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
         assert summary is not None
-        return written_by(llm, talk, summary)
+        return written_by(llm.model, talk, summary)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -223,8 +223,12 @@ class ConversationJobs:
         talk = await self._talk(scope, session, lines)
         name = SummaryExtractor.name
         derivation_id = talk.derivation_id(name, summaries.VERSION)
-        learning = LearningRun(self._tools, run, report)
-        await learning.derive(name, derivation_id, talk, lambda: extracted(self._tools, talk))
+        try:
+            plan = await extracted(self._tools, talk)
+        except Skipped as why:
+            report.skip(name, str(why))
+        else:
+            await LearningRun(self._tools, run, report).derive(name, derivation_id, talk, plan)
 
     async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
         """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
@@ -242,12 +246,9 @@ class ConversationJobs:
             outcome = await users.interact(user_id, entry, ALWAYS)
             return {"noted": 1}, list(outcome.changes)
 
-        async def planned() -> DerivationPlan:
-            return plan
-
         once = Conversation(scope, session["agent_id"], user_id, (), session=session).derivation_id(INTERACTION, "")
         talk = Conversation(scope, session["agent_id"], user_id, lines, session=session)
-        await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, planned)
+        await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, plan)
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:

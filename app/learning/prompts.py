@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
 
 from app.core import tokens
 from app.core.process import off_loop
@@ -62,8 +71,11 @@ def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterat
 
 
 def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
-    """Returns the conversation and further data as JSON for the model."""
-    return orjson.dumps({**known, "conversation": [line.shown() for line in lines]}).decode()
+    """Returns the conversation and further data as JSON for the model.
+
+    The conversation stands first, so that calls about the same conversation begin alike and servers' prompt caches hit.
+    """
+    return orjson.dumps({"conversation": [line.shown() for line in lines], **known}).decode()
 
 
 _FOLDER = Path(__file__).parent / "prompts"
@@ -96,6 +108,19 @@ def load(name: str) -> PromptTemplate:
 
 ReplyLine = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
 ReplyLines = Annotated[list[ReplyLine], Field(max_length=20)]
+QuoteText = Annotated[str, StringConstraints(max_length=2000)]
+"""The words of a message that show an item. It is the first field, so that a model writes it before the item."""
+
+
+def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        return None
+
+
+LENIENT = WrapValidator(_or_none)
+"""An item that does not have its shape becomes None. The other items of the answer stay; None is counted as dropped."""
 
 
 class Shape(BaseModel):
@@ -103,16 +128,16 @@ class Shape(BaseModel):
 
 
 class LearnedMemory(Shape):
+    quote: QuoteText
     content: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
     context: ReplyLine | None
     memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
     importance: Annotated[float, Field(ge=0, le=1)]
-    message_seqs: Annotated[list[int], Field(max_length=100)]
     superseded_ids: Annotated[list[str], Field(max_length=50)]
 
 
 class LearnedMemories(Shape):
-    memories: Annotated[list[LearnedMemory], Field(max_length=50)]
+    memories: Annotated[list[Annotated[LearnedMemory, LENIENT]], Field(max_length=50)]
 
 
 class FactReply(Shape):
@@ -125,17 +150,49 @@ class FactReply(Shape):
     valid_from: Annotated[str, StringConstraints(max_length=40)] | None
 
 
-class LearnedFact(FactReply):
-    message_seqs: Annotated[list[int], Field(max_length=100)]
+class _Quoted(Shape):
+    quote: QuoteText
+
+
+class LearnedFact(FactReply, _Quoted):
+    """A fact of a conversation. Pydantic takes fields of the last base first, so the quote comes first."""
 
 
 class LearnedFacts(Shape):
-    facts: Annotated[list[LearnedFact], Field(max_length=50)]
+    facts: Annotated[list[Annotated[LearnedFact, LENIENT]], Field(max_length=50)]
 
 
-class Preference(Shape):
-    name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+class ProfileItem(Shape):
+    quote: QuoteText
+    field: Literal["name", "age", "home", "occupation", "interest", "conversation_preference", "preference"]
+    about: Annotated[str, StringConstraints(max_length=100)] | None
     value: ReplyLine
+
+
+class LearnedProfile(Shape):
+    profile: Annotated[list[Annotated[ProfileItem, LENIENT]], Field(max_length=30)]
+
+
+class Lesson(Shape):
+    quote: QuoteText
+    kind: Literal[
+        "common_scenarios",
+        "effective_strategies",
+        "known_pitfalls",
+        "tool_patterns",
+        "heuristics",
+        "user_feedback",
+        "improvement_areas",
+    ]
+    text: ReplyLine
+
+
+class LearnedExperience(Shape):
+    lessons: Annotated[list[Annotated[Lesson, LENIENT]], Field(max_length=20)]
+
+
+class Summary(Shape):
+    summary: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
 
 
 class StatedFact(FactReply):
@@ -164,25 +221,15 @@ class DayText(Shape):
     text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 
 
-class LearnedProfile(Shape):
-    name: ReplyLine | None
-    age: Annotated[int, Field(ge=0, le=150)] | None
-    home: ReplyLine | None
-    occupation: ReplyLine | None
-    interests: ReplyLines
-    conversation_preferences: ReplyLines
-    preferences: Annotated[list[Preference], Field(max_length=20)]
+def together(shapes: Sequence[type[BaseModel]]) -> type[BaseModel]:
+    """Returns one shape with the fields of all, for one call. An answer of that shape is also of each of them."""
+    if len(shapes) == 1:
+        return shapes[0]
+    return _together(tuple(shapes))
 
 
-class LearnedExperience(Shape):
-    common_scenarios: ReplyLines
-    effective_strategies: ReplyLines
-    known_pitfalls: ReplyLines
-    tool_patterns: ReplyLines
-    heuristics: ReplyLines
-    user_feedback: ReplyLines
-    improvement_areas: ReplyLines
-
-
-class Summary(Shape):
-    summary: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
+@cache
+def _together(shapes: tuple[type[BaseModel], ...]) -> type[BaseModel]:
+    # Fields of the last base come first. The last shape, a summary, is first in the answer, so that an answer that is
+    # cut off ends in a list.
+    return create_model("Learned", __base__=(*shapes[-2::-1], shapes[-1]))

@@ -38,6 +38,7 @@ class ExtractRequest(Owned):
 class Spent(Schema):
     calls: Count
     tokens: Count
+    cached_tokens: Count = Field(description="Tokens of the prompts that the server's cache had, as it says.")
 
 
 class Extracted(Schema):
@@ -80,7 +81,7 @@ class Learning:
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
             for chunk in await prompts.chunked(talk.lines)
         ]
-        plan = part.plan(self._tools, talk, llm, extraction)
+        plan = part.plan_all(self._tools, talk, llm.model, extraction)
 
         async def unless_erased() -> WriteResult:
             """Raises Conflict if the user was erased while the model was reading."""

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-import orjson
-
 from app.core.clock import rfc3339
 from app.core.process import off_loop
 from app.core.served_text import strip_served
@@ -19,8 +17,9 @@ from app.learning.conversation_extractors import Conversation, source
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
-from app.learning.extraction import Skipped
-from app.learning.prompts import TranscriptLine, data
+from app.learning.evidence import only_said
+from app.learning.learning_run import Answer, PartRequest, Skipped, ask
+from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
@@ -179,7 +178,7 @@ def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc 
         text = earlier
         try:
             for chunk in islice(chunks(batch, max_episodes=len(actions)), MOST_CHUNKS):
-                request = orjson.dumps({"earlier": text, "episodes": chunk.shown()}).decode()
+                request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
                 text = strip_served(reply.text).strip() or text
         except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
@@ -198,28 +197,46 @@ class SummaryExtractor:
     """Updates the session's summary with a part of the conversation."""
 
     name = prompt = "summary"
+    shape = prompts.Summary
 
-    async def learn(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> DerivationPlan:
-        """Asks the model and returns the plan. Raises Skipped if there is no session."""
+    async def request(self, _: Tools, talk: Conversation) -> PartRequest:
+        """Returns the earlier summary. Raises Skipped if there is no session, or if the summary covers the messages."""
         if talk.session is None:
             raise Skipped("there is no session")
         if (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
             raise Skipped("the summary covers these messages")
-        earlier = talk.session["summary"]
-        text = await ask(talk, earlier, llm, budget)
-        return stored(tools, talk, replace(written_by(llm, talk, text), rolls=earlier is not None))
+        return PartRequest({"earlier": talk.session["summary"]})
+
+    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+        """Returns the plan that stores the summary of an answer."""
+        earlier = answer.request.known["earlier"]
+        text = faithful(answer.reply.summary, talk.lines, earlier)
+        return stored(tools, talk, replace(written_by(answer.model, talk, text), rolls=earlier is not None))
 
 
-async def ask(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
+async def ask_for(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
     """Returns a summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
-    prompt = prompts.load(SummaryExtractor.prompt)
-    reply = await llm.reply(prompt.text, data(talk.lines, earlier=earlier), prompts.Summary, budget)
-    return reply.summary.strip()
+    reply = await ask(talk, [(SummaryExtractor(), PartRequest({"earlier": earlier}))], llm, budget)
+    return faithful(reply.summary, talk.lines, earlier)
 
 
-def written_by(llm: LLM, talk: Conversation, text: str) -> SummaryText:
+def faithful(text: str, lines: Sequence[TranscriptLine], earlier: str | None) -> str:
+    """Returns the sentences of a model's summary whose names and numbers occur in what it sums up, at most `MAX_WORDS`
+    words of them, and no more words than were said. If nothing is left, it is an extract of the lines."""
+    said = "\n".join([*(f"{line.name or ''} {line.text} {line.at}" for line in lines), earlier or ""])
+    limit = min(MAX_WORDS, _count(said))
+    kept: list[str] = []
+    for sentence in (part.strip() for part in _END.split(strip_served(text).strip())):
+        if sentence and only_said(sentence, said):
+            if sum(map(_count, kept)) + _count(sentence) > limit:
+                break
+            kept.append(sentence)
+    return " ".join(kept) or EXTRACT + extract(lines)
+
+
+def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
     """Returns the model's text as a summary of the lines of `talk`."""
-    origin, last = source(talk, prompts.load(SummaryExtractor.prompt), llm), talk.lines[-1]
+    origin, last = source(talk, prompts.load(SummaryExtractor.prompt), model), talk.lines[-1]
     return SummaryText(text, least_trust(talk), origin, last.seq, last.at)
 
 

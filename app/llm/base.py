@@ -14,7 +14,7 @@ class Budget:
 
     def __init__(self, calls: int, tokens: int) -> None:
         self._most_calls, self._most_tokens = calls, tokens
-        self.calls = self.tokens = 0
+        self.calls = self.tokens = self.cached_tokens = 0
 
     def claim(self, tokens: int) -> None:
         """Counts a call whose prompt has `tokens` tokens. Raises LLMBudgetSpent if the budget does not allow it."""
@@ -30,8 +30,8 @@ class Budget:
 
     @property
     def spent(self) -> dict[str, int]:
-        """Calls and tokens so far, for the report of the run."""
-        return {"calls": self.calls, "tokens": self.tokens}
+        """Calls, tokens and how many of these the server's prompt cache had, for the report of the run."""
+        return {"calls": self.calls, "tokens": self.tokens, "cached_tokens": self.cached_tokens}
 
 
 T = TypeVar("T", bound=BaseModel)

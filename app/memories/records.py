@@ -25,6 +25,7 @@ SOURCE: Mapping[str, Any] = {
     "note": None,
     "model": None,
     "prompt_version": None,
+    "quote": None,
     "api_key_id": None,
 }
 """The fields of a memory's `source`, with their defaults."""

@@ -81,6 +81,7 @@ class Source(Schema):
     note: str | None = None
     model: str | None = None
     prompt_version: str | None = None
+    quote: str | None = Field(None, description="The words of the message that show what was extracted.")
     api_key_id: str | None = None
 
 

@@ -1,0 +1,243 @@
+"""Rules of evidence: what a quote must show before an item that was learned from it is stored. Pure functions.
+
+Every rule returns None, or the reason for which the item is dropped. The reasons are counted in the operation's report.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from app.core.clock import parse_rfc3339
+from app.learning.quotes import Quote, find
+from app.learning.words import Token, fold, languages, number_words, table, tokens
+from app.retrieval.time_expressions import read_interval
+from app.storage.text import terms
+
+SHORT_ANSWER = 6
+"""The number of tokens of a message that may be an answer to a question, such as "Ada." to "What is your name?"."""
+SHARED_TERMS = 0.5
+"""The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
+_CLAUSE = re.compile(
+    r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar|en)\b"
+)
+_QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
+_NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]*)")
+_NUMBER = re.compile(r"\d+")
+
+__all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
+
+
+def no_value(text: str) -> bool:
+    """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
+    plain = " ".join(token.word for token in tokens(text))
+    return not plain or plain in table("no_values")
+
+
+def asserted(quote: Quote, value: str, *, negated: bool = False) -> str | None:
+    """Returns why a quote does not assert a value: `question`, `unsure` or `negated`.
+
+    Args:
+        quote: The quote.
+        value: The value, which says what clause of the sentence counts.
+        negated: Whether the item is negated itself, so that a negation in the quote is no objection.
+    """
+    if _QUESTION.search(quote.sentence) and not _short_answer(quote):
+        return "question"
+    clause = _clause_of(quote, value)
+    spoken = languages(quote.sentence)
+    if table("unsure", spoken).found_in(clause):
+        return "unsure"
+    if not negated and table("negations", spoken).found_in(clause):
+        return "negated"
+    return None
+
+
+def negated(text: str) -> bool:
+    """Returns whether a text contains a negation."""
+    return table("negations", languages(text)).found_in(text)
+
+
+def about_user(quote: Quote, value: str) -> str | None:
+    """Returns why a quote does not show something about the user: `said_by_assistant`, `of_another_person` or
+    `not_about_user`.
+
+    The user has to say it in the first person. The subject that stands last before the value counts: in "I think my
+    brother is allergic to nuts" the allergy is the brother's. A short answer to the agent's question is about the user.
+    """
+    if quote.line.role != "user":
+        return "said_by_assistant"
+    spoken = languages(quote.sentence)
+    subject = _last_subject(_before(quote, value), spoken)
+    if subject is None:
+        subject = _last_subject(quote.sentence, spoken) or ("user" if _subject_left_out(quote) else None)
+    if subject == "other":
+        return "of_another_person"
+    return None if subject == "user" else "not_about_user"
+
+
+def other_person(quote: Quote, value: str) -> set[str]:
+    """Returns the words for people whom the quote speaks of before the value, such as {"brother"}.
+
+    The set is empty if the quote speaks of the user.
+    """
+    spoken = languages(quote.sentence)
+    if about_user(quote, value) != "of_another_person":
+        return set()
+    relations = table("relations", spoken)
+    return {token.word for token in tokens(quote.sentence) if token.word in relations} | {
+        word for word in relations.unspaced if word in quote.sentence
+    }
+
+
+def shown(value: str, text: str) -> bool:
+    """Returns whether every word and number of a value stands in a text, by stem; number words count as digits."""
+    wanted = _terms(value)
+    return bool(wanted) and wanted <= _terms(text) | _joined(text)
+
+
+def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | None:
+    """Returns why a memory says more than its message: `number_not_said`, `name_not_said` or `not_said`.
+
+    Args:
+        content: The memory.
+        quote: Its evidence.
+        names: Names that the memory may use for people in the conversation.
+    """
+    said = _terms(quote.line.text) | _terms(" ".join(names)) | _dates(quote)
+    generic = table("generic")
+    if any(term not in said for term in _terms(" ".join(_NUMBER.findall(content)))):
+        return "number_not_said"
+    if any(not _terms(name) <= said and fold(name) not in generic for name in _NAME.findall(content)):
+        return "name_not_said"
+    told = {term for term in _terms(content) if term not in _generic_terms()}
+    if told and len(told & said) < SHARED_TERMS * len(told):
+        return "not_said"
+    return None
+
+
+def only_said(sentence: str, said: str) -> bool:
+    """Returns whether the names and numbers of a sentence, and at least half of its other terms, occur in a text."""
+    there, told = _terms(said), _terms(sentence) - _generic_terms()
+    hard = _terms(" ".join([*_NUMBER.findall(sentence), *_NAME.findall(sentence)])) - _generic_terms()
+    return hard <= there and len(told & there) >= SHARED_TERMS * len(told)
+
+
+def time_shown(time: str, quote: Quote) -> bool:
+    """Returns whether a time stands in a quote's sentence, reckoned from the time of the message."""
+    at = parse_rfc3339(time)
+    interval = read_interval(quote.sentence, parse_rfc3339(quote.line.at))
+    if interval is None:
+        return at.date() == parse_rfc3339(quote.line.at).date()
+    day = timedelta(days=1)
+    start, end = (datetime.fromtimestamp(ms / 1000, at.tzinfo) for ms in (interval.start, interval.end))
+    return start - day <= at <= end + day
+
+
+# --- Subjects ---------------------------------------------------------------------------------------------------------
+
+
+def _before(quote: Quote, value: str) -> str:
+    """Returns the sentence up to the first word of the value, or the whole sentence."""
+    wanted = _terms(value)
+    for token in tokens(quote.sentence):
+        if wanted & _terms(token.word):
+            return quote.sentence[: token.start]
+    return quote.sentence
+
+
+def _clause_of(quote: Quote, value: str) -> str:
+    """Returns the clause that contains the value, or the whole sentence."""
+    wanted = _terms(value)
+    clauses = [clause for clause in _CLAUSE.split(quote.sentence) if clause]
+    held = [clause for clause in clauses if wanted & _terms(clause)]
+    return " ".join(held) or quote.sentence
+
+
+def _last_subject(text: str, spoken: frozenset[str]) -> str | None:
+    """Returns "user" or "other" for the subject that stands last in the text, or None if it has none."""
+    said = tokens(text)
+    for at in range(len(said) - 1, -1, -1):
+        if (subject := _subject_at(said, at, text, spoken)) is not None:
+            return subject
+    return _unspaced_subject(text)
+
+
+def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> str | None:
+    word = said[at].word
+    if word in table("first_subject", spoken) or word in table("first_verbs", spoken):
+        return "user"
+    if word in table("other_subject", spoken):
+        return "other"
+    if word in table("relations", spoken):
+        return None if _behind_preposition(said, at, spoken) else "other"
+    if word in table("first_other", spoken):
+        return None if _of_relation(said, at, spoken) else "user"
+    return "other" if _name_at(said, at, text) else None
+
+
+def _behind_preposition(said: Sequence[Token], at: int, spoken: frozenset[str]) -> bool:
+    return any(token.word in table("prepositions", spoken) for token in said[max(0, at - 3) : at])
+
+
+def _of_relation(said: Sequence[Token], at: int, spoken: frozenset[str]) -> bool:
+    return any(token.word in table("relations", spoken) for token in said[at + 1 : at + 4])
+
+
+def _name_at(said: Sequence[Token], at: int, text: str) -> bool:
+    """Returns whether a name begins the text as its subject, as in "Marco is allergic to nuts"."""
+    if at or len(said) < 2 or not text[said[0].start].isupper():
+        return False
+    return said[1].word in {"is", "has", "was", "lives", "works", "likes", "ist", "hat", "wohnt", "est", "es", "tiene"}
+
+
+def _unspaced_subject(text: str) -> str | None:
+    user = max(table("first_subject").place_in(text), table("first_other").place_in(text))
+    other = max(table("other_subject").place_in(text), table("relations").place_in(text))
+    if user < 0 and other < 0:
+        return None
+    return "other" if other > user else "user"
+
+
+def _subject_left_out(quote: Quote) -> bool:
+    """Returns whether a sentence without any person is about the user: a short answer to a question, or Japanese and
+    Chinese, which leave the subject out."""
+    kana_or_han = re.search("[\u3041-\u30ff\u4e00-\u9fff]", quote.sentence) is not None
+    return kana_or_han or _short_answer(quote)
+
+
+def _short_answer(quote: Quote) -> bool:
+    before = quote.before
+    if before is None or before.role != "assistant" or len(tokens(quote.line.text)) > SHORT_ANSWER:
+        return False
+    asked = _QUESTION.search(before.text) is not None
+    return asked and table("second_person").found_in(before.text)
+
+
+# --- Terms ------------------------------------------------------------------------------------------------------------
+
+
+def _terms(text: str) -> set[str]:
+    numbers = number_words()
+    found = set(terms(text))
+    return found | {numbers[token.word] for token in tokens(text) if token.word in numbers}
+
+
+def _joined(text: str) -> set[str]:
+    """Returns pairs of neighbours as one term: "New York" is the value "newyork", "e-mail" is "email"."""
+    words = [token.word for token in tokens(text)]
+    return {term for one, other in pairwise(words) for term in terms(one + other)}
+
+
+def _generic_terms() -> set[str]:
+    return {term for word in table("generic").words for term in terms(word)}
+
+
+def _dates(quote: Quote) -> set[str]:
+    """Returns the terms of the dates that the message names, reckoned from its time, and of that time itself."""
+    at = parse_rfc3339(quote.line.at)
+    found = {at}
+    interval = read_interval(quote.sentence, at)
+    if interval is not None:
+        found |= {datetime.fromtimestamp(ms / 1000, at.tzinfo) for ms in (interval.start, interval.end - 1)}
+    return {term for time in found for term in terms(f"{time:%d %B %Y %A} {time.day} {time.month}")}

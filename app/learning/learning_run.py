@@ -1,0 +1,232 @@
+"""The protocol of extractors, and the loop that runs them: one call to the model for all parts of a source."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
+from app.jobs.runner import Run
+from app.learning import prompts
+from app.learning.dependencies import Report, Tools
+from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
+from app.llm.base import LLM, Budget
+from app.storage.changes import Change
+from app.storage.schema import Doc
+
+log = logging.getLogger(__name__)
+
+
+class Skipped(Exception):
+    """The extractor has nothing to do. The message gives the reason."""
+
+
+class LearningSource(Protocol):
+    """Records of one agent and user, which extractors read."""
+
+    @property
+    def size(self) -> int:
+        """The number of records."""
+        ...
+
+    @property
+    def prompt(self) -> str:
+        """The name of the prompt that the parts' prompts follow."""
+        ...
+
+    def derivation_id(self, extractor: str, prompt_id: str) -> str:
+        """Returns the id of the derivation of this extractor from this source."""
+        ...
+
+    def described(self) -> Doc:
+        """Returns owner and source, as fields of the derivation."""
+        ...
+
+    def unchanged(self) -> list[Change]:
+        """Returns changes that conflict if the source is no longer what the model was shown."""
+        ...
+
+    def data(self, known: Doc) -> str:
+        """Returns the records, and further data, as JSON for the model."""
+        ...
+
+
+S = TypeVar("S", bound=LearningSource)
+S_contra = TypeVar("S_contra", bound=LearningSource, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRequest:
+    """What one part shows the model besides the source. `context` is for the extractor's own plan."""
+
+    known: Doc = field(default_factory=dict)
+    wishes: str | None = None
+    """Instructions that the agent's owner adds."""
+    context: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer to one part: `reply` has the part's shape."""
+
+    reply: Any
+    request: PartRequest
+    model: str
+
+
+class Extractor(Protocol[S_contra]):
+    """Says what to ask the model about a source, and plans changes by rules from its answer."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompt(self) -> str:
+        """The name of the prompt's file."""
+        ...
+
+    @property
+    def shape(self) -> type[BaseModel]:
+        """The shape of the answer. Field names of different parts differ."""
+        ...
+
+    async def request(self, tools: Tools, source: S_contra, /) -> PartRequest:
+        """Returns what the model is shown. Raises `Skipped` if the part has nothing to ask, or Forbidden."""
+        ...
+
+    def plan(self, tools: Tools, source: S_contra, /, answer: Answer) -> DerivationPlan:
+        """Returns the plan for an answer. It reads anew whenever it runs, so it can run again after a
+        conflict without asking the model again."""
+        ...
+
+
+Part = tuple[Extractor[S], PartRequest]
+
+
+async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> Any:
+    """Asks the model once for all parts and returns an answer that has the shape of each of them.
+
+    Raises what the model's client raises.
+    """
+    sections = [prompts.load(part.prompt).with_wishes(request.wishes) for part, request in parts]
+    instructions = "\n\n".join([prompts.load(source.prompt).text, *sections])
+    known: Doc = {}
+    for _, request in parts:
+        known |= request.known
+    shape = prompts.together([part.shape for part, _ in parts])
+    return await llm.reply(instructions, source.data(known), shape, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRun:
+    """One run of a learning job. The report collects the outcome of each extractor."""
+
+    tools: Tools
+    run: Run
+    report: Report
+
+    async def learn_from(
+        self,
+        sources: AsyncIterator[S],
+        extractors: Callable[[S], Sequence[Extractor[S]]],
+        done_with: Callable[[S, int], Awaitable[None]],
+        llm: LLM,
+        budget: Budget,
+    ) -> int:
+        """Runs the extractors on one source after the other. Returns the number of records that were learned from.
+
+        If an extractor fails, earlier results stay and the loop ends. `done_with` (source, records so far) is not
+        called for that source, so another run takes it up again.
+        """
+        done = 0
+        async for source in sources:
+            parts = [part for each in extractors(source) if (part := await self._part(each, source)) is not None]
+            if parts:
+                await self._learn(source, parts, llm, budget)
+            if self.report.failed:
+                break
+            done += source.size
+            await done_with(source, done)
+        return done
+
+    async def _part(self, extractor: Extractor[S], source: S) -> Part[S] | None:
+        """Returns the part to ask for, or None if it was learned before or is skipped; nothing is asked for it then."""
+        if await self._noted(extractor.name, _id(source, extractor)):
+            return None
+        try:
+            return extractor, await extractor.request(self.tools, source)
+        except Skipped as why:
+            self.report.skip(extractor.name, str(why))
+        except Forbidden as error:
+            self.report.skip(extractor.name, error.detail)
+        return None
+
+    async def _learn(self, source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> None:
+        """Asks for all parts in one call. If that answer cannot be used, each part is asked for by itself, until the
+        server is gone or the budget is spent."""
+        try:
+            reply = await ask(source, parts, llm, budget)
+        except LLMReplyInvalid as error:
+            if len(parts) == 1:
+                return self._failed(parts, error)
+            for number, part in enumerate(parts):
+                await self._learn(source, [part], llm, budget)
+                if self.report.unreachable:
+                    return self._failed(parts[number + 1 :], self.report.unreachable)
+            return None
+        except (LLMUnavailable, LLMBudgetSpent) as error:
+            self.report.unreachable = error
+            return self._failed(parts, error)
+        for extractor, request in parts:
+            plan = extractor.plan(self.tools, source, Answer(reply, request, llm.model))
+            await self.derive(extractor.name, _id(source, extractor), source, plan)
+        return None
+
+    def _failed(self, parts: Sequence[Part[S]], error: LLMUnavailable | LLMReplyInvalid | LLMBudgetSpent) -> None:
+        for extractor, _ in parts:
+            log.warning("a part was not learned", extra={"part": extractor.name, "code": error.code})
+            self.report.fail(extractor.name, error.detail)
+
+    async def _noted(self, name: str, derivation_id: str) -> bool:
+        """Returns whether the derivation exists. What an earlier try of the same operation committed counts as its
+        result."""
+        noted = await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id)
+        if noted is None:
+            return False
+        own = self.run.lease.job.operation_id
+        if own is not None and noted["operation_id"] == own:
+            self.report.add(name, noted["result"], by_earlier_try=True)
+        elif noted["undone"]:
+            self.report.skip(name, "it was learned before, and that was undone")
+        else:
+            self.report.skip(name, "another operation has learned it before")
+        return True
+
+    async def derive(self, name: str, derivation_id: str, source: LearningSource, plan: DerivationPlan) -> None:
+        """Commits a plan with its derivation, unless that derivation exists."""
+        if await self._noted(name, derivation_id):
+            return
+        try:
+            result = await commit_noted(self.run, _guarded(plan, source), derivation_id, source.described())
+        except Skipped as why:
+            self.report.skip(name, str(why))
+        except Forbidden as error:
+            self.report.skip(name, error.detail)
+        else:
+            self.report.add(name, result or {})
+
+
+def _id(source: S, extractor: Extractor[S]) -> str:
+    return source.derivation_id(extractor.name, prompts.load(extractor.prompt).id)
+
+
+def _guarded(plan: DerivationPlan, source: LearningSource) -> DerivationPlan:
+    """Returns a plan whose changes conflict if the source was changed meanwhile."""
+
+    async def guarded() -> tuple[Doc, list[Change]]:
+        result, changes = await plan()
+        return result, [*changes, *source.unchanged()]
+
+    return guarded

@@ -1,0 +1,117 @@
+"""Words by which evidence is judged, and the tokens of a text that they are compared with."""
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from app.storage.text import UNSPACED
+
+_FILE = Path(__file__).parent / "data" / "evidence_words.toml"
+_TOKEN = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w\u0300-\u036f])+(?:['-](?:(?![{UNSPACED}])\w)+)*")
+_APOSTROPHES = str.maketrans("\u2019\u02bc\u2018\u00b4`\uff07", "''''''")
+_DETECTED_BY = ("first_subject", "first_other", "first_verbs", "prepositions", "negations")
+"""Tables whose words tell the language of a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A folded word, or one character of a script without spaces, with its place in the text."""
+
+    word: str
+    start: int
+    end: int
+
+
+def fold(word: str) -> str:
+    """Returns a word in lower case, without accents."""
+    if word.isascii():
+        return word.casefold()
+    plain = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(character for character in plain if not unicodedata.combining(character))
+
+
+def tokens(text: str) -> list[Token]:
+    """Returns the tokens of a text in order."""
+    even = text.translate(_APOSTROPHES)
+    return [Token(fold(found[0]), found.start(), found.end()) for found in _TOKEN.finditer(even)]
+
+
+@dataclass(frozen=True, slots=True)
+class WordTable:
+    """The words of one table, in some languages."""
+
+    words: frozenset[str]
+    unspaced: tuple[str, ...]
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.words
+
+    def found_in(self, text: str) -> bool:
+        """Returns whether the text contains one of the words."""
+        return any(token.word in self.words for token in tokens(text)) or any(word in text for word in self.unspaced)
+
+    def place_in(self, text: str) -> int:
+        """Returns the last place of a word without spaces in the text, or -1."""
+        return max((text.rfind(word) for word in self.unspaced), default=-1)
+
+
+@cache
+def _file() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def table(name: str, languages: frozenset[str] = frozenset()) -> WordTable:
+    """Returns a table with its words of these languages; without languages, with all of its words."""
+    found = _file()[name]
+    kept = [words for language, words in found.items() if language != "unspaced"]
+    if languages and "words" not in found:
+        kept = [found[language] for language in sorted(languages) if language in found]
+    words = frozenset(fold(word) for words in kept for word in words)
+    return WordTable(words, tuple(found.get("unspaced", ())))
+
+
+@cache
+def _languages() -> Mapping[str, frozenset[str]]:
+    """Returns the words that tell each language."""
+    names = {name for each in _DETECTED_BY for name in _file()[each] if name != "unspaced"}
+    return {
+        name: frozenset(fold(word) for each in _DETECTED_BY for word in _file()[each].get(name, ())) for name in names
+    }
+
+
+@lru_cache(maxsize=1 << 12)
+def languages(text: str) -> frozenset[str]:
+    """Returns the languages that a text may be written in: those with the most of their words in it."""
+    said = {token.word for token in tokens(text)}
+    counts = {name: len(said & words) for name, words in _languages().items()}
+    best = max(counts.values())
+    return frozenset(name for name, count in counts.items() if count == best)
+
+
+@cache
+def number_words() -> Mapping[str, str]:
+    """Returns the digits of number words."""
+    return {fold(word): str(number) for word, number in _file()["numbers"]["words"].items()}
+
+
+def said_by(predicate: str) -> tuple[WordTable, ...]:
+    """Returns the tables of words that say a predicate, such as those of "works_for"; none for an unknown predicate."""
+    of = {fold(word) for word in re.split(r"[\W_]+", predicate) if word}
+    return tuple(words for names, words in _predicates() if names & of)
+
+
+@cache
+def _predicates() -> tuple[tuple[frozenset[str], WordTable], ...]:
+    return tuple(
+        (
+            frozenset(map(fold, each["of"])),
+            WordTable(frozenset(map(fold, each["words"])), tuple(each.get("unspaced", ()))),
+        )
+        for each in _file()["said_by"].values()
+    )
