@@ -239,10 +239,14 @@ class ExperienceExtractor:
     shape = prompts.LearnedExperience
 
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
-        """Returns known lessons and tool calls. Raises Skipped if the agent is not registered."""
+        """Returns known lessons and tool calls. What a tool gave back is shown to no other part.
+
+        Raises Skipped if the agent is not registered.
+        """
         agent = await registered_agent(tools, talk.scope, talk.agent_id)
         calls = await self._calls(tools, talk)
-        return PartRequest({"experience": shown_lessons(agent), "tool_calls": calls}, context=(agent, calls))
+        known = {"experience": shown_lessons(agent), **({"tool_calls": calls} if calls else {})}
+        return PartRequest(known, context=(agent, calls), apart=bool(calls))
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""

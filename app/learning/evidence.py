@@ -18,6 +18,7 @@ SHORT_ANSWER = 6
 """The number of tokens of a message that may be an answer to a question, such as "Ada." to "What is your name?"."""
 SHARED_TERMS = 0.5
 """The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
+FEW_TERMS, SUMMED_UP = 3, 1 / 3
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar|en)\b"
 )
@@ -111,16 +112,19 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
     if any(not _terms(name) <= said and fold(name) not in generic for name in _NAME.findall(content)):
         return "name_not_said"
     told = {term for term in _terms(content) if term not in _generic_terms()}
-    if told and len(told & said) < SHARED_TERMS * len(told):
+    if not told & _terms(quote.sentence) or len(told & said) < SHARED_TERMS * len(told):
         return "not_said"
     return None
 
 
 def only_said(sentence: str, said: str) -> bool:
-    """Returns whether the names and numbers of a sentence, and at least half of its other terms, occur in a text."""
+    """Returns whether the names and numbers of a sentence, and a third of its other terms, occur in a text.
+
+    A sentence of few terms may use words of its own, as in "They talked.".
+    """
     there, told = _terms(said), _terms(sentence) - _generic_terms()
     hard = _terms(" ".join([*_NUMBER.findall(sentence), *_NAME.findall(sentence)])) - _generic_terms()
-    return hard <= there and len(told & there) >= SHARED_TERMS * len(told)
+    return hard <= there and (len(told) <= FEW_TERMS or len(told & there) >= SUMMED_UP * len(told))
 
 
 def time_shown(time: str, quote: Quote) -> bool:

@@ -208,7 +208,7 @@ def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str
     if reason := _contradicted(content, quote):
         return reason
     about = evidence.about_user(quote, content)
-    if about == "of_another_person" and not _names_person(content, quote):
+    if about == "of_another_person" and not _names_person(content, quote, rules):
         return about
     if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
         return about
@@ -226,13 +226,13 @@ def _contradicted(content: str, quote: Quote) -> str | None:
     return reason
 
 
-def _names_person(content: str, quote: Quote) -> bool:
-    """Returns whether a memory names the person that its quote is about."""
+def _names_person(content: str, quote: Quote, rules: Rules) -> bool:
+    """Returns whether a memory is about the person that its quote is about: a relative, or the first word's name."""
     people = evidence.other_person(quote, content)
     if any(word in content.casefold() for word in people):
         return True
     first = tokens(quote.sentence)[:1]
-    return not people and bool(first) and _mentions(content, first[0].word)
+    return not people and bool(first) and _mentions(content, first[0].word) and not rules.names_user(content)
 
 
 def _promised(quote: Quote) -> bool:

@@ -65,6 +65,8 @@ class PartRequest:
     wishes: str | None = None
     """Instructions that the agent's owner adds."""
     context: Any = None
+    apart: bool = False
+    """The part is asked for in a call of its own, because the others must not see what it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,10 @@ class LearningRun:
         done = 0
         async for source in sources:
             parts = [part for each in extractors(source) if (part := await self._part(each, source)) is not None]
-            if parts:
-                await self._learn(source, parts, llm, budget)
+            for apart in (False, True):
+                asked = [part for part in parts if part[1].apart == apart]
+                if asked and not self.report.unreachable:
+                    await self._learn(source, asked, llm, budget)
             if self.report.failed:
                 break
             done += source.size

@@ -43,7 +43,7 @@ PREAMBLE = (
 caches hit."""
 SECOND_TEMPERATURE = 0.4
 """The temperature of the second try. At 0, a model would give the same wrong answer again."""
-UNSUPPORTED = (400, 404, 415, 422, 501)
+UNSUPPORTED = (400, 404, 415, 422)
 """Statuses of a server that does not know a way to ask for a shape."""
 
 Messages = list[dict[str, str]]

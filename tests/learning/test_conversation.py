@@ -46,6 +46,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
         "note": None,
         "model": "scripted",
         "prompt_version": prompts.load("memories").id,
+        "quote": "I prefer action films",
         "api_key_id": memory["source"]["api_key_id"],
     }
     (cited,) = memory["source"]["memory_ids"]
@@ -148,15 +149,13 @@ async def test_the_model_is_not_shown_what_has_expired(service: Service, llm: Mo
 
 async def test_nothing_is_learned_twice(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
-    llm.says["LearnedMemories"] = lambda shown: {
-        "memories": [learned(f"Said: {line['text']}", line["seq"]) for line in shown["conversation"]]
-    }
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
     await end(service)
     asked = len(llm.asked)
     again = await end(service)
     assert again["result"]["messages"] == 0
     assert len(llm.asked) == asked
-    assert len(await kept(service)) == len(FILMS)
+    assert len(await kept(service)) == 1
 
 
 async def test_every_twenty_messages_are_learned_from_once_it_is_quiet(service: Service, llm: Model) -> None:
@@ -177,12 +176,13 @@ async def test_what_was_served_is_not_learned_again(service: Service, llm: Model
     served = (await service.client.post("/v1/context", json={**PAIR, "query": "Where does she live?"})).json()["text"]
     assert "Boston" in served
     await talk(service, f"{served}\nHello there.")
-    llm.says["LearnedMemories"] = {"memories": [learned(served, 1), learned("Greets.", 1)]}
+    greeting = learned("Hello there.", 1, memory_type="instruction")
+    llm.says["LearnedMemories"] = {"memories": [learned(served, 1), greeting]}
     done = await end(service)
     (shown,) = llm.shown("LearnedMemories")
     assert [line["text"] for line in shown["conversation"]] == ["Hello there."]
     assert done["result"]["parts"]["memories"]["dropped"] == {"empty": 1}
-    assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Greets."]
+    assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Hello there."]
 
 
 async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:
@@ -191,8 +191,10 @@ async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:
     await talk(service, "Nuts make me ill.")
     await end(service)
     told = {shape: instructions for shape, instructions, _ in llm.asked}
-    assert told["LearnedMemories"].endswith("Look for food allergies.")
-    assert told["LearnedMemories"].startswith(prompts.load("memories").text)
+    memories = prompts.load("memories").text
+    assert (
+        f"{memories}\n\nThe owner of this agent asks in addition:\nLook for food allergies." in told["LearnedMemories"]
+    )
 
 
 async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm: Model) -> None:
@@ -216,12 +218,13 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
         "facts": [
             {**home, "object": "Boston", "valid_from": "2026-05-01T00:00:00Z", "message_seqs": [1]},
             {**home, "object": "Mars", "valid_from": None, "message_seqs": [77]},
-            {**home, "object": "Venus", "valid_from": "some day", "message_seqs": [1]},
+            {**home, "object": "Venus", "valid_from": None, "message_seqs": [1]},
+            {**home, "object": "May", "valid_from": "some day", "message_seqs": [1], "cardinality": "few"},
         ]
     }
     done = await end(service)
     facts = done["result"]["parts"]["facts"]
-    assert facts["dropped"] == {"unfounded": 1, "invalid": 1}
+    assert facts["dropped"] == {"unfounded": 1, "not_said": 1, "invalid": 1}
     (shown,) = llm.shown("LearnedFacts")
     assert shown["user_name"] == "Ada"
     assert shown["known_facts"] == [{"subject": "Ada", "predicate": "lives_in", "object": "New York"}]
@@ -333,7 +336,9 @@ async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm:
     notes = await service.resources.store.find(DERIVATIONS, "default", EVERYTHING, limit=10)
     assert len(notes) == 5  # memories, profile, facts, summary, interaction: the agent is not registered
     assert {(note["session_id"], note["from_seq"], note["to_seq"]) for note in notes} == {("s", 1, 4)}
-    assert {"changed": ["interests"]} in [note["result"] for note in notes]
+    (profile,) = [note["result"] for note in notes if "changed" in note["result"]]
+    quoted = {"field": "interest", "value": "action films", "quote": "I prefer action films"}
+    assert (profile["changed"], profile["quotes"]) == (["interests"], [quoted])
 
 
 async def test_a_summary_by_hand(service: Service, llm: Model, api: httpx.AsyncClient) -> None:

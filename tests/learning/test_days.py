@@ -33,7 +33,7 @@ async def test_a_day_is_told_and_goes_on_where_late_logs_come(
     memory = await rolled_up(service)
     assert memory["content"] == "On 2026-06-01: 1 actions (1 success); 1 work. The shop was deployed."
     assert (memory["source"]["origin"], memory["source"]["action_ids"]) == ("consolidation", [made[0]["action_id"]])
-    assert (memory["source"]["model"], memory["source"]["prompt_version"]) == ("scripted", "day.1")
+    assert (memory["source"]["model"], memory["source"]["prompt_version"]) == ("scripted", "day.2")
     await log_all(api, act("Rolled it back", outcome="failure", timestamp=DAY))
     llm.says["DayText"] = lambda data: {"text": f"{data['earlier']} Then it was rolled back."}
     memory = await rolled_up(service)

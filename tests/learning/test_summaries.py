@@ -7,7 +7,7 @@ import pytest
 
 from app.learning.conversation_extractors import Conversation
 from app.learning.dependencies import Tools
-from app.learning.extraction import Skipped
+from app.learning.learning_run import Skipped
 from app.learning.summaries import stored
 from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import SummaryText
@@ -109,8 +109,10 @@ async def test_the_model_cannot_replace_a_summary_by_a_memory(service: Service, 
     says(llm, "The user chose an action film.")
     await end(service, "earlier")
     (summary,) = await summaries(service)
-    llm.says["LearnedMemories"] = {"memories": [learned("Likes action.", 1, superseded_ids=[summary["memory_id"]])]}
-    await talk(service, "Which action film did I choose?")
+    llm.says["LearnedMemories"] = {
+        "memories": [learned("Likes action films.", 1, superseded_ids=[summary["memory_id"]])]
+    }
+    await talk(service, "I like action films, too.")
     done = await end(service)
     assert summary["memory_id"] not in {one["memory_id"] for one in llm.shown("LearnedMemories")[-1]["known_memories"]}
     assert done["result"]["parts"]["memories"]["dropped"] == {"invented_ids": 1}

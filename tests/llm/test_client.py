@@ -58,6 +58,24 @@ async def ask(chat: OpenAIChat, budget: Budget | None = None) -> Film:
     return await chat.reply("Name the film.", "Ada has seen Stalker.", Film, budget or chat.budget())
 
 
+async def test_the_data_comes_first_and_alike(server: ScriptedServer, chat: OpenAIChat) -> None:
+    """Two calls about the same data share their beginning, which a server's prompt cache finds again."""
+    usage = {"total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5}}
+    message = {"role": "assistant", "content": json.dumps(GOOD)}
+    cached = json.dumps({"choices": [{"message": message}], "usage": usage}).encode()
+    server.then(says(GOOD), Reply(body=cached))
+    budget = chat.budget()
+    for instructions in ("Name the film.", "Say who saw it."):
+        await chat.reply(instructions, "Ada has seen Stalker.", Film, budget)
+    first, second = (seen.body["messages"] for seen in server.seen)
+    assert first[0] == second[0]
+    assert [each[1]["content"].partition("\n\n") for each in (first, second)] == [
+        ("Ada has seen Stalker.", "\n\n", "Name the film."),
+        ("Ada has seen Stalker.", "\n\n", "Say who saw it."),
+    ]
+    assert budget.spent["cached_tokens"] == 5
+
+
 async def test_an_answer_is_asked_for_by_its_schema(
     server: ScriptedServer, chat: OpenAIChat, calls: list[Call]
 ) -> None:
@@ -72,7 +90,7 @@ async def test_an_answer_is_asked_for_by_its_schema(
     assert asked["strict"] is True
     assert asked["schema"]["additionalProperties"] is False
     assert sorted(asked["schema"]["required"]) == ["seen", "stars", "title"]
-    assert budget.spent == {"calls": 1, "tokens": 77}
+    assert budget.spent == {"calls": 1, "tokens": 77, "cached_tokens": 0}
     assert [(outcome, tokens) for outcome, _, tokens in calls] == [("answered", 77)]
 
 
@@ -83,15 +101,15 @@ async def test_a_server_without_schemas_finds_it_in_the_prompt(server: ScriptedS
     assert (await ask(chat)).title == "Stalker"
     await chat.close()
     (seen,) = server.seen
-    assert '"additionalProperties":false' in seen.body["messages"][0]["content"]
+    assert '"additionalProperties":false' in seen.body["messages"][1]["content"]
     assert ("response_format" in seen.body) == (kind == "json_object")
     assert "authorization" not in seen.headers
 
 
 @pytest.mark.parametrize(
     "around",
-    ["{}", "```json\n{}\n```", "```\n{}```", "<think>Hm, {{}}?</think>\n{}", " \n{}\n"],
-    ids=["bare", "fenced", "fenced shortly", "after thoughts", "spaced"],
+    ["{}", "```json\n{}\n```", "```\n{}```", "<think>Hm, {{}}?</think>\n{}", " \n{}\n", "Here it is: {} Done."],
+    ids=["bare", "fenced", "fenced shortly", "after thoughts", "spaced", "in a text"],
 )
 async def test_what_a_model_says_around_its_json_is_left_out(
     server: ScriptedServer, chat: OpenAIChat, around: str
@@ -136,8 +154,7 @@ PASSING = {
 }
 FINAL = {
     "401": Reply(401, body=json.dumps({"error": {"message": f"bad key {KEY}", "code": KEY}}).encode()),
-    "400": Reply(400, body=b'{"error": {"message": "no such format", "code": "invalid_request"}}'),
-    "404": Reply(404),
+    "403": Reply(403),
     "redirect": Reply(302, {"Location": "http://127.0.0.1:9/v1"}),
     "a later day": Reply(429, {"Retry-After": "3600"}),
     "refusal": Reply(body=completion(None, refusal="I can't")),
@@ -147,11 +164,13 @@ FINAL = {
 
 
 @pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
-async def test_a_wrong_answer_is_repaired_once(server: ScriptedServer, chat: OpenAIChat, reply: Reply) -> None:
+async def test_a_wrong_answer_is_asked_for_afresh_once(server: ScriptedServer, chat: OpenAIChat, reply: Reply) -> None:
+    """The second request is the first one again: no word of a repair can get into an answer."""
     server.then(reply, says(GOOD))
     assert await ask(chat) == Film(**GOOD)
-    assert len(server.seen) == 2
-    assert "cannot be used" in server.seen[1].body["messages"][-1]["content"]
+    first, second = (seen.body for seen in server.seen)
+    assert (first.pop("temperature"), second.pop("temperature")) == (0, 0.4)
+    assert second == first
 
 
 @pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
@@ -176,6 +195,49 @@ async def test_what_will_not_pass_is_said_at_once(server: ScriptedServer, chat: 
         await ask(chat)
     assert len(server.seen) == 1
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 404, 415, 422])
+async def test_what_a_server_does_not_know_is_found_out_once(
+    server: ScriptedServer, chat: OpenAIChat, status: int
+) -> None:
+    by_call = {"arguments": json.dumps(GOOD), "name": "answer"}
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": by_call}],
+    }
+    called = json.dumps({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).encode()
+    server.then(Reply(status), Reply(status), Reply(body=called), Reply(body=called))
+    assert await ask(chat) == Film(**GOOD)
+    assert await ask(chat) == Film(**GOOD)
+    ways = [seen.body.get("response_format", {}).get("type", "tools" in seen.body) for seen in server.seen]
+    assert ways == ["json_schema", "json_object", True, True]
+
+
+async def test_a_server_that_knows_no_way_is_said(server: ScriptedServer, chat: OpenAIChat) -> None:
+    server.then(*[Reply(400)] * 4, says(GOOD))
+    with pytest.raises(LLMUnavailable, match="400"):
+        await ask(chat)
+    assert len(server.seen) == 4
+
+
+class Films(BaseModel):
+    found: str
+    films: list[Film]
+
+
+async def test_complete_items_of_an_answer_that_was_cut_off_are_kept(server: ScriptedServer, chat: OpenAIChat) -> None:
+    whole = json.dumps({"found": "two", "films": [GOOD, GOOD, GOOD]})
+    server.then(says(whole[: whole.rindex("4.5")], finish="length"))
+    answer = await chat.reply("Name the films.", "{}", Films, chat.budget())
+    assert (answer.found, len(answer.films)) == ("two", 2)
+    assert len(server.seen) == 1
+
+
+async def test_a_text_that_was_cut_off_is_not_kept(server: ScriptedServer, chat: OpenAIChat) -> None:
+    server.then(says('{"found": "two of th', finish="length"), says('{"found": "two", "films": []}'))
+    assert (await chat.reply("Name the films.", "{}", Films, chat.budget())).found == "two"
 
 
 async def test_a_server_that_stays_down_costs_three_tries(server: ScriptedServer, chat: OpenAIChat) -> None:
