@@ -25,13 +25,13 @@ def rules(*texts: str) -> Rules:
     return Rules(conversation(*texts), OWNER, names=["Ada"])
 
 
-def fact(quote: str, object: str, predicate: str = "lives_in", subject: str = "Ada", **more: Json) -> LearnedFact:
+def fact(quote: str, object: str, predicate: str = "lives_in", subject: str = "Ada", **more: object) -> LearnedFact:
     fields = {"quote": quote, "subject": subject, "predicate": predicate, "object": object}
     return LearnedFact.model_validate({**fields, "cardinality": "one", "valid_from": None, **more})
 
 
 def memory(quote: str, content: str, **more: object) -> LearnedMemory:
-    fields = {"context": None, "memory_type": "fact", "importance": 0.5, "superseded_ids": []}
+    fields: Json = {"context": None, "memory_type": "fact", "importance": 0.5, "superseded_ids": []}
     return LearnedMemory.model_validate({"quote": quote, "content": content, **fields, **more})
 
 

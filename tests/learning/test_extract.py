@@ -56,9 +56,9 @@ async def test_it_supersedes_what_it_was_shown_and_nothing_else(api: httpx.Async
 
 async def test_a_long_conversation_is_read_in_stretches(api: httpx.AsyncClient, llm: Model) -> None:
     def says(data: Json) -> Json:
-        first = data["conversation"][0]
-        quoted = {"quote": first["text"][:20]}
-        both = learned("I count words."), learned(f"I count {first['text'][:20]}")
+        first = next(line for line in data["conversation"] if line["role"] == "user")
+        quoted = {"quote": first["text"][:15]}
+        both = learned("I count words."), learned(f"I count {first['text'][:15]}")
         return {"memories": [{**one, **quoted} for one in both]}
 
     llm.says["LearnedMemories"] = says
