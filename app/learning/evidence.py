@@ -23,7 +23,7 @@ _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar|en)\b"
 )
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
-_NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]*)")
+_NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
 _NUMBER = re.compile(r"\d+")
 
 __all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
