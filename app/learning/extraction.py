@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from app.core.served_text import strip_served
 from app.facts.schemas import FactCreate
 from app.learning import evidence
-from app.learning.prompts import LearnedFact, LearnedMemory, Lesson, ProfileItem, TranscriptLine
+from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find
 from app.learning.words import languages, said_by, table, tokens
 from app.memories.repository import same_pair
@@ -155,10 +155,12 @@ class Rules:
 
     # --- Lessons ------------------------------------------------------------------------------------------------------
 
-    def lessons(self, learned: Sequence[Lesson | None], known: Mapping[str, Sequence[str]]) -> list[Lesson]:
+    def lessons(
+        self, learned: Sequence[LearnedLesson | None], known: Mapping[str, Sequence[str]]
+    ) -> list[LearnedLesson]:
         """Returns new lessons that a message shows. A lesson that the model was shown is no new evidence for itself."""
         texts = {normalise_content(text) for each in known.values() for text in each}
-        result: list[Lesson] = []
+        result: list[LearnedLesson] = []
         for one in self._valid(learned):
             if normalise_content(one.text) in texts:
                 self.dropped["known"] += 1
@@ -333,7 +335,7 @@ def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
     return {name: value for name, value in patch.items() if value != profile.get(name)}
 
 
-def new_lessons(lessons: Sequence[Lesson]) -> Doc:
+def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
     """Returns the texts of lessons by list."""
     found: dict[str, list[str]] = {}
     for one in lessons:

@@ -173,7 +173,7 @@ class LearnedProfile(Shape):
     profile: Annotated[list[Annotated[ProfileItem, LENIENT]], Field(max_length=30)]
 
 
-class Lesson(Shape):
+class LearnedLesson(Shape):
     quote: QuoteText
     kind: Literal[
         "common_scenarios",
@@ -188,7 +188,7 @@ class Lesson(Shape):
 
 
 class LearnedExperience(Shape):
-    lessons: Annotated[list[Annotated[Lesson, LENIENT]], Field(max_length=20)]
+    lessons: Annotated[list[Annotated[LearnedLesson, LENIENT]], Field(max_length=20)]
 
 
 class Summary(Shape):

@@ -6,7 +6,7 @@ import pytest
 
 from app.learning import evidence, prompts
 from app.learning.extraction import Rules
-from app.learning.prompts import LearnedFact, LearnedMemory, Lesson, ProfileItem, TranscriptLine
+from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import find
 from app.learning.summaries import MAX_WORDS, faithful
 from tests.support.memories import Json
@@ -248,9 +248,9 @@ def test_a_profile_is_in_the_users_own_words() -> None:
 def test_a_known_lesson_is_no_evidence_for_itself() -> None:
     rule = rules("Check the date first.")
     lessons = [
-        Lesson(quote="Check the date first", kind="heuristics", text="Check the date first."),
-        Lesson(quote="Check the date first", kind="heuristics", text="Ask for the date."),
-        Lesson(quote="Ask for the date", kind="heuristics", text="Ask early."),
+        LearnedLesson(quote="Check the date first", kind="heuristics", text="Check the date first."),
+        LearnedLesson(quote="Check the date first", kind="heuristics", text="Ask for the date."),
+        LearnedLesson(quote="Ask for the date", kind="heuristics", text="Ask early."),
     ]
     found = rule.lessons(lessons, {"heuristics": ["check the date FIRST."]})
     assert [one.text for one in found] == ["Ask for the date."]
