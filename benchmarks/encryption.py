@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,12 @@ def _fill(service: Connection, memories: int) -> list[str]:
     for first in range(0, memories, BATCH):
         items = [{**OWNER, "content": _text(number), "deduplicate": False} for number in range(first, first + BATCH)]
         service.ask("POST", "/v1/memories/batch", {"items": items})
-    body = service.ask("GET", "/v1/memories?limit=200&agent_id=bench&user_id=u")
+    body = service.ask("GET", "/v1/memories?limit=100&agent_id=bench&user_id=u")
     return [part.split('"', 1)[0] for part in body.decode().split('"memory_id":"')[1:]]
 
 
 def _text(number: int) -> str:
-    return f"note {number}: the {SUBJECTS[number % len(SUBJECTS)]} number {number % 97} stands beside the wall " * 8
+    return f"note {number}: the {SUBJECTS[number % len(SUBJECTS)]} number {number % 97} stands beside the wall"
 
 
 def _requests(service: Connection, ids: list[str]) -> dict[str, Callable[[int], Any]]:
@@ -71,18 +72,16 @@ async def _files(stores: dict[str, tuple[Path, StoreKey | None]]) -> Times:
     """Milliseconds of opening, backing up and rewriting a store, three times each in turns."""
     calls: dict[str, Callable[[int], Any]] = {}
     for name, (directory, key) in stores.items():
-        calls[f"open, with a check of every page/{name}"] = lambda _, at=directory, key=key: _opened(at, key)
-        calls[f"back up/{name}"] = lambda number, at=directory, key=key: _opened(
-            at, key, at.parent / f"{at.name}{number}"
-        )
+        calls[f"open, with a check of every page/{name}"] = partial(_opened, directory, key, False)
+        calls[f"back up/{name}"] = partial(_opened, directory, key, True)
     return await alternate(calls, 3, warm_up=1)
 
 
-async def _opened(directory: Path, key: StoreKey | None, target: Path | None = None) -> None:
+async def _opened(directory: Path, key: StoreKey | None, with_backup: bool, number: int) -> None:
     store = await EmbeddedStore.open(directory, COLLECTIONS, dim=DIM, key=key)
     try:
-        if target is not None:
-            await store.backup(target)
+        if with_backup:
+            await store.backup(directory.with_name(f"{directory.name}-{number}"))
     finally:
         await store.close()
 

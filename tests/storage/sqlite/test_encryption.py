@@ -6,6 +6,7 @@ These tests need apsw-sqlite3mc in the place of apsw. tests/cli/test_encryption.
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -180,7 +181,7 @@ async def test_an_existing_store_is_encrypted_and_gets_new_keys(open_with: OpenW
         store = await open_with(after)
         assert await numbers(store) == (300, 300)
         await store.close()
-        await refused(lambda before=before: open_with(before), path, "is encrypted: name" if not before else "another")
+        await refused(partial(open_with, before), path, "is encrypted: name" if not before else "another")
     assert not add_checksums(path, 50, SECOND)
     with pytest.raises(StoreUnavailable, match="This is the key that the store has"):
         rekey(path, SECOND, SECOND, 50)
