@@ -55,6 +55,12 @@ class Settings(BaseSettings):
         SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."
     )
     data_dir: Path = Field(Path(".recalld"), description="Directory of the embedded store.")
+    store_key: SecretStr = Field(
+        SecretStr(""),
+        description="Key of an encrypted embedded store: 64 hexadecimal digits; empty: none. It needs "
+        "`scripts/extra encryption`.",
+    )
+    store_key_file: str = Field("", description="File with that key, in place of RECALLD_STORE_KEY; empty: none.")
     erasure_key: SecretStr = Field(
         SecretStr(""),
         description="Seals the tombstones of erased users: at least 32 characters, the same for all processes of a "

@@ -22,7 +22,7 @@ from app.memories.reembed import Reembed
 from app.retrieval.onnx_reranker import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
-from app.storage.factory import add_page_checksums, file_findings, restore_store, where_of
+from app.storage.factory import add_page_checksums, file_findings, rekey_store, restore_store, where_of
 from app.storage.protocol import Finding, Store
 from app.storage.schema import Doc
 
@@ -165,6 +165,20 @@ def add_checksums(as_json_: AsJson = False) -> None:
         print(
             f"{settings.data_dir}: {'every page has a checksum now' if added else 'the pages have checksums already'}."
         )
+
+
+def rekey(
+    file: Annotated[Path, typer.Argument(help="File with the new key, 64 hexadecimal digits.")],
+    as_json_: AsJson = False,
+) -> None:
+    """Encrypt the embedded store with the key in FILE, or give an encrypted store this key in place of the one in the
+    settings. Stop every service of the store first; there must be room for a second copy of the database."""
+    settings = Settings()
+    rekey_store(where_of(settings), file)
+    if as_json_:
+        as_json({"directory": str(settings.data_dir), "key_file": str(file)})
+    else:
+        print(f"{settings.data_dir}: encrypted with the key in {file}. Start with RECALLD_STORE_KEY_FILE={file}")
 
 
 MODEL_CHECK = "embedding model"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
 from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.encryption import StoreKey
+from app.storage.sqlite.rekey import rekey
 from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
@@ -31,6 +33,7 @@ class StoreLocation:
     deadline_seconds: float
     busy_timeout_ms: int
     cache_bytes: int
+    key: StoreKey | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -52,7 +55,8 @@ class StoreLocation:
 
 
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
-    """Returns the location of the store of the settings, or of `elsewhere`."""
+    """Returns the location of the store of the settings, or of `elsewhere`. Raises StoreUnavailable if the store's key
+    cannot be read."""
     return StoreLocation(
         store=elsewhere or settings.store.get_secret_value(),
         directory=settings.data_dir,
@@ -61,7 +65,18 @@ def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
         deadline_seconds=settings.mongodb.deadline_seconds,
         busy_timeout_ms=settings.busy_timeout_ms,
         cache_bytes=settings.cache_bytes,
+        key=_key(settings),
     )
+
+
+def _key(settings: Settings) -> StoreKey | None:
+    """Returns the key of an encrypted store. Raises StoreUnavailable."""
+    text, file = settings.store_key.get_secret_value(), settings.store_key_file
+    if text and file:
+        raise StoreUnavailable("RECALLD_STORE_KEY and RECALLD_STORE_KEY_FILE are both set: set one of them.")
+    if file:
+        return StoreKey.of_file(Path(file))
+    return StoreKey.of_text(text, "RECALLD_STORE_KEY") if text else None
 
 
 async def open_store(
@@ -86,6 +101,7 @@ async def open_store(
             cache_bytes=where.cache_bytes,
             busy_timeout_ms=where.busy_timeout_ms,
             observe_commit=observe_commit,
+            key=where.key,
         )
     if not where.store.startswith(MONGODB):
         raise StoreUnavailable(
@@ -112,13 +128,13 @@ def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] 
     """
     if where.store != EMBEDDED:
         raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
-    return restore(file, where.directory, FILE_NAME, beside)
+    return restore(file, where.directory, FILE_NAME, beside, where.key)
 
 
 def file_findings(where: StoreLocation) -> Iterator[Finding]:
     """Yields what the files of an embedded store show without opening it. Nothing for MongoDB."""
     if where.store == EMBEDDED and not where.missing:
-        yield from examination.findings(where.directory / FILE_NAME)
+        yield from examination.findings(where.directory / FILE_NAME, where.key)
 
 
 def add_page_checksums(where: StoreLocation) -> bool:
@@ -128,7 +144,18 @@ def add_page_checksums(where: StoreLocation) -> bool:
     """
     if where.store != EMBEDDED or where.missing:
         raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
-    return add_checksums(where.directory / FILE_NAME, where.busy_timeout_ms)
+    return add_checksums(where.directory / FILE_NAME, where.busy_timeout_ms, where.key)
+
+
+def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
+    """Encrypts an embedded store with the key in a file, or gives an encrypted store this key.
+
+    Raises StoreUnavailable, also if there is no such store or another process uses it.
+    """
+    new = StoreKey.of_file(new_key_file)
+    if where.store != EMBEDDED or where.missing:
+        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
+    rekey(where.directory / FILE_NAME, where.key, new, where.busy_timeout_ms)
 
 
 async def salvage_store(
@@ -140,4 +167,4 @@ async def salvage_store(
     """
     if where.store != EMBEDDED or where.missing:
         raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
-    return await salvage(where.directory / FILE_NAME, directory, collections, target)
+    return await salvage(where.directory / FILE_NAME, directory, collections, target, where.key)

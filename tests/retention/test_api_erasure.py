@@ -85,7 +85,7 @@ async def test_an_erased_user_is_nowhere_and_others_are_as_they_were(
 async def test_the_scan_sees_what_is_only_deleted(
     service: Service, api: httpx.AsyncClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_wide, "scrub", lambda path, busy_timeout_ms: None)
+    monkeypatch.setattr(set_wide, "scrub", lambda path, busy_timeout_ms, key: None)
     await Life(api, CANARY).lived()
     await api.delete(f"/v1/users/{CANARY}")
     assert bytes_with(settings.data_dir, CANARY) != {}

@@ -25,10 +25,12 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
     return {**ours, "PYTHONPATH": str(ROOT), "RECALLD_DATA_DIR": str(data_dir), "RECALLD_PORT": "0", **settings}
 
 
-def recalld(data_dir: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def recalld(
+    data_dir: Path, *arguments: str, python: str = sys.executable, **settings: str
+) -> subprocess.CompletedProcess[str]:
     """One command, ended."""
     return subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments],
+        [python, "-m", "app.cli", *arguments],
         check=False,
         env=environment(data_dir, **settings),
         cwd=data_dir.parent,
@@ -41,13 +43,15 @@ def recalld(data_dir: Path, *arguments: str, **settings: str) -> subprocess.Comp
 class Server:
     """A running `recalld serve`. What it prints and logs is in files beside its data."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str], command: Sequence[str] = SERVE) -> None:
+    def __init__(
+        self, data_dir: Path, settings: Mapping[str, str], command: Sequence[str] = SERVE, python: str = sys.executable
+    ) -> None:
         self.data_dir = data_dir
         self._out, self._log = data_dir.with_suffix(".out"), data_dir.with_suffix(".log")
         self._started = time.perf_counter()
         with self._out.open("wb") as out, self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command],
+                [python, *command],
                 env=environment(data_dir, **settings),
                 cwd=data_dir.parent,
                 stdout=out,
@@ -104,9 +108,11 @@ class Server:
 
 
 @contextmanager
-def serving(data_dir: Path, command: Sequence[str] = SERVE, **settings: str) -> Iterator[Server]:
+def serving(
+    data_dir: Path, command: Sequence[str] = SERVE, python: str = sys.executable, **settings: str
+) -> Iterator[Server]:
     """`command`: what to run instead of `recalld serve`; it must say its address as that does."""
-    server = Server(data_dir, settings, command)
+    server = Server(data_dir, settings, command, python)
     try:
         yield server
     finally:

@@ -17,6 +17,7 @@ from app.storage.sqlite import schema, search_rows
 from app.storage.sqlite.changes import insert_document
 from app.storage.sqlite.commit_note import note_of
 from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums, verifies
+from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 from app.storage.sqlite.log_file import verify
 from app.storage.sqlite.page_checksums import CHECKSUM_BYTES, write_checksums
 from app.storage.transfer import BackupRefused, Counter, Record
@@ -26,8 +27,9 @@ TRAILER = len(MARK) + 16 + 64
 PIECE = 1 << 20
 
 
-def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
-    """Writes a consistent copy of the database with a checksum. Returns its size in bytes.
+def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | None = None) -> int:
+    """Writes a consistent copy of the database with a checksum; of an encrypted one it has the same key. Returns its
+    size in bytes.
 
     Raises BackupRefused if the target exists, and StoreUnavailable.
     """
@@ -38,7 +40,7 @@ def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
     try:
         make_private(part)  # SQLite can write into an existing file if it is empty
         with translate_errors():
-            connection = connect(source, busy_timeout_ms)
+            connection = connect(source, busy_timeout_ms, key)
             try:
                 verify(connection)
                 _copy(connection, part)
@@ -55,42 +57,51 @@ def backup(source: Path, target: Path, busy_timeout_ms: int) -> int:
 
 def _copy(connection: apsw.Connection, target: Path) -> None:
     """Writes a compact copy with page checksums into an empty file, and syncs it."""
-    connection.reserve_bytes("main", CHECKSUM_BYTES)  # of the copy: this file's pages stay as they are
+    if not uses_cipher(connection):
+        connection.reserve_bytes("main", CHECKSUM_BYTES)  # of the copy: this file's pages stay as they are
     connection.execute("VACUUM INTO ?", (str(target),))
     with target.open("r+b") as file:
-        write_checksums(file, WITH_CHECKSUMS)
+        write_checksums(file, WITH_CHECKSUMS)  # nothing if it is encrypted
         file.flush()
         os.fsync(file.fileno())
 
 
-def add_checksums(path: Path, busy_timeout_ms: int) -> bool:
+def add_checksums(path: Path, busy_timeout_ms: int, key: StoreKey | None = None) -> bool:
     """Rewrites the database of an earlier version with page checksums. Returns False if it has them already.
 
     Needs the room of a second copy. A crash leaves the old file or the new one. Raises StoreUnavailable, also if
     another process uses the store.
     """
-    part = path.with_name(f"{path.name}.part")
-    with closing(connect(path, busy_timeout_ms)) as connection:
-        try:
-            with translate_errors():
-                if verifies(connection):
-                    return False
-                verify(connection)
-                connection.pragma("locking_mode", "EXCLUSIVE")
-                if connection.pragma("journal_mode", "DELETE") != "delete":
-                    raise StoreUnavailable("The store is used by another process.")
-                connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
-                connection.execute("COMMIT")
-                part.unlink(missing_ok=True)
-                make_private(part)
-                _copy(connection, part)
-            part.replace(path)
-            _sync_folder(path.parent)
-        except OSError as error:
-            raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
-        finally:
-            part.unlink(missing_ok=True)
+    with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
+        if verifies(connection):
+            return False
+        replace(path, connection, _copy)
     return True
+
+
+def replace(path: Path, connection: apsw.Connection, copy: Callable[[apsw.Connection, Path], None]) -> None:
+    """Replaces the database by what `copy` writes into an empty file. The connection keeps other processes out, and
+    can only be closed afterwards.
+
+    A crash leaves the old file or the new one. Raises StoreUnavailable and errors of SQLite.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        verify(connection)
+        connection.pragma("locking_mode", "EXCLUSIVE")
+        if connection.pragma("journal_mode", "DELETE") != "delete":
+            raise StoreUnavailable("The store is used by another process.")
+        connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
+        connection.execute("COMMIT")
+        part.unlink(missing_ok=True)
+        make_private(part)
+        copy(connection, part)
+        part.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _seal(file: Path) -> None:
@@ -122,11 +133,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset()) -> int:
+def restore(
+    file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset(), key: StoreKey | None = None
+) -> int:
     """Restores a backup into a directory. Returns the size of the database in bytes.
 
     Raises BackupRefused if the file is damaged or not a backup, or if the directory contains anything but files named
-    in `beside`.
+    in `beside`. Raises StoreUnavailable if its key is not this one.
     """
     note = note_of(directory / name)  # of the store that was lost
     if directory.exists() and any(one.name not in {*beside, note.name} for one in directory.iterdir()):
@@ -138,7 +151,7 @@ def restore(file: Path, directory: Path, name: str, beside: AbstractSet[str] = f
         make_private(part)
         if _copied(file, part, length) != expected:
             raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
-        _look_through(part)
+        look_through(part, key, file.name)
         note.unlink(missing_ok=True)
         _link(part, directory / name)
     except OSError as error:
@@ -177,12 +190,17 @@ def _copied(file: Path, target: Path, length: int) -> str:
     return digest.hexdigest()
 
 
-def _look_through(database: Path) -> None:
+def look_through(database: Path, key: StoreKey | None, name: str) -> None:
+    """Reads every page of a database that no process uses. Raises BackupRefused if it is damaged, and StoreUnavailable,
+    which names it."""
     use_checksums()
     with translate_errors():
-        connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+        refuse_mismatch(database, key, name)
+        flags = apsw.SQLITE_OPEN_READONLY
+        connection = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
         try:
-            found = connection.execute("PRAGMA quick_check").fetchall()
+            with key_errors(name, key):
+                found = connection.execute("PRAGMA quick_check").fetchall()
         finally:
             connection.close()
     if found != [("ok",)]:

@@ -1,7 +1,8 @@
 """Connections to the database file: settings, page checksums, and errors of SQLite as errors of the service.
 
 The file has a checksum at the end of each page, which SQLite's `cksumvfs` writes and verifies on each read from the
-file. A store of an earlier version has none; it is served as before.
+file. A store of an earlier version has none; it is served as before. The pages of an encrypted store have an
+authentication code in its place (`encryption`).
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import apsw
 from apsw import sqlite_extra
 
 from app.errors import StoreDamaged, StoreUnavailable
+from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 from app.storage.sqlite.page_checksums import CHECKSUM_BYTES
 
 FILE_NAME = "recalld.db"
@@ -22,6 +24,7 @@ WITH_CHECKSUMS = 2
 """Value of `user_version` of a store with checksums. A store of layout 1 has the same tables, and no checksums."""
 WAY_OUT = "Restore a backup, or run `recalld salvage`; `recalld doctor` says what is damaged."
 WAL_PAUSE_MS = 20
+OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _PRAGMAS = (
     "synchronous = FULL",
     "wal_autocheckpoint = 0",  # the log is verified before it is copied: see `log_file.checkpoint`
@@ -45,17 +48,20 @@ def use_checksums() -> None:
         connection.close()
 
 
-def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
-    """Opens a connection with our settings. Makes a new file with room for checksums. Raises StoreUnavailable.
+def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags: int = OPEN_FLAGS) -> apsw.Connection:
+    """Opens a connection with our settings. Makes a new file with room for checksums, or an encrypted one. Raises
+    StoreUnavailable, also if the file is encrypted with another key.
 
     Closing the connection leaves the log as it is.
     """
     use_checksums()
     with translate_errors():
         if not path.exists() or not path.stat().st_size:
-            _create(path, busy_timeout_ms)
-        connection = _opened(path, busy_timeout_ms)
-        _to_wal(connection, busy_timeout_ms)
+            _create(path, busy_timeout_ms, key)
+        refuse_mismatch(path, key)
+        connection = _opened(path, busy_timeout_ms, key, flags)
+        with key_errors(path.name, key):
+            _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
     if has_checksums(connection):
@@ -64,8 +70,8 @@ def connect(path: Path, busy_timeout_ms: int) -> apsw.Connection:
     raise damaged(path.name, "its header says that it has no checksums, but it was made with them")
 
 
-def _opened(path: Path, busy_timeout_ms: int) -> apsw.Connection:
-    connection = apsw.Connection(str(path), statementcachesize=512)
+def _opened(path: Path, busy_timeout_ms: int, key: StoreKey | None, flags: int = OPEN_FLAGS) -> apsw.Connection:
+    connection = open_keyed(path, key, flags) if key else apsw.Connection(str(path), flags, statementcachesize=512)
     connection.set_busy_timeout(busy_timeout_ms)
     # otherwise a statement whose bound values might change its plan is prepared again at each execution
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -73,15 +79,16 @@ def _opened(path: Path, busy_timeout_ms: int) -> apsw.Connection:
     return connection
 
 
-def _create(path: Path, busy_timeout_ms: int) -> None:
+def _create(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
     """Writes the first page, with the room for checksums.
 
     It is written without a log: `cksumvfs` learns from the first page of the file whether pages have checksums.
     """
-    connection = _opened(path, busy_timeout_ms)
+    connection = _opened(path, busy_timeout_ms, key)
     try:
         connection.pragma("page_size", PAGE_BYTES)
-        connection.reserve_bytes("main", CHECKSUM_BYTES)
+        if key is None:
+            connection.reserve_bytes("main", CHECKSUM_BYTES)
         connection.execute("BEGIN IMMEDIATE")
         if not connection.pragma("user_version"):  # no other process was first
             connection.pragma("user_version", WITH_CHECKSUMS)
@@ -98,8 +105,8 @@ def has_checksums(connection: apsw.Connection) -> bool:
 
 
 def verifies(connection: apsw.Connection) -> bool:
-    """Returns whether the checksums of pages are verified. Raises errors of SQLite."""
-    return bool(connection.pragma("checksum_verification") == "1")
+    """Returns whether the checksums or codes of pages are verified. Raises errors of SQLite."""
+    return uses_cipher(connection) or bool(connection.pragma("checksum_verification") == "1")
 
 
 def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:

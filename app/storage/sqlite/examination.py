@@ -15,8 +15,8 @@ from app.storage.schema import Collection
 from app.storage.sqlite import commit_note
 from app.storage.sqlite.commit_note import LastCommit, note_of, read_note
 from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
+from app.storage.sqlite.encryption import EncryptedFile, StoreKey, database_file
 from app.storage.sqlite.log_file import RETRIES, checkpoint, log_of, read_log
-from app.storage.sqlite.page_checksums import DatabaseFile
 from app.storage.sqlite.schema import migrate
 
 PAGES_AT_START = 32_768
@@ -29,7 +29,7 @@ NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds th
 log = logging.getLogger(__name__)
 
 
-def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int) -> None:
+def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int, key: StoreKey | None) -> None:
     """Looks for damage, then makes or migrates the tables.
 
     Raises StoreDamaged, before anything was written, and StoreUnavailable.
@@ -37,10 +37,10 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int)
     fault = log_fault(path)
     if fault is not None:
         raise damaged(log_of(path).name, fault)
-    with closing(connect(path, busy_timeout_ms)) as connection:
+    with closing(connect(path, busy_timeout_ms, key)) as connection:
         with translate_errors():
             refuse_missing_commits(path, connection)
-        pages = bad_pages(path, 1, PAGES_AT_START + 1)
+        pages = bad_pages(path, 1, PAGES_AT_START + 1, key)
         if pages:
             raise damaged(path.name, named_pages(pages))
         migrate(connection, collections)
@@ -109,12 +109,12 @@ def refuse_missing_commits(path: Path, connection: apsw.Connection) -> None:
         raise damaged(log_of(path).name, what)
 
 
-async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START) -> None:
+async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, key: StoreKey | None = None) -> None:
     """Verifies the pages after the first `step`, as many at a time, while the store is served. Notes damage in
     `faults`."""
     first = step + 1
     try:
-        while (pages := await asyncio.to_thread(_bad_pages_of, path, first, step)) is not None:
+        while (pages := await asyncio.to_thread(_bad_pages_of, path, first, step, key)) is not None:
             if pages:
                 raise damaged(path.name, named_pages(pages))
             first += step
@@ -125,16 +125,16 @@ async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START) ->
         log.warning("pages were not verified", extra={"error": error.detail})
 
 
-def _bad_pages_of(path: Path, first: int, step: int) -> list[int] | None:
+def _bad_pages_of(path: Path, first: int, step: int, key: StoreKey | None) -> list[int] | None:
     """Returns the damaged pages of one step, or None after the last page."""
-    with translate_errors(), closing(DatabaseFile(path)) as file:
+    with translate_errors(), closing(database_file(path, key)) as file:
         there = file.page_bytes and file.size // file.page_bytes >= first
-    return bad_pages(path, first, first + step) if there else None
+    return bad_pages(path, first, first + step, key) if there else None
 
 
-def bad_pages(path: Path, first: int, end: int | None = None) -> list[int]:
+def bad_pages(path: Path, first: int, end: int | None = None, key: StoreKey | None = None) -> list[int]:
     """Returns the pages from `first` until before `end` whose checksum fails and that the log does not replace."""
-    with translate_errors(), closing(DatabaseFile(path)) as file:
+    with translate_errors(), closing(database_file(path, key)) as file:
         if not file.checksummed:
             return []
         found = file.bad_pages(first, end)
@@ -154,15 +154,18 @@ def named_pages(pages: Sequence[int]) -> str:
     return f"the checksums of {len(pages)} pages fail ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
 
 
-def findings(path: Path) -> Iterator[Finding]:
-    """Yields what the files of a store show without opening it: the log, and the pages' checksums."""
+def findings(path: Path, key: StoreKey | None = None) -> Iterator[Finding]:
+    """Yields what the files of a store show without opening it: the log, and the pages' checksums. Raises
+    StoreUnavailable, also if the key is not that of the store."""
     fault = log_fault(path)
     yield Finding(log_of(path).name, fault is None, fault or "whole")
-    with translate_errors(), closing(DatabaseFile(path)) as file:
+    with translate_errors(), closing(database_file(path, key)) as file:
+        encrypted = isinstance(file, EncryptedFile)
         checksummed, pages, version = file.checksummed, file.size // (file.page_bytes or 1), file.user_version
     if not checksummed:
         old = version < WITH_CHECKSUMS
         yield Finding(path.name, old, NO_CHECKSUMS if old else "the first page is damaged")
         return
-    found = bad_pages(path, 1)
-    yield Finding(path.name, not found, named_pages(found) if found else f"the checksums of {pages} pages are right")
+    found = bad_pages(path, 1, key=key)
+    what = "encrypted; the codes" if encrypted else "the checksums"
+    yield Finding(path.name, not found, named_pages(found) if found else f"{what} of {pages} pages are right")

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from app.storage.filters import Filter
 from app.storage.protocol import Fetched, Order
 from app.storage.schema import After, Collection, Doc
 from app.storage.sqlite.connections import Faults, connect
+from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.schema import column_of, order_of, quoted, selection
 
 T = TypeVar("T")
@@ -80,9 +82,10 @@ class ReadPool:
     """Connections for reads: one in the event loop, and one in each thread. Create it in the event loop that will use
     it."""
 
-    def __init__(self, path: Path, busy_timeout_ms: int, faults: Faults) -> None:
-        self._path, self._busy_timeout_ms, self._faults = path, busy_timeout_ms, faults
-        self.inline = connect(path, busy_timeout_ms)
+    def __init__(self, path: Path, busy_timeout_ms: int, faults: Faults, key: StoreKey | None = None) -> None:
+        self._faults = faults
+        self._connect = partial(connect, path, busy_timeout_ms, key)
+        self.inline = self._connect()
         self._threads = ThreadPoolExecutor(THREADS, "recalld-reader")
         self._local = threading.local()
         self._ticks: int | None = None
@@ -130,7 +133,7 @@ class ReadPool:
 
         def run() -> T:
             if not hasattr(self._local, "connection"):
-                self._local.connection = connect(self._path, self._busy_timeout_ms)
+                self._local.connection = self._connect()
             with self._faults.translated():
                 connection: apsw.Connection = self._local.connection
                 return work(connection)

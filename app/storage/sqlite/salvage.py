@@ -20,6 +20,7 @@ from app.storage.sqlite import backup, schema
 from app.storage.sqlite.backup import BESIDE_DATABASE
 from app.storage.sqlite.commit_note import read_note, state
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
+from app.storage.sqlite.encryption import StoreKey, database_file, is_encrypted
 from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log
 from app.storage.sqlite.page_checksums import (
     CHECKSUM_BYTES,
@@ -71,7 +72,8 @@ def copy_pages(path: Path, target: Path) -> list[int]:
         header = source.read(DATABASE_HEADER).ljust(DATABASE_HEADER, b"\0")
         size = page_size(header) or PAGE_BYTES
         logged, end = _logged(path, size)
-        checked = header[RESERVED_AT] == CHECKSUM_BYTES or version_of(header) >= WITH_CHECKSUMS
+        with_checksums = header[RESERVED_AT] == CHECKSUM_BYTES or version_of(header) >= WITH_CHECKSUMS
+        checked = with_checksums and not is_encrypted(header)  # the cipher verifies its own codes
         total = end or -(-path.stat().st_size // size)
         lost: list[int] = []
         with target.open("wb") as result:
@@ -241,7 +243,13 @@ def counters(connection: apsw.Connection) -> tuple[list[Counter], bool]:
     return list(found.values()), False
 
 
-async def salvage(source: Path, directory: Path, collections: Sequence[Collection], target: LoadingStore) -> Salvaged:
+async def salvage(
+    source: Path,
+    directory: Path,
+    collections: Sequence[Collection],
+    target: LoadingStore,
+    key: StoreKey | None = None,
+) -> Salvaged:
     """Writes what can be read of a database into another store. `directory` takes the copy for as long as this runs.
 
     The source is only read; no process may use it. Raises StoreDamaged if not even its tables can be read, and
@@ -250,7 +258,10 @@ async def salvage(source: Path, directory: Path, collections: Sequence[Collectio
     copy = directory / f"{source.name}.salvaged"
     try:
         lost_pages = await asyncio.to_thread(copy_pages, source, copy)
-        with closing(connect(copy, BUSY_TIMEOUT_MS)) as connection:
+        if key is not None:
+            with translate_errors(), closing(database_file(copy, key)) as file:
+                lost_pages = sorted({*lost_pages, *file.bad_pages()})
+        with closing(connect(copy, BUSY_TIMEOUT_MS, key)) as connection:
             note = read_note(source)
             with translate_errors():
                 store, commits = state(connection)

@@ -15,6 +15,7 @@ from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, Ve
 from app.storage.schema import Collection
 from app.storage.sqlite import schema
 from app.storage.sqlite.connections import connect
+from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.log_file import checkpoint, verify
 from app.storage.sqlite.writer import WriterTask
 
@@ -97,14 +98,14 @@ def forget(
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
 
 
-def scrub(path: Path, busy_timeout_ms: int) -> None:
+def scrub(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
     """Rewrites the database without deleted bytes. Runs while this process writes nothing.
 
     Raises StoreUnavailable if another process keeps the log open.
     """
-    connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS))
+    connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)
     try:
-        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory
+        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
         verify(connection)
         connection.execute("VACUUM").fetchall()
         if not checkpoint(connection, "TRUNCATE"):

@@ -29,6 +29,7 @@ from app.storage.sqlite.backup import make_folder
 from app.storage.sqlite.changes import execute
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import Faults, connect, translate_errors
+from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.examination import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.log_file import IDLE_SECONDS, LogTruncation
 from app.storage.sqlite.read_pool import ReadCache, ReadPool, fetched, parsed, select_documents, select_values
@@ -62,21 +63,22 @@ class EmbeddedStore:
         busy_timeout_ms: int,
         observe_commit: ObserveCommit,
         idle_seconds: float = IDLE_SECONDS,
+        key: StoreKey | None = None,
     ) -> None:
-        self._path, self._dim, self._busy_timeout_ms = path, dim, busy_timeout_ms
+        self._path, self._dim, self._busy_timeout_ms, self._key = path, dim, busy_timeout_ms, key
         self._collections = tuple(collections)
         self._cache = SegmentCache(cache_bytes)
         self._faults = Faults()
-        self._readers = ReadPool(path, busy_timeout_ms, self._faults)
+        self._readers = ReadPool(path, busy_timeout_ms, self._faults, key)
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
         self._reads = ReadCache(self._reader, self._faults)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(fetched)
         self._listeners = InsertListeners()
         self._log = LogTruncation(self._readers.apart, idle_seconds)
-        writing = connect(path, busy_timeout_ms)
+        writing = connect(path, busy_timeout_ms, key)
         self.writer = WriterThread(writing, execute, observe_commit, self._log.written, self._faults)
-        self._verifying = asyncio.create_task(verify_rest(path, self._faults))
+        self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=key))
 
     @classmethod
     async def open(  # noqa: PLR0913 (options, each with a default)
@@ -89,16 +91,16 @@ class EmbeddedStore:
         busy_timeout_ms: int = 5_000,
         observe_commit: ObserveCommit = lambda writes, seconds: None,
         idle_seconds: float = IDLE_SECONDS,
+        key: StoreKey | None = None,
     ) -> "EmbeddedStore":
-        """Opens the store, creating it if needed. Raises StoreUnavailable if the directory or the database cannot be
-        used.
+        """Opens the store, creating it if needed; with a key, an encrypted one. Raises StoreUnavailable.
 
         After `idle_seconds` without a write the log is truncated (`LogTruncation`).
         """
         path = directory / FILE_NAME
         with translate_errors():
             make_folder(path)
-        await asyncio.to_thread(prepare, path, collections, busy_timeout_ms)
+        await asyncio.to_thread(prepare, path, collections, busy_timeout_ms, key)
         return cls(
             path,
             collections,
@@ -107,6 +109,7 @@ class EmbeddedStore:
             busy_timeout_ms=busy_timeout_ms,
             observe_commit=observe_commit,
             idle_seconds=idle_seconds,
+            key=key,
         )
 
     async def close(self) -> None:
@@ -314,11 +317,10 @@ class EmbeddedStore:
         return await self._readers.apart(lambda connection: backup.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        work = partial(backup.load, collection=collection, records=records)
-        return await self.writer.submit(work)
+        return await self.writer.submit(partial(backup.load, collection=collection, records=records))
 
     async def backup(self, target: Path) -> int:
-        return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms)
+        return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms, self._key)
 
     async def counters(self) -> list[Counter]:
         return await self._readers.apart(backup.counters)
@@ -335,7 +337,7 @@ class EmbeddedStore:
         self._read_before.cache_clear()
 
     async def scrub(self) -> None:
-        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms))
+        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms, self._key))
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
