@@ -157,6 +157,20 @@ def test_a_store_that_has_filled_its_disk_takes_new_data_after_deletions(disk: P
         until_ready(server)
 
 
+def test_without_a_reserve_a_full_disk_keeps_what_should_be_deleted(disk: Path) -> None:
+    """Shows that the tests above find a service that keeps nothing back."""
+    with serving(disk, RECALLD_DISK_RESERVE_BYTES="0") as server:
+        made = server.client.post("/v1/memories", json=memory(0, "ada"))
+        assert made.status_code == 201
+        take_the_rest(disk / "other")
+        answers = [server.client.delete(f"/v1/memories/{made.json()['memory_id']}"), server.client.get("/readyz")]
+        assert [answer.status_code for answer in answers] == [503, 503]
+        assert "bytes are free, and the write needs more" in answers[0].json()["detail"]
+        (disk / "other").unlink()
+        until_ready(server)
+        assert server.client.delete(f"/v1/memories/{made.json()['memory_id']}").status_code == 204
+
+
 def test_without_a_reserve_the_commands_still_say_what_is_there(disk: Path) -> None:
     with serving(disk, **SETTINGS) as server:
         assert server.client.post("/v1/memories", json=memory(0, "ada")).status_code == 201
