@@ -144,7 +144,8 @@ def test_a_store_that_has_filled_its_disk_takes_new_data_after_deletions(disk: P
         gone = server.client.delete("/v1/memories", params={"agent_id": "a", "user_id": "bob"})
         assert gone.status_code == 200, gone.text
         until_ready(server)
-        fill(server, ("cy",), again := {})
+        again: dict[str, str] = {}
+        fill(server, ("cy",), again)
         assert len(again) > gone.json()["deleted"] // 2, "the room of what was deleted is used again"
         assert len(there(server, "ada")) + gone.json()["deleted"] == len(written)
 
