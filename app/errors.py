@@ -24,7 +24,8 @@ RecalldError
 ├── HeadTooLarge 431 head_too_large
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
-    │   └── StoreDamaged 503 store_damaged
+    │   ├── StoreDamaged 503 store_damaged
+    │   └── StorageFull 503 storage_full
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
     ├── IssuerUnavailable 503 issuer_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
@@ -167,6 +168,10 @@ class StoreUnavailable(Unavailable):
 
 class StoreDamaged(StoreUnavailable):
     code, title = "store_damaged", "A file of the store is damaged"
+
+
+class StorageFull(StoreUnavailable):
+    code, title = "storage_full", "The disk of the store is full"
 
 
 class ErasureKeyUnavailable(Unavailable):

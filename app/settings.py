@@ -90,6 +90,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
+    disk_reserve_bytes: int = Field(
+        16 << 20,
+        ge=0,
+        description="Bytes of the disk that the embedded store keeps back for deletions, in a file; as many again must "
+        "be free for new data. An erasure is overwritten on a full disk if the store is smaller; 0: nothing is kept.",
+    )
     drain_seconds: int = Field(20, ge=1, le=24, description="How long in-flight requests may take after SIGTERM.")
     drain_delay_seconds: float = Field(0.5, ge=0, le=5, description="How long to be not ready before closing the door.")
     reranker: str = Field(

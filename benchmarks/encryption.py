@@ -13,7 +13,7 @@ from typing import Any
 
 from app.lifespan import COLLECTIONS
 from app.storage.sqlite.encryption import StoreKey, cipher_layer
-from app.storage.sqlite.store import EmbeddedStore
+from app.storage.sqlite.store import EmbeddedOptions, EmbeddedStore
 from benchmarks.harness import Connection, Row, Section, Times, alternate, folder, percentile, recalld
 
 OWNER = {"agent_id": "bench", "user_id": "u"}
@@ -78,7 +78,7 @@ async def _files(stores: dict[str, tuple[Path, StoreKey | None]]) -> Times:
 
 
 async def _opened(directory: Path, key: StoreKey | None, with_backup: bool, number: int) -> None:
-    store = await EmbeddedStore.open(directory, COLLECTIONS, dim=DIM, key=key)
+    store = await EmbeddedStore.open(directory, COLLECTIONS, EmbeddedOptions(key=key), dim=DIM)
     try:
         if with_backup:
             await store.backup(directory.with_name(f"{directory.name}-{number}"))

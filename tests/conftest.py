@@ -37,6 +37,7 @@ from tests.support.mongodb import Deployment, Emptied, emptied
 from tests.support.mongodb import mongodb as mongodb
 from tests.support.mongodb import mongodb_database as mongodb_database
 from tests.support.selection import mark
+from tests.support.server import RESERVE_BYTES
 from tests.support.stores import Open, Watched, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
@@ -222,8 +223,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 def settings_of(folder: Path, **given: Any) -> Settings:
-    """Patient with a machine that does much else."""
-    return Settings(data_dir=folder / "data", context=ContextSettings(arm_seconds=30), _env_file=None, **given)
+    """Patient with a machine that does much else, and with little of its disk kept back for each store."""
+    given = {"disk_reserve_bytes": RESERVE_BYTES, "context": ContextSettings(arm_seconds=30), **given}
+    return Settings(data_dir=folder / "data", _env_file=None, **given)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from app.audit.tombstones import Tombstones
 from app.auth.dependencies import InResources, get_caller
 from app.auth.keys import Keys
 from app.core.schemas import Identifier, Page, Timestamp
+from app.storage.protocol import using_reserve
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
@@ -91,7 +92,8 @@ async def revoke_key(
 ) -> Response:
     """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
-    return await write(lambda: keys.revoke(key_id, body, if_match))
+    with using_reserve():  # a full disk must not keep a key valid
+        return await write(lambda: keys.revoke(key_id, body, if_match))
 
 
 async def audit_filters(

@@ -37,8 +37,8 @@ async def livez() -> Response:
 @router.get("/healthz", include_in_schema=False, response_model=Ready)
 @router.get("/readyz", response_model=Ready, responses=only(503))
 async def readyz(resources: InResources) -> Response:
-    """Tell whether requests can be served: the store can be read and the model is loaded. 503 with the reason
-    otherwise, and while the service drains. `/health` and `/healthz` answer the same."""
+    """Tell whether requests can be served: the store can be read and written and the model is loaded. 503 with the
+    reason otherwise, and while the service drains. `/health` and `/healthz` answer the same."""
     if resources.lifecycle.draining:
         raise Draining()
     findings = await resources.store.check()

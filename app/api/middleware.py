@@ -16,7 +16,7 @@ from app.api.errors import problem_response
 from app.core.clock import new_id
 from app.errors import RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
-from app.storage.protocol import begin_request
+from app.storage.protocol import begin_request, using_reserve
 
 log = logging.getLogger("recalld.request")
 
@@ -48,7 +48,8 @@ class RequestLayer:
             if await request.answers_preflight():
                 return
             request.check_declared_size()
-            await self.inner(request.scope, request.receive, request.send)
+            with using_reserve(allowed=scope["method"] == "DELETE"):
+                await self.inner(request.scope, request.receive, request.send)
         except RecalldError as error:
             await self._refuse(request, error)
         except ClientDisconnect:

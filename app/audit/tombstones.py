@@ -3,9 +3,11 @@
 The hash key of each tenant is sealed with the erasure key, which is kept outside of the store.
 """
 
+import errno
 import hmac
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +18,7 @@ from app.errors import ErasureKeyUnavailable
 from app.resources import Resources
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
+from app.storage.factory import make_room, where_of
 from app.storage.filters import Eq
 from app.storage.protocol import Store
 from app.storage.schema import Doc
@@ -28,15 +31,18 @@ _BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class ErasureKey:
-    """The source of the erasure key: `setting`, or a file in `directory` if the setting is empty."""
+    """The source of the erasure key: `setting`, or a file in `directory` if the setting is empty. `make_room` frees
+    the bytes for that file on a full disk."""
 
     setting: str
     directory: Path
+    make_room: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, settings: Settings) -> "ErasureKey":
         """Returns the erasure key of the settings."""
-        return cls(settings.erasure_key.get_secret_value(), settings.data_dir)
+        where = where_of(settings)
+        return cls(settings.erasure_key.get_secret_value(), settings.data_dir, lambda: make_room(where))
 
     @property
     def file(self) -> Path:
@@ -67,13 +73,22 @@ class ErasureKey:
         found = self.read()
         if found is None:
             try:
-                self._make()
+                self._make_on_any_disk()
             except OSError as error:
                 raise ErasureKeyUnavailable(f"{self.file} cannot be made: {error.strerror}.") from error
             found = self.read()
         if found is None:
             raise ErasureKeyUnavailable(f"{self.file} was removed while it was read.")
         return found
+
+    def _make_on_any_disk(self) -> None:
+        try:
+            self._make()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self.make_room()
+            self._make()
 
     def _make(self) -> None:
         """Writes a new key to a temporary file and links it under its name. If two processes do this, the first key

@@ -15,7 +15,7 @@ from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, table
 from app.core.clock import SystemClock
-from app.errors import EmbeddingUnavailable, StoreDamaged, invalid
+from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
 from app.lifespan import EMBEDDABLE, RealParts, keys_made
 from app.memories import reindex
 from app.memories.reembed import Reembed
@@ -194,7 +194,9 @@ def doctor(as_json_: AsJson = False) -> None:
     findings = list(file_findings(where_of(settings)))
     try:
         findings += on_store(_checked, existing=True)
-    except StoreDamaged as error:
+    except StoreUnavailable as error:  # a store that cannot be opened: its files still tell something
+        if not findings:
+            raise
         findings.append(Finding("store", ok=False, detail=error.detail))
     findings += asyncio.run(_reranker(settings))
     if as_json_:
@@ -230,7 +232,7 @@ async def _checked(store: Store) -> list[Finding]:
     findings = list(await store.check(deep=True))
     try:
         return [*findings, await reindex.finding(store), await _model(store, Settings())]
-    except StoreDamaged as error:
+    except StoreUnavailable as error:
         return [*findings, Finding("store", ok=False, detail=error.detail)]
 
 

@@ -47,6 +47,10 @@ _LANE_OF: Mapping[str, Lane] = {
 }
 
 
+FREES_SPACE = frozenset({ERASE_USER, EXPIRY})
+"""Kinds of jobs that delete. They run on a full disk, too."""
+
+
 def lane_of(kind: str) -> Lane:
     """Returns the lane of a kind of job."""
     return _LANE_OF.get(kind, ORDINARY)

@@ -15,12 +15,12 @@ from app.core.clock import Clock
 from app.embedding.queue import work_for
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import queue
-from app.jobs.models import JOBS, LANES, OPERATIONS, Lane
+from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, Lane
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.changes import Change, CommitConflict
-from app.storage.protocol import Store
+from app.storage.protocol import Store, using_reserve
 from app.storage.schema import Doc
 
 POLL_SECONDS = 1.0
@@ -106,9 +106,10 @@ class Runner:
     async def run(self) -> None:
         """Runs jobs until cancelled. Waits while the store is unavailable, and survives any other failure."""
         try:
-            while True:
-                if not await _safely(self._start_next()):
-                    await asyncio.sleep(FAULT_PAUSE_SECONDS)
+            with using_reserve():
+                while True:
+                    if not await _safely(self._start_next()):
+                        await asyncio.sleep(FAULT_PAUSE_SECONDS)
         finally:
             await self.close()
 
@@ -182,7 +183,11 @@ class Runner:
         return [lane for lane in LANES if running[lane] < jobs]
 
     async def _work(self, lease: Lease) -> None:
-        """Runs the job and records its outcome. Raises StoreUnavailable."""
+        """Runs the job and records its outcome, on a full disk too: a lease takes no room. Raises StoreUnavailable."""
+        with using_reserve():
+            await self._run_leased(lease)
+
+    async def _run_leased(self, lease: Lease) -> None:
         kind = lease.doc["kind"]
         renewing = asyncio.create_task(_renew(lease))
         try:
@@ -215,9 +220,10 @@ class Runner:
         work_for(lease.job.tenant)
         try:
             handler = self._handler(lease)
-            if report := self._told(lease, {"status": "running"}):
-                await _where_missing_without(report, lease.commit)
-            done = await handler(Run(self._store, self._clock, lease))
+            with using_reserve(allowed=lease.doc["kind"] in FREES_SPACE):
+                # also without a report: on a full disk the job then ends before it has asked a model for anything
+                await _where_missing_without(self._told(lease, {"status": "running"}), lease.commit)
+                done = await handler(Run(self._store, self._clock, lease))
             outcome = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):

@@ -1,13 +1,12 @@
 """The rules of long-term memory. Methods that write return a `WriteResult` and commit nothing."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, rfc3339, to_ms
-from app.errors import Conflict, invalid
+from app.errors import Conflict, StorageFull, invalid
 from app.memories.create import MemoryWriter
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
@@ -17,6 +16,7 @@ from app.memories.schemas import MemoryCreate, MemoryPatch, Predecessors
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
 from app.storage.filters import both
+from app.storage.protocol import fewer_at_once
 from app.storage.repository import Listing, expired, unexpired
 from app.storage.schema import Doc
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -133,12 +133,17 @@ class MemoryService:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where = both(listed(filters), self._memories.scope.writable())
         scope = self._memories.scope
-        actor, deleted = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories"), 0
-        while docs := await self._memories.find(where, limit=DELETED_AT_ONCE):
-            with contextlib.suppress(CommitConflict):  # one of them has just changed, so all are read again
-                gone = self._memories.remove(docs)
+        actor = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories")
+        deleted, at_once = 0, DELETED_AT_ONCE
+        while docs := await self._memories.find(where, limit=at_once):
+            gone = self._memories.remove(docs)
+            try:
                 await self._memories.store.commit([*gone, *entries(actor, gone, rfc3339(self._clock.now()))])
                 deleted += len(docs)
+            except CommitConflict:  # one of them has just changed, so all are read again
+                continue
+            except StorageFull as error:
+                at_once = fewer_at_once(error, len(docs))
         return deleted
 
     async def history(self, memory_id: str, listing: Listing) -> Doc:

@@ -13,7 +13,7 @@ from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
 from app.audit.trail import AUDIT, ERASED, Actor, owned
 from app.core.clock import Clock, new_id, rfc3339
-from app.errors import Conflict, Forbidden
+from app.errors import Conflict, Forbidden, StorageFull
 from app.jobs import queue
 from app.jobs.models import ERASE_USER, JOBS, OPERATIONS
 from app.jobs.queue import Job, fence
@@ -23,7 +23,7 @@ from app.retention.derived_records import DerivedRecords
 from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.filters import EVERYTHING, Eq, Filter, Has, In
-from app.storage.protocol import Store
+from app.storage.protocol import Store, fewer_at_once
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope
@@ -165,6 +165,7 @@ class _Erasing:
         self._gone: set[str] = set()
         self._counters: set[str] = set()
         self._counts: Counter[str] = Counter()
+        self._at_once = BATCH
 
     async def until_verified(self) -> None:
         """Erases until nothing is found. Raises Conflict after `ROUNDS` rounds."""
@@ -203,7 +204,11 @@ class _Erasing:
             ids = [str(doc[collection.id_field]) for doc in docs]
             gone = DeleteWhere(collection, self._tenant, In(collection.id_field, tuple(ids)))
             known = [*ids, *_rolled_up(collection, docs)]
-            await self._commit([gone], len(ids), name=collection.name, of=collection, ids=known)
+            try:
+                await self._commit([gone], len(ids), name=collection.name, of=collection, ids=known)
+            except StorageFull as error:
+                self._at_once = fewer_at_once(error, len(docs))
+                continue
             await self._run.progress(self._counts.total(), None)
 
     async def _anonymise(self) -> None:
@@ -220,7 +225,7 @@ class _Erasing:
 
     async def _batches(self, collection: Collection, where: Filter) -> AsyncIterator[list[Doc]]:
         """Yields batches until there are none. Each batch is deleted or no longer matches before the next query."""
-        while docs := await self._store.find(collection, self._tenant, where, order="asc", limit=BATCH):
+        while docs := await self._store.find(collection, self._tenant, where, order="asc", limit=self._at_once):
             yield docs
 
     # --- Notes of what was erased -------------------------------------------------------------------------------------

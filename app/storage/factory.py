@@ -12,10 +12,11 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
 from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.disk_space import DiskSpace
 from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.rekey import rekey
 from app.storage.sqlite.salvage import salvage
-from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
 EMBEDDED = "embedded"
@@ -34,6 +35,7 @@ class StoreLocation:
     busy_timeout_ms: int
     cache_bytes: int
     key: StoreKey | None = field(default=None, repr=False)
+    reserve_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -66,6 +68,7 @@ def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
         busy_timeout_ms=settings.busy_timeout_ms,
         cache_bytes=settings.cache_bytes,
         key=_key(settings),
+        reserve_bytes=settings.disk_reserve_bytes,
     )
 
 
@@ -94,15 +97,14 @@ async def open_store(
     if where.store == EMBEDDED:
         if existing and where.missing:
             raise StoreUnavailable(f"There is no store in {where.directory}.")
-        return await EmbeddedStore.open(
-            where.directory,
-            collections,
-            dim=dim,
+        embedded = EmbeddedOptions(
             cache_bytes=where.cache_bytes,
             busy_timeout_ms=where.busy_timeout_ms,
             observe_commit=observe_commit,
             key=where.key,
+            reserve_bytes=where.reserve_bytes,
         )
+        return await EmbeddedStore.open(where.directory, collections, embedded, dim=dim)
     if not where.store.startswith(MONGODB):
         raise StoreUnavailable(
             "RECALLD_STORE must be `embedded` or a URI that begins with mongodb:// or mongodb+srv://."
@@ -135,6 +137,12 @@ def file_findings(where: StoreLocation) -> Iterator[Finding]:
     """Yields what the files of an embedded store show without opening it. Nothing for MongoDB."""
     if where.store == EMBEDDED and not where.missing:
         yield from examination.findings(where.directory / FILE_NAME, where.key)
+
+
+def make_room(where: StoreLocation) -> None:
+    """Frees a few bytes of those that an embedded store keeps back, for a small file beside it."""
+    if where.store == EMBEDDED:
+        DiskSpace(where.directory / FILE_NAME, where.reserve_bytes).spare()
 
 
 def add_page_checksums(where: StoreLocation) -> bool:

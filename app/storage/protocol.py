@@ -11,7 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from app.storage.changes import Change, Committed, Insert
+from app.errors import StorageFull
+from app.storage.changes import Change, Committed, Delete, DeleteWhere, Insert
 from app.storage.filters import EVERYTHING, Filter
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
@@ -91,6 +92,38 @@ def left(seconds: float) -> float:
     """
     patience = _OF_REQUEST.get()
     return seconds if patience is None else max(0.001, seconds - patience.spent)
+
+
+FEWER = 4
+
+
+def fewer_at_once(error: StorageFull, number: int) -> int:
+    """Returns how many documents to delete in one commit after `error` at the deletion of `number`. Raises `error` if
+    it was only one."""
+    if number == 1:
+        raise error
+    return max(1, number // FEWER)
+
+
+_USES_RESERVE: ContextVar[bool] = ContextVar("uses_reserve", default=False)
+
+
+@contextmanager
+def using_reserve(*, allowed: bool = True) -> Iterator[None]:
+    """Lets commits inside the block use the space that an engine keeps back for deletions; `allowed=False` ends that.
+
+    It is for what frees space, such as the erasure of a user, and for what must not wait, such as revoking a key.
+    """
+    token = _USES_RESERVE.set(allowed)
+    try:
+        yield
+    finally:
+        _USES_RESERVE.reset(token)
+
+
+def may_use_reserve(changes: Sequence[Change] = ()) -> bool:
+    """Returns whether a commit may use the space kept back: inside `using_reserve`, or if it only deletes."""
+    return _USES_RESERVE.get() or (bool(changes) and all(isinstance(one, Delete | DeleteWhere) for one in changes))
 
 
 Order: TypeAlias = Literal["asc", "desc"]

@@ -12,7 +12,7 @@ import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.changes import Update
-from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.stress.size import size
 from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS, T, ask, entry, thing
 
@@ -26,7 +26,7 @@ Spoil = Callable[[random.Random, Image], Image]
 
 
 async def opened(folder: Path) -> EmbeddedStore:
-    return await EmbeddedStore.open(folder, COLLECTIONS, dim=DIM, busy_timeout_ms=50)
+    return await EmbeddedStore.open(folder, COLLECTIONS, EmbeddedOptions(busy_timeout_ms=50), dim=DIM)
 
 
 async def crash_image(folder: Path) -> Image:

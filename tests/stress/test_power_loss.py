@@ -169,7 +169,7 @@ def disk() -> Iterator[Disk]:
 
 
 async def opened(folder: Path) -> EmbeddedStore:
-    return await EmbeddedStore.open(folder, COLLECTIONS, dim=DIM, busy_timeout_ms=5_000)
+    return await EmbeddedStore.open(folder, COLLECTIONS, dim=DIM)
 
 
 async def write_until_cut(disk: Disk, folder: Path, number: int) -> None:

@@ -16,13 +16,16 @@ import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = ("-m", "app.cli", "serve")
+RESERVE_BYTES = 64 << 10
+"""Kept back on the disk for each store of a test: there are thousands of them."""
 _ADDRESS = re.compile(r"http://\S+:\d+")
 
 
 def environment(data_dir: Path, **settings: str) -> dict[str, str]:
     """Nothing of the developer's own settings."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("RECALLD_")}
-    return {**ours, "PYTHONPATH": str(ROOT), "RECALLD_DATA_DIR": str(data_dir), "RECALLD_PORT": "0", **settings}
+    ours |= {"PYTHONPATH": str(ROOT), "RECALLD_DATA_DIR": str(data_dir), "RECALLD_PORT": "0"}
+    return {**ours, "RECALLD_DISK_RESERVE_BYTES": str(RESERVE_BYTES), **settings}
 
 
 def recalld(
@@ -44,8 +47,14 @@ class Server:
     """A running `recalld serve`. What it prints and logs is in files beside its data."""
 
     def __init__(
-        self, data_dir: Path, settings: Mapping[str, str], command: Sequence[str] = SERVE, python: str = sys.executable
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str],
+        command: Sequence[str] = SERVE,
+        python: str = sys.executable,
+        door: str = "/readyz",
     ) -> None:
+        """Waits until `door` answers 200."""
         self.data_dir = data_dir
         self._out, self._log = data_dir.with_suffix(".out"), data_dir.with_suffix(".log")
         self._started = time.perf_counter()
@@ -57,16 +66,16 @@ class Server:
                 stdout=out,
                 stderr=log,
             )
-        self.client = httpx.Client(base_url=self._wait(), timeout=90)
+        self.client = httpx.Client(base_url=self._wait(door), timeout=90)
         self.seconds_to_ready = time.perf_counter() - self._started
         self.cpu_to_ready = self._cpu()
 
-    def _wait(self) -> str:
+    def _wait(self, door: str) -> str:
         while time.perf_counter() < self._started + 90:
             if self.process.poll() is not None:
                 raise AssertionError(self._log.read_text())
             found = _ADDRESS.search(self.printed())
-            if found and self._ready(found[0]):
+            if found and self._ready(found[0] + door):
                 return found[0]
             time.sleep(0.01)
         raise AssertionError("not ready within 90 s: " + self._log.read_text())
@@ -74,7 +83,7 @@ class Server:
     @staticmethod
     def _ready(address: str) -> bool:
         try:
-            return httpx.get(f"{address}/readyz").status_code == 200
+            return httpx.get(address).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -109,10 +118,15 @@ class Server:
 
 @contextmanager
 def serving(
-    data_dir: Path, command: Sequence[str] = SERVE, python: str = sys.executable, **settings: str
+    data_dir: Path,
+    command: Sequence[str] = SERVE,
+    python: str = sys.executable,
+    door: str = "/readyz",
+    **settings: str,
 ) -> Iterator[Server]:
-    """`command`: what to run instead of `recalld serve`; it must say its address as that does."""
-    server = Server(data_dir, settings, command, python)
+    """`command`: what to run instead of `recalld serve`; it must say its address as that does. `door`: what must answer
+    200 first."""
+    server = Server(data_dir, settings, command, python, door)
     try:
         yield server
     finally:

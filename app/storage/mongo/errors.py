@@ -14,7 +14,7 @@ from pymongo.errors import (
     PyMongoError,
 )
 
-from app.errors import RecalldError, StoreUnavailable, TooLarge
+from app.errors import RecalldError, StorageFull, StoreUnavailable, TooLarge
 
 _CREDENTIALS = re.compile(r"//[^/@]*@")
 
@@ -22,6 +22,10 @@ AUTHENTICATION = frozenset({13, 18, 8000})
 """Unauthorized, AuthenticationFailed, AtlasError (bad credentials)."""
 TOO_LARGE = frozenset({257, 10334, 17419, 17420})
 """TransactionTooLarge, BSONObjectTooLarge, and the two codes of an update that would make its document too large."""
+OUT_OF_SPACE = 14031
+"""OutOfDiskSpace: the server refuses what might fill its disk. It does not say how many bytes are missing."""
+_OVER_QUOTA = re.compile(r"over your space quota")
+"""What Atlas says, under the code of AtlasError, when a free or shared cluster is full."""
 WRITE_CONFLICT = 112
 DUPLICATE_KEY = 11000
 
@@ -71,6 +75,8 @@ def codes(error: OperationFailure) -> set[int]:
 def _refused(error: OperationFailure) -> RecalldError:
     if codes(error) & TOO_LARGE:
         return TooLarge("A change would be larger than MongoDB stores in one document or transaction (16 MB).")
+    if OUT_OF_SPACE in codes(error) or _OVER_QUOTA.search(str(error)):
+        return StorageFull("The disk of MongoDB is full. Free space, or delete.", retry_after=30)
     if codes(error) & AUTHENTICATION:
         return StoreUnavailable("MongoDB refuses these credentials, or what they may do.", retry_after=30)
     if WRITE_CONFLICT in codes(error) or error.has_error_label("TransientTransactionError"):

@@ -17,6 +17,7 @@ from app.storage.sqlite import schema, search_rows
 from app.storage.sqlite.changes import insert_document
 from app.storage.sqlite.commit_note import note_of
 from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums, verifies
+from app.storage.sqlite.disk_space import reserve_of
 from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 from app.storage.sqlite.log_file import verify
 from app.storage.sqlite.page_checksums import CHECKSUM_BYTES, write_checksums
@@ -141,8 +142,8 @@ def restore(
     Raises BackupRefused if the file is damaged or not a backup, or if the directory contains anything but files named
     in `beside`. Raises StoreUnavailable if its key is not this one.
     """
-    note = note_of(directory / name)  # of the store that was lost
-    if directory.exists() and any(one.name not in {*beside, note.name} for one in directory.iterdir()):
+    note, reserve = note_of(directory / name), reserve_of(directory / name)  # of the store that was lost
+    if directory.exists() and any(one.name not in {*beside, note.name, reserve.name} for one in directory.iterdir()):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
     part = directory / f"{name}.part"
     try:

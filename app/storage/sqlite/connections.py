@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 from apsw import sqlite_extra
 
-from app.errors import StoreDamaged, StoreUnavailable
+from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 from app.storage.sqlite.page_checksums import CHECKSUM_BYTES
 
@@ -139,7 +139,7 @@ def translate_errors() -> Iterator[None]:
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreUnavailable("The store is locked by another process.") from error
     except apsw.FullError as error:
-        raise StoreUnavailable("The disk is full.", retry_after=30) from error
+        raise StorageFull("The disk is full.", retry_after=30) from error
     except apsw.IOError as error:
         code = getattr(error, "extendedresult", apsw.SQLITE_IOERR)
         if code in _DAMAGED_READS:

@@ -17,6 +17,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from app.errors import StoreUnavailable
 from app.storage.sqlite.connections import PAGE_BYTES, damaged
 from app.storage.sqlite.page_checksums import PIECE_BYTES, WordArray, sums, weights
 
@@ -211,6 +212,8 @@ class LogTruncation:
         begun, done = self._last_write, False
         try:
             done = await self._apart(truncate)
+        except StoreUnavailable as error:  # such as a full disk: it is tried again
+            log.warning("the log was not truncated", extra={"error": error.detail})
         except Exception:
             log.exception("the log was not truncated")
         self._task = None

@@ -14,9 +14,10 @@ from app.storage.partitions import code, model_at
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
 from app.storage.sqlite import schema
-from app.storage.sqlite.connections import connect
+from app.storage.sqlite.connections import PAGE_BYTES, connect
+from app.storage.sqlite.disk_space import DiskSpace
 from app.storage.sqlite.encryption import StoreKey
-from app.storage.sqlite.log_file import checkpoint, verify
+from app.storage.sqlite.log_file import HEAD_BYTES, HEADER_BYTES, checkpoint, verify
 from app.storage.sqlite.writer import WriterTask
 
 LOOKED_AT = 50_000
@@ -98,20 +99,28 @@ def forget(
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
 
 
-def scrub(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
+def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | None) -> None:
     """Rewrites the database without deleted bytes. Runs while this process writes nothing.
 
-    Raises StoreUnavailable if another process keeps the log open.
+    The new pages are in the log first, so as many bytes must be free as the database uses. Raises StorageFull if they
+    are not, even with those kept back, and StoreUnavailable if another process keeps the log open.
     """
     connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)
     try:
         connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
         verify(connection)
-        connection.execute("VACUUM").fetchall()
-        if not checkpoint(connection, "TRUNCATE"):
-            raise StoreUnavailable("Another process still reads what was deleted: please try again.")
+        with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
+            connection.execute("VACUUM").fetchall()
+            if not checkpoint(connection, "TRUNCATE"):
+                raise StoreUnavailable("Another process still reads what was deleted: please try again.")
     finally:
         connection.close()
+
+
+def _log_bytes(connection: apsw.Connection) -> int:
+    """Returns the size of a log with every page of the database that is in use."""
+    pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
+    return pages * (PAGE_BYTES + HEAD_BYTES) + HEADER_BYTES
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ one writer of the process.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -29,6 +30,7 @@ from app.storage.sqlite.backup import make_folder
 from app.storage.sqlite.changes import execute
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import Faults, connect, translate_errors
+from app.storage.sqlite.disk_space import DiskSpace
 from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.examination import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.log_file import IDLE_SECONDS, LogTruncation
@@ -43,9 +45,31 @@ INLINE_ROWS = 2_000
 PARSED_INLINE = 150
 """Maximum number of documents of one read that are parsed in the event loop, which takes some 3 ms. More are parsed in
 a thread."""
+OPENING_BYTES = 256 << 10
+"""Room that SQLite needs to open a store: for its index of the log, for an empty database, and for a migration."""
 KEPT_DOCUMENTS = 1_024
 """Number of parsed documents that are cached for searches. Each takes some 8 kB, ten times its text."""
 MAX_KEPT_CHARS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedOptions:
+    """Options of the engine."""
+
+    cache_bytes: int = 256 << 20
+    busy_timeout_ms: int = 5_000
+    observe_commit: ObserveCommit = lambda writes, seconds: None
+    idle_seconds: float = IDLE_SECONDS
+    """After so many seconds without a write the log is truncated (`LogTruncation`)."""
+    reserve_bytes: int = 0
+    """Bytes of the disk that are kept back for deletions (`DiskSpace`)."""
+    key: StoreKey | None = field(default=None, repr=False)
+    """The key of an encrypted store."""
+
+
+def _prepare(path: Path, collections: Sequence[Collection], options: EmbeddedOptions) -> None:
+    with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
+        prepare(path, collections, options.busy_timeout_ms, options.key)
 
 
 class EmbeddedStore:
@@ -53,64 +77,36 @@ class EmbeddedStore:
 
     name = "embedded"
 
-    def __init__(  # noqa: PLR0913 (as `open`)
-        self,
-        path: Path,
-        collections: Sequence[Collection],
-        *,
-        dim: int,
-        cache_bytes: int,
-        busy_timeout_ms: int,
-        observe_commit: ObserveCommit,
-        idle_seconds: float = IDLE_SECONDS,
-        key: StoreKey | None = None,
-    ) -> None:
-        self._path, self._dim, self._busy_timeout_ms, self._key = path, dim, busy_timeout_ms, key
+    def __init__(self, path: Path, collections: Sequence[Collection], options: EmbeddedOptions, *, dim: int) -> None:
+        self._path, self._dim, self._busy_timeout_ms, self._key = path, dim, options.busy_timeout_ms, options.key
         self._collections = tuple(collections)
-        self._cache = SegmentCache(cache_bytes)
+        self._cache = SegmentCache(options.cache_bytes)
         self._faults = Faults()
-        self._readers = ReadPool(path, busy_timeout_ms, self._faults, key)
+        self._readers = ReadPool(path, options.busy_timeout_ms, self._faults, options.key)
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
         self._reads = ReadCache(self._reader, self._faults)
         self._read_before = lru_cache(KEPT_DOCUMENTS)(fetched)
         self._listeners = InsertListeners()
-        self._log = LogTruncation(self._readers.apart, idle_seconds)
-        writing = connect(path, busy_timeout_ms, key)
-        self.writer = WriterThread(writing, execute, observe_commit, self._log.written, self._faults)
-        self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=key))
+        self._log = LogTruncation(self._readers.apart, options.idle_seconds)
+        writing = connect(path, options.busy_timeout_ms, options.key)
+        self._space = DiskSpace(path, options.reserve_bytes)
+        self.writer = WriterThread(
+            writing, execute, options.observe_commit, self._log.written, self._faults, self._space
+        )
+        self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
 
     @classmethod
-    async def open(  # noqa: PLR0913 (options, each with a default)
-        cls,
-        directory: Path,
-        collections: Sequence[Collection],
-        *,
-        dim: int,
-        cache_bytes: int = 256 << 20,
-        busy_timeout_ms: int = 5_000,
-        observe_commit: ObserveCommit = lambda writes, seconds: None,
-        idle_seconds: float = IDLE_SECONDS,
-        key: StoreKey | None = None,
+    async def open(
+        cls, directory: Path, collections: Sequence[Collection], options: EmbeddedOptions | None = None, *, dim: int
     ) -> "EmbeddedStore":
-        """Opens the store, creating it if needed; with a key, an encrypted one. Raises StoreUnavailable.
-
-        After `idle_seconds` without a write the log is truncated (`LogTruncation`).
-        """
-        path = directory / FILE_NAME
+        """Opens the store, creating it if needed. Raises StoreUnavailable if the directory or the database cannot be
+        used."""
+        path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
             make_folder(path)
-        await asyncio.to_thread(prepare, path, collections, busy_timeout_ms, key)
-        return cls(
-            path,
-            collections,
-            dim=dim,
-            cache_bytes=cache_bytes,
-            busy_timeout_ms=busy_timeout_ms,
-            observe_commit=observe_commit,
-            idle_seconds=idle_seconds,
-            key=key,
-        )
+        await asyncio.to_thread(_prepare, path, collections, options)
+        return cls(path, collections, options, dim=dim)
 
     async def close(self) -> None:
         self._verifying.cancel()
@@ -337,7 +333,7 @@ class EmbeddedStore:
         self._read_before.cache_clear()
 
     async def scrub(self) -> None:
-        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms, self._key))
+        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
@@ -347,4 +343,7 @@ class EmbeddedStore:
         with self._faults.translated():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
             refuse_missing_commits(self._path, self._reader)
-        return [Finding("store", True, "readable"), Finding("search", True, "exact")]
+        self._space.refuse_read_only()
+        if self.writer.failure is not None or self._space.missing():
+            await self.writer.refuse_failing()
+        return [Finding("store", True, "writable"), Finding("search", True, "exact")]

@@ -5,18 +5,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from app.errors import StoreUnavailable
+from app.errors import StorageFull, StoreUnavailable
 from app.storage.changes import Change, Committed
+from app.storage.protocol import may_use_reserve
 from app.storage.sqlite import commit_note
 from app.storage.sqlite.commit_note import CommitNote
-from app.storage.sqlite.connections import Faults
-from app.storage.sqlite.log_file import CHECKPOINT_PAGES, checkpoint, truncate
+from app.storage.sqlite.connections import PAGE_BYTES, Faults
+from app.storage.sqlite.disk_space import DiskSpace, storage_full
+from app.storage.sqlite.log_file import CHECKPOINT_PAGES, checkpoint, log_of, truncate
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
@@ -37,6 +41,8 @@ class Waiting:
 
     work: WriterTask[Any]
     future: "asyncio.Future[Any]"
+    reserve: bool = False
+    """Whether the task may use the space kept back for deletions."""
     outcome: Any = None
     """The result of the task, or the exception that it raised."""
 
@@ -59,10 +65,16 @@ class WriterThread:
         observe: ObserveCommit,
         written: Callable[[], None] = lambda: None,
         faults: Faults | None = None,
+        space: DiskSpace | None = None,
     ) -> None:
-        """Starts the thread. `written` is called in the event loop after each group. Raises StoreUnavailable."""
+        """Starts the thread. `written` is called in the event loop after each group. Raises StoreUnavailable.
+
+        `space`: what refuses writes of new data on a full disk; None: nothing does.
+        """
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
-        self._faults = faults or Faults()
+        self._faults, self._space = faults or Faults(), space
+        self.failure: StoreUnavailable | None = None
+        """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
             self._note = CommitNote(connection)
         self._log_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
@@ -75,16 +87,27 @@ class WriterThread:
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         """Makes all changes durably, or none. Raises CommitConflict or StoreUnavailable."""
-        return await self.submit(lambda connection: self._execute(connection, changes))
+        return await self.submit(lambda connection: self._execute(connection, changes), may_use_reserve(changes))
 
-    async def submit(self, work: WriterTask[T]) -> T:
+    async def refuse_failing(self) -> None:
+        """Raises StorageFull or StoreUnavailable if new data cannot be written. If the last write failed, one more is
+        tried, which only counts the commits."""
+
+        def attempt(connection: apsw.Connection) -> None:
+            if self.failure is not None:
+                commit_note.count_up(connection)
+
+        await self.submit(attempt)
+
+    async def submit(self, work: WriterTask[T], reserve: bool | None = None) -> T:
         """Runs a task in the next group and returns its result once it is durable.
 
-        A task that raises has no effect. Raises StoreUnavailable.
+        A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
+        inside `using_reserve`. Raises StoreUnavailable.
         """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        waiting = Waiting(work, self._loop.create_future())
+        waiting = Waiting(work, self._loop.create_future(), may_use_reserve() if reserve is None else reserve)
         self._queue.put(waiting)
         result: T = await waiting.future
         return result
@@ -143,11 +166,54 @@ class WriterThread:
     def commit_group(self, group: Sequence[Waiting]) -> None:
         """Commits the tasks, sets their results and reports the time."""
         started = time.perf_counter()
-        self.make_durable(group)
+        self._write(group)
         self.acknowledge(group)
         self._observe(len(group), time.perf_counter() - started)
         if self._log_pages >= self._checkpoint_at:
             self._checkpoint()
+
+    def _write(self, group: Sequence[Waiting]) -> None:
+        """Commits the group. On a full disk only the tasks that may use the reserve are committed."""
+        refusal = self._refusal()
+        if refusal is None:
+            self.make_durable(group)
+            full = [one for one in group if one.reserve and isinstance(one.outcome, StorageFull)]
+        else:
+            self.failure = refusal
+            full = [one for one in group if one.reserve]
+            for waiting in group:
+                waiting.outcome = refusal
+        if full and self._space is not None:
+            self._space.release()
+            for waiting in full:  # one by one: each may use all of the room
+                self.make_durable([waiting])
+                self._shorten_log()
+            self._space.keep()
+
+    def _refusal(self) -> StorageFull | None:
+        """Returns why no new data can be written, or None if the disk has room for them."""
+        if self._space is None:
+            return None
+        try:
+            missing = self._space.missing(log_bytes=log_of(Path(self._connection.filename)).stat().st_size)
+            if missing:
+                self._shorten_log()
+                missing = self._space.missing(reusable=self._unused_bytes())
+        except (StoreUnavailable, OSError):  # the write itself will say what is wrong
+            return None
+        if missing:
+            return storage_full(missing)
+        self._space.keep()
+        return None
+
+    def _unused_bytes(self) -> int:
+        with self._faults.translated():
+            return int(self._connection.pragma("freelist_count")) * PAGE_BYTES
+
+    def _shorten_log(self) -> None:
+        """Truncates the log, which takes up the room that is missing. If that fails, the log stays as it is."""
+        with suppress(StoreUnavailable), self._faults.translated():
+            truncate(self._connection)
 
     def _logged(self, connection: apsw.Connection, database: str, pages: int) -> int:  # noqa: ARG002 (SQLite's hook)
         if pages < self._log_pages:  # the log has begun anew
@@ -177,9 +243,20 @@ class WriterThread:
                     raise
         except Exception as error:  # noqa: BLE001 (every waiting caller gets it)
             log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
-            failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
+            failure = self._described(error)
+            self.failure = failure
             for waiting in group:
                 waiting.outcome = failure
+
+    def _described(self, error: Exception) -> StoreUnavailable:
+        """Returns the error that the callers of a group get."""
+        if isinstance(error, StorageFull) and self._space is not None:
+            with suppress(StoreUnavailable):
+                return StorageFull(
+                    f"The disk is full: {self._space.free():,} bytes are free, and the write needs more.",
+                    retry_after=error.retry_after,
+                )
+        return error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
 
     def _run_group(self, group: Sequence[Waiting]) -> None:
         """Runs the tasks and commits. The only task of a group has no savepoint, which would copy each page that is
@@ -198,6 +275,8 @@ class WriterThread:
             return
         commits = commit_note.count_up(self._connection)
         self._connection.execute("COMMIT")
+        if not all(waiting.reserve for waiting in group):
+            self.failure = None
         try:
             self._note.write(commits, self._log_pages)
         except OSError:  # the writes are on the disk, and only a missing end of the log would not be noticed

@@ -1,11 +1,12 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
 import pytest
 
-from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.schema import Collection
+from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS
 from tests.support.stores import closed_in_the_end
 
@@ -15,9 +16,11 @@ Open: TypeAlias = Callable[..., Awaitable[EmbeddedStore]]
 
 @pytest.fixture
 async def open_store(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Open]:
-    async def open_one(**options: Any) -> EmbeddedStore:
-        given: dict[str, Any] = {"collections": COLLECTIONS, "dim": DIM, "busy_timeout_ms": 50, **options}
-        return await EmbeddedStore.open(tmp_path, **given)
+    async def open_one(
+        collections: Sequence[Collection] = COLLECTIONS, dim: int = DIM, **options: Any
+    ) -> EmbeddedStore:
+        given = EmbeddedOptions(**{"busy_timeout_ms": 50, **options})
+        return await EmbeddedStore.open(tmp_path, collections, given, dim=dim)
 
     async with closed_in_the_end(open_one) as opener:
         yield opener

@@ -14,7 +14,7 @@ from app.storage.sqlite.connections import Faults
 from app.storage.sqlite.examination import bad_pages, findings, verify_rest
 from app.storage.sqlite.log_file import log_of, read_log
 from app.storage.sqlite.page_checksums import DatabaseFile
-from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, THINGS, T, entry, thing
 
@@ -39,7 +39,7 @@ def copied(folder: Path, target: Path) -> Path:
 
 
 async def opened(path: Path) -> EmbeddedStore:
-    return await EmbeddedStore.open(path.parent, COLLECTIONS, dim=DIM, busy_timeout_ms=50)
+    return await EmbeddedStore.open(path.parent, COLLECTIONS, EmbeddedOptions(busy_timeout_ms=50), dim=DIM)
 
 
 async def stored(path: Path) -> int:

@@ -22,7 +22,7 @@ from app.storage.sqlite.examination import bad_pages, findings, verify_rest
 from app.storage.sqlite.log_file import log_of, read_log
 from app.storage.sqlite.rekey import rekey
 from app.storage.sqlite.salvage import salvage
-from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.conftest import settings_of
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.storage.sqlite.test_damage import FRAME, PAGE, copied, flip
@@ -156,7 +156,7 @@ async def test_another_key_and_none_are_refused_and_nothing_changes(open_with: O
             await store.close()
 
         async def attempt(key: StoreKey | None, path: Path = path) -> None:
-            await EmbeddedStore.open(path.parent, COLLECTIONS, dim=DIM, busy_timeout_ms=50, key=key)
+            await EmbeddedStore.open(path.parent, COLLECTIONS, EmbeddedOptions(busy_timeout_ms=50, key=key), dim=DIM)
 
         await refused(lambda: attempt(SECOND), path, "The key does not open recalld.db: it was encrypted with another")
         await refused(lambda: attempt(None), path, "recalld.db is encrypted: name its key with RECALLD_STORE_KEY_FILE")
@@ -208,7 +208,7 @@ async def test_a_backup_has_the_key_that_the_store_had(open_with: OpenWith, tmp_
         assert list(target.iterdir()) == []
     restore(file, target, FILE_NAME, key=FIRST)
     assert showing(target) == set()
-    again = await EmbeddedStore.open(target, COLLECTIONS, dim=DIM, key=FIRST)
+    again = await EmbeddedStore.open(target, COLLECTIONS, EmbeddedOptions(key=FIRST), dim=DIM)
     assert await numbers(again) == (300, 300)
     await again.close()
 
@@ -272,9 +272,9 @@ async def test_an_altered_log_is_noticed(open_with: OpenWith, tmp_path: Path) ->
     for frame in range(0, frames, 9):
         flip(log_of(path), 32 + frame * FRAME + 2_000)
         with pytest.raises(StoreDamaged, match="acknowledged writes are missing"):
-            await EmbeddedStore.open(path.parent, COLLECTIONS, dim=DIM, key=FIRST)
+            await EmbeddedStore.open(path.parent, COLLECTIONS, EmbeddedOptions(key=FIRST), dim=DIM)
         log_of(path).write_bytes(whole)
-    again = await EmbeddedStore.open(path.parent, COLLECTIONS, dim=DIM, key=FIRST)
+    again = await EmbeddedStore.open(path.parent, COLLECTIONS, EmbeddedOptions(key=FIRST), dim=DIM)
     assert await numbers(again) == (300, 300)
     await again.close()
 
@@ -291,7 +291,7 @@ async def test_salvage_reads_all_but_a_damaged_page_into_an_encrypted_store(
     if not in_log:
         flip(path, 40 * PAGE + 100)
     folder = tmp_path / "new"
-    target = await EmbeddedStore.open(folder, COLLECTIONS, dim=DIM, key=FIRST)
+    target = await EmbeddedStore.open(folder, COLLECTIONS, EmbeddedOptions(key=FIRST), dim=DIM)
     result = await salvage(path, folder, COLLECTIONS, target, FIRST)
     kept = sum(one.records for one in result.rescued)
     lost = sum(len(one.lost) for one in result.rescued)

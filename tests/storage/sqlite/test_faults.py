@@ -35,7 +35,8 @@ async def test_a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_recove
             break
         acked.append(i)
     assert refusal is not None
-    assert (refusal.status, refusal.detail) == (503, "The disk is full.")
+    assert (refusal.status, refusal.code) == (503, "storage_full")
+    assert refusal.detail.startswith("The disk is full: ")
     assert 10 < len(acked) < 1_000
     assert await store.count(THINGS, T) == len(acked)
     assert (await store.scope_facts(ENTRIES, T, ask().pairs)).count == len(acked)

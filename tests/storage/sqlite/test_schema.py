@@ -14,7 +14,7 @@ from app.storage.schema import Unique
 from app.storage.sqlite import schema
 from app.storage.sqlite.connections import WITH_CHECKSUMS
 from app.storage.sqlite.schema import REFILLED_AT_ONCE
-from app.storage.sqlite.store import EmbeddedStore
+from app.storage.sqlite.store import EmbeddedOptions, EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
 
@@ -84,8 +84,9 @@ async def test_a_newer_layout_is_refused_untouched(store: EmbeddedStore, open_st
 
 
 async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
+    patient = EmbeddedOptions(busy_timeout_ms=10_000)
     opened = await asyncio.gather(
-        *(EmbeddedStore.open(tmp_path / "new", COLLECTIONS, dim=DIM, busy_timeout_ms=10_000) for _ in range(4))
+        *(EmbeddedStore.open(tmp_path / "new", COLLECTIONS, patient, dim=DIM) for _ in range(4))
     )
     await asyncio.gather(*(store.commit([thing()]) for store in opened))
     assert await opened[0].count(THINGS, T) == 4
