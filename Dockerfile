@@ -1,17 +1,13 @@
-#   docker build -t recalld .                                # --build-arg EXTRAS=openai: with the language model's client
+#   docker build -t recalld .
 # The first key is made before the first start, since the service takes no address
 # other than loopback while there is none:
 #   docker run --rm -v recalld:/data recalld keys create --tenant default --name first --verbs read,write,admin
 #   docker run -v recalld:/data -p 8000:8000 recalld
 FROM python:3.13-slim AS builder
-ARG EXTRAS=""
-COPY requirements/runtime.txt requirements/openai.txt /tmp/requirements/
+COPY requirements/runtime.txt /tmp/requirements/
 # The image's own pip installs, so that the environment carries none. The embedding model is part of app/.
 RUN python -m venv --without-pip /venv \
-    && for lock in runtime $EXTRAS; do \
-        pip --python /venv/bin/python install --no-cache-dir --require-hashes --no-deps \
-            -r "/tmp/requirements/$lock.txt" || exit 1; \
-    done
+    && pip --python /venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/requirements/runtime.txt
 
 FROM python:3.13-slim
 RUN useradd --system --uid 10001 --no-create-home recalld \
