@@ -88,6 +88,9 @@ class Settings(BaseSettings):
         "`X-Forwarded-Proto` are believed from these alone; empty: from nobody.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="Form of log lines; `auto`: text on a terminal, JSON elsewhere."
+    )
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
     disk_reserve_bytes: int = Field(

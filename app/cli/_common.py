@@ -1,18 +1,16 @@
-"""Helpers that commands share: output as a table or JSON, logs on standard error, access to the store."""
+"""Helpers that commands share: output as a table or JSON, access to the store."""
 
 import asyncio
 import json
-import logging
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-import orjson
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from app.core.clock import rfc3339
 from app.lifespan import open_store
 from app.settings import Settings
 from app.storage.transfer import MovableStore
@@ -27,49 +25,44 @@ def as_json(result: Any) -> None:
     print(json.dumps(result, indent=2))
 
 
+_UNPRINTABLE = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), " ") | dict.fromkeys(
+    [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
+"""Control characters but tab and line feed, and those that turn the direction of a text."""
+
+
+def printable(text: str) -> str:
+    """Returns a text without the characters that steer a terminal: stored text may come from anybody."""
+    return text.translate(_UNPRINTABLE)
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table. Cells are never cut, so that ids can be copied."""
-    lines = [[" ".join(cell.split()) for cell in row] for row in (columns, *rows)]
+    lines = [[" ".join(printable(cell).split()) for cell in row] for row in (columns, *rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(map(str.ljust, line, widths)).rstrip())
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table whose last column is text. A terminal gets wrapped cells; a file or a pipe gets one line for each
+    row."""
+    if not sys.stdout.isatty():
+        table(columns, rows)
+        return
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for at, name in enumerate(columns):
+        last = at == len(columns) - 1
+        grid.add_column(name, overflow="fold", no_wrap=not last and at < 2, ratio=1 if last else None)
+    for row in rows:
+        grid.add_row(*(Text(printable(cell)) for cell in row))
+    Console().print(grid)
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table, or nothing if it has no rows."""
     if rows:
         table(columns, rows)
-
-
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-
-
-class JsonFormatter(logging.Formatter):
-    """Formats log records as JSON, one line each."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if record.exc_info and record.exc_info[0]:
-            # type and place of the error only: its message may quote what a caller sent
-            line["error"] = record.exc_info[0].__name__
-            line["stack"] = traceback.format_tb(record.exc_info[2])
-        return orjson.dumps(line, default=str).decode()
-
-
-def configure(level: str) -> None:
-    """Configures logging to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it quotes what it was sent; our tools log their own errors
 
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.audit.tombstones import Tombstones
-from app.auth.keys import unauthenticated
+from app.cli._calls import Target
+from app.cli._service import opened
 from app.core.clock import SystemClock, rfc3339
 from app.core.identifiers import identifier
 from app.core.schemas import Json
@@ -20,9 +21,7 @@ from app.errors import RecalldError, invalid
 from app.importers import agent_memory_server, letta, mem0, zep
 from app.importers.loader import bring
 from app.importers.models import DefaultOwner, ImportResult, Reader, SkippedRecord
-from app.main import create_app
-from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, get_caller
-from app.settings import Settings
+from app.mcp.transport import BAD, Api, ApiAnswer, ToolError, checked
 
 
 class ImportRefused(RecalldError):
@@ -141,17 +140,10 @@ class _Reached:
 
 @asynccontextmanager
 async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api, Tombstones | None]]:
-    """Yields the service at `url`, or else the local store with its tombstones, which needs no key, since whoever
-    starts this can read its files. Raises ImportRefused."""
+    """Yields the service at `url`, or else the local store with its tombstones. Raises ImportRefused."""
+    target = Target(url, key if url else None, jobs=True)
     try:
-        if url is not None:
-            async with get_caller(url, key) as api:
-                yield api, None
-            return
-        app = create_app(Settings())
-        async with app.router.lifespan_context(app) as state:
-            assert state is not None
-            resources, principal = state["resources"], unauthenticated("import")
-            yield InProcess(app, resources, principal), Tombstones.of(resources, principal.scope.tenant)
+        async with opened(target) as (api, resources):
+            yield api, None if resources is None else Tombstones.of(resources, target.tenant)
     except ToolError as error:
         raise ImportRefused(str(error)) from error

@@ -1,18 +1,54 @@
 """The program: registers the commands, and prints errors as sentences instead of tracebacks."""
 
 import sys
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import archive, evaluate, import_, maintenance, mcp, migrate, retention, salvage, serve
+from app import VERSION
+from app.cli import (
+    archive,
+    conversation,
+    evaluate,
+    import_,
+    maintenance,
+    mcp,
+    memory,
+    migrate,
+    retention,
+    salvage,
+    serve,
+)
 from app.errors import RecalldError
 from app.settings import explain
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Memory for AI agents."
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"recalld {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Memory for AI agents."""
+
+
+app.command("add")(memory.add)
+app.command("search")(memory.search)
+app.command("list")(memory.list_)
+app.command("show")(memory.show)
+app.command("context")(conversation.context)
+app.command("sessions")(conversation.sessions)
+app.command("chat")(conversation.chat)
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(serve.worker)
 app.command("doctor")(maintenance.doctor)

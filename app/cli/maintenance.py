@@ -3,17 +3,19 @@
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
-from app.cli._common import AsJson, as_json, on_store, table
+from app.cli._common import AsJson, as_json, on_store, table, table_of
 from app.core.clock import SystemClock
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
 from app.lifespan import EMBEDDABLE, RealParts, keys_made
@@ -186,11 +188,36 @@ PROBE_SECONDS = 10.0
 """In seconds. A reranker's first answer may take longer than a search waits for one."""
 
 
-def doctor(as_json_: AsJson = False) -> None:
+def doctor(
+    all_: Annotated[bool, typer.Option("--all", help="Show every check, not the faults alone.")] = False,
+    as_json_: AsJson = False,
+) -> None:
     """Check the store: the database, every document, that search agrees with them, and that their vectors are of the
-    model that the settings name; and ask the reranker, where one is set, for two harmless words. Exit code 1 for a
-    fault."""
-    settings = Settings()
+    model that the settings name; and ask the reranker, where one is set, for two harmless words. Faults are shown
+    first, all else in a line. Exit code 1 for a fault."""
+    with Console(stderr=True).status("Checking the store …"):
+        findings = _findings(Settings())
+    ok = all(f.ok for f in findings)
+    if as_json_:
+        as_json({"ok": ok, "findings": [asdict(f) for f in findings]})
+    else:
+        _show_findings(findings, all_=all_)
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _show_findings(findings: Sequence[Finding], *, all_: bool) -> None:
+    faults = [f for f in findings if not f.ok]
+    passed = len(findings) - len(faults)
+    shown = sorted(findings, key=lambda f: f.ok) if all_ else faults
+    table_of(("check", "", "detail"), [(f.name, "ok" if f.ok else "FAULT", f.detail) for f in shown])
+    if faults:
+        print(f"{len(faults)} of {len(findings)} checks found a fault; {passed} passed.")
+    else:
+        print(f"All {passed} checks passed." + ("" if all_ else " --all lists them."))
+
+
+def _findings(settings: Settings) -> list[Finding]:
     findings = list(file_findings(where_of(settings)))
     try:
         findings += on_store(_checked, existing=True)
@@ -198,13 +225,7 @@ def doctor(as_json_: AsJson = False) -> None:
         if not findings:
             raise
         findings.append(Finding("store", ok=False, detail=error.detail))
-    findings += asyncio.run(_reranker(settings))
-    if as_json_:
-        as_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]})
-    else:
-        table(("check", "", "detail"), [(f.name, "ok" if f.ok else "FAULT", f.detail) for f in findings])
-    if not all(f.ok for f in findings):
-        raise typer.Exit(1)
+    return findings + asyncio.run(_reranker(settings))
 
 
 async def _reranker(settings: Settings) -> list[Finding]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli._common import configure
+from app.cli._logs import configure
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
 from app.settings import Settings
@@ -31,7 +31,7 @@ def mcp(
 ) -> None:
     """Serve the tools to an MCP client over standard input and output, until it closes them."""
     settings = Settings()
-    configure(settings.log_level)
+    configure(settings)
     if url is None:
         chosen = settings.embedding
         begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))

@@ -1,5 +1,7 @@
 """`recalld decay`, `forget` and `forget-tombstones`, and the tombstones of a tenant's archive."""
 
+import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +17,7 @@ from app.audit import trail
 from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
 from app.audit.trail import ERASED
 from app.auth.keys import COMMAND_LINE
+from app.cli._calls import Ask, KeyOption, Target, UrlOption, call, call_once
 from app.cli._common import AsJson, as_json, on_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.memories.decay_settings import Decays
@@ -35,6 +38,8 @@ BAR_WIDTH = 40
 """The width of the longest bar in characters."""
 
 Tenant = Annotated[str | None, typer.Option(help="Only this tenant's memories; default: all.")]
+FORGET_PATH = "/v1/memories/forget"
+POLL_SECONDS = 0.1
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
 
 
@@ -74,38 +79,71 @@ def _bar(number: int, limit: int) -> str:
 
 
 def forget(  # noqa: PLR0913 (options)
-    tenant: Annotated[str, typer.Option(help="Whose memories.")] = "default",
+    tenant: Annotated[str, typer.Option(help="Whose memories; with --url the key says it.")] = "default",
     agent: Annotated[str | None, typer.Option(help="Of this agent.")] = None,
     user: Annotated[str | None, typer.Option(help="Of this user.")] = None,
     older_than_days: Annotated[float, typer.Option(help="Only older ones.")] = 365,
     max_importance: Annotated[float | None, typer.Option(help="Only those faded to this or less.")] = None,
     max_score: Annotated[float | None, typer.Option(help="Only those that score this or less.")] = None,
-    dry_run: DryRun = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Forget them. Without it nothing is changed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen: the default.")] = False,
+    url: UrlOption = None,
+    key: KeyOption = None,
     as_json_: AsJson = False,
 ) -> None:
-    """Show what a policy would forget, and why. To apply it, ask the service: POST /v1/memories/forget."""
-    if not dry_run:
-        raise typer.BadParameter(
-            "forgetting is asked of the service, where it can be undone; here it is shown: --dry-run"
-        )
+    """Show what a policy would forget, and why. With --apply it is forgotten: archived, then deleted after a grace
+    time, until which the operation can be undone."""
+    if apply and dry_run:
+        raise typer.BadParameter("--apply and --dry-run exclude each other")
     try:
         policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
-        request = ForgetRequest(policy=policy, agent_id=agent, user_id=user)
+        request = ForgetRequest(policy=policy, agent_id=agent, user_id=user, dry_run=not apply)
     except ValidationError as error:
         raise typer.BadParameter("; ".join(_said(problem) for problem in error.errors())) from error
-    plan = on_store(lambda store: _plan(store, tenant, request))
+    if apply:
+        operation = call(Target(url, key, tenant, jobs=True), lambda ask: _apply(ask, request), "Forgetting …")
+        _show_operation(operation, as_json_=as_json_)
+        return
+    if url is None:
+        plan = on_store(lambda store: _plan(store, tenant, request))
+    else:
+        plan = call_once(Target(url, key), "POST", FORGET_PATH, request.model_dump(exclude_none=True))
     if as_json_:
         as_json(plan)
-        return
-    print(f"{plan['total']} memories would be forgotten. Their importance:\n")
-    counts = plan["importance"]
-    table(
-        ("importance", "", ""),
-        [(n, str(c), _bar(c, max([*counts, 1]))) for n, c in zip(histogram(counts), counts, strict=True)],
-    )
+    else:
+        _show_plan(plan)
+
+
+def _show_plan(plan: Doc) -> None:
+    print(f"{plan['total']} memories would be forgotten; --apply forgets them.")
+    if counts := plan.get("importance"):  # of the local store alone
+        print("Their importance:\n")
+        rows = [(n, str(c), _bar(c, max([*counts, 1]))) for n, c in zip(histogram(counts), counts, strict=True)]
+        table(("importance", "", ""), rows)
     print()
     if plan["items"]:
         table(("memory", "type", "importance", "score", "why"), [_row(item) for item in plan["items"]])
+
+
+async def _apply(ask: Ask, request: ForgetRequest) -> Doc:
+    """Asks the service to forget, and waits until it has. Returns the operation."""
+    operation: Doc = await ask("POST", FORGET_PATH, request.model_dump(exclude_none=True))
+    while operation["status"] in ("queued", "running"):
+        await asyncio.sleep(POLL_SECONDS)
+        operation = await ask("GET", f"/v1/operations/{operation['operation_id']}")
+    return operation
+
+
+def _show_operation(operation: Doc, *, as_json_: bool) -> None:
+    failed = operation["status"] == "failed"
+    if as_json_:
+        as_json(operation)
+    elif failed:
+        print(f"recalld: {operation['error']} ({operation['operation_id']})", file=sys.stderr)
+    else:
+        print(f"{operation['progress']['done']} memories are archived; {operation['operation_id']} can be undone.")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _said(error: ErrorDetails) -> str:

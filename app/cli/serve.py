@@ -15,7 +15,7 @@ import uvicorn
 
 from app.api.connections import guarded
 from app.api.errors import SaysWhy
-from app.cli._common import configure
+from app.cli._logs import configure
 from app.core import process
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
@@ -46,7 +46,7 @@ def serve(
     settings = Settings()
     for sentence in unknown_variables():
         print(sentence)
-    configure(settings.log_level)
+    configure(settings)
     process.use_one_arena()
     chosen = settings.embedding
     begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
@@ -122,7 +122,7 @@ def worker() -> None:
     """Run background jobs until SIGTERM. Any number may run beside the server; set RECALLD_JOBS_ENABLED=false there to
     leave all of it to workers."""
     settings = Settings()
-    configure(settings.log_level)
+    configure(settings)
     for sentence in unknown_variables():
         logging.getLogger(__name__).warning(sentence)
     process.use_one_arena()

@@ -1,4 +1,4 @@
-"""Functions shared by the clients of OpenAI-compatible servers. Import it only if the extra `openai` is installed."""
+"""Functions shared by the clients of OpenAI-compatible servers."""
 
 import math
 import re

@@ -103,10 +103,8 @@ def _load_multilingual(folder: Path, threads: int) -> OnnxModel:
 
 
 def _load_openai(name: str, options: ExtraOptions | None) -> Model:
-    try:
-        from app.embedding.openai import OpenAIModel  # noqa: PLC0415 (an extra)
-    except ModuleNotFoundError as error:
-        raise _missing("openai", error) from error
+    from app.embedding.openai import OpenAIModel  # noqa: PLC0415 (its client takes half a second to import)
+
     return OpenAIModel(name, options)
 
 
@@ -114,15 +112,12 @@ def _load_sentence_transformers(wanted: str, threads: int, options: ExtraOptions
     try:
         from app.embedding.sentence_transformers import SentenceTransformersModel  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as error:
-        raise _missing("sentence-transformers", error) from error
+        raise EmbeddingUnavailable(
+            f"a model {SENTENCE_TRANSFORMERS}… needs the extra sentence-transformers, which is not installed "
+            f"({error.name} is missing): install it with `scripts/extra sentence-transformers`, or "
+            "`pip install 'recalld[sentence-transformers]'`"
+        ) from error
     return SentenceTransformersModel(wanted, threads=threads, options=options)
-
-
-def _missing(extra: str, error: ModuleNotFoundError) -> EmbeddingUnavailable:
-    return EmbeddingUnavailable(
-        f"a model {extra}:… needs the extra {extra}, which is not installed ({error.name} is missing): "
-        f"install it with `scripts/extra {extra}`, or `pip install '/path/to/recalld[{extra}]'`"
-    )
 
 
 def _download(repository: str) -> Path:

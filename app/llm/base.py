@@ -72,17 +72,9 @@ def configured(llm: LLM | None) -> LLM:
 
 
 def open_llm(settings: LLMSettings, observe: ObserveCall) -> LLM | None:
-    """Returns the model of the settings, or None if none is configured.
-
-    Raises LLMNotConfigured if the extra is missing.
-    """
+    """Returns the model of the settings, or None if none is configured."""
     if not settings.base_url:
         return None
-    try:
-        from app.llm.client import OpenAIChat  # noqa: PLC0415 (an extra)
-    except ModuleNotFoundError as error:
-        raise LLMNotConfigured(
-            f"RECALLD_LLM_BASE_URL is set, and the extra openai is not installed ({error.name} is missing): install it "
-            "with `scripts/extra openai`, or `pip install '/path/to/recalld[openai]'`"
-        ) from error
+    from app.llm.client import OpenAIChat  # noqa: PLC0415 (its client takes half a second to import)
+
     return OpenAIChat(settings, observe)

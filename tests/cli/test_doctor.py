@@ -19,13 +19,19 @@ def test_a_sound_store_and_a_store_with_a_fault(run: Run, data: Path) -> None:
     report = json.loads(sound.stdout)
     assert report["ok"] is True
     assert all(finding["ok"] for finding in report["findings"])
-    assert "FAULT" not in run("doctor").stdout
+    number = len(report["findings"])
+    assert run("doctor").stdout == f"All {number} checks passed. --all lists them.\n"
+    assert len(run("doctor", "--all").stdout.splitlines()) == 1 + number + 1
 
     with apsw.Connection(str(data / "recalld.db")) as connection:
         connection.execute("UPDATE api_keys SET doc = 'no document'")
     faulty = run("doctor")
     assert faulty.returncode == 1
-    assert "FAULT" in faulty.stdout
+    _, *faults, summary = faulty.stdout.splitlines()
+    assert faults
+    assert all("FAULT" in line for line in faults)
+    assert summary.startswith(f"{len(faults)} of {number} checks found a fault; ")
+    assert "FAULT" in run("doctor", "--all").stdout.splitlines()[1], "faults come first"
     assert "Traceback" not in faulty.stderr
     assert json.loads(run("doctor", "--json").stdout)["ok"] is False
 
@@ -63,7 +69,7 @@ def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:
 
 def test_a_reranker_that_is_set_is_asked(run: Run, tmp_path: Path) -> None:
     assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
-    assert "reranker" not in run("doctor").stdout
+    assert "reranker" not in run("doctor", "--all").stdout
 
     folder = model_folder(tmp_path / "overlap", "overlap")
     report = json.loads(run("doctor", "--json", RECALLD_RERANKER=str(folder)).stdout)
@@ -108,7 +114,7 @@ def test_the_table_of_a_damaged_store_is_printed_and_salvage_brings_back_what_it
     table = {line.split()[0]: line for line in faulty.stdout.splitlines()}
     assert "FAULT" in table["recalld.db"]
     assert "pages fail" in table["recalld.db"]
-    assert "FAULT" not in table["recalld.db-wal"]
+    assert "recalld.db-wal" not in table, "it is whole"
     assert json.loads(run("doctor", "--json").stdout)["ok"] is False
     refused = run("serve")
     assert refused.returncode == 1
@@ -141,10 +147,10 @@ def test_a_store_of_an_earlier_version_gets_its_checksums_by_a_command(run: Run,
         connection.pragma("user_version", 1)
     connection.close()
     assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
-    sound = run("doctor")
+    sound = run("doctor", "--all")
     assert sound.returncode == 0
     assert "no page checksums" in sound.stdout
     assert json.loads(run("add-checksums", "--json").stdout)["added"] is True
     assert "already" in run("add-checksums").stdout
-    assert "checksums of" in run("doctor").stdout
+    assert "checksums of" in run("doctor", "--all").stdout
     assert run("keys", "list").stdout.count(" t ") == 1

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app import VERSION
 from app.settings import describe
 from tests.cli.conftest import Run
 
@@ -19,8 +20,13 @@ def test_help_of_serve_names_every_setting(run: Run, data: Path) -> None:
 
 def test_help_names_every_command(run: Run) -> None:
     said = run("--help").stdout
-    assert all(command in said for command in ("serve", "doctor", "keys"))
+    assert all(command in said for command in ("serve", "doctor", "keys", "add", "search", "chat"))
     assert run("nonsense").returncode == 2
+
+
+def test_it_says_its_version_and_completes_commands(run: Run) -> None:
+    assert run("--version").stdout == f"recalld {VERSION}\n"
+    assert "_RECALLD_COMPLETE" in run("--show-completion", "bash").stdout
 
 
 @pytest.mark.parametrize(

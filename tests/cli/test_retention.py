@@ -46,10 +46,10 @@ def test_what_would_fade_is_shown_as_a_histogram_and_as_json(filled: Path, run: 
 
 
 def test_what_would_be_forgotten_is_shown_with_its_reasons(filled: Path, run: Run) -> None:
-    asked = ("forget", "--dry-run", "--user", "u", "--older-than-days", "0")
+    asked = ("forget", "--user", "u", "--older-than-days", "0")
     shown = run(*asked)
     assert shown.returncode == 0, shown.stderr
-    assert "1 memories would be forgotten." in shown.stdout
+    assert "1 memories would be forgotten; --apply forgets them." in shown.stdout
     (bar,) = (line for line in shown.stdout.splitlines() if line.startswith("0.8–0.9"))
     assert "█" in bar
     assert "recency 100" in shown.stdout
@@ -58,13 +58,18 @@ def test_what_would_be_forgotten_is_shown_with_its_reasons(filled: Path, run: Ru
     assert told["importance"] == [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
     assert json.loads(run(*asked, "--max-score", "10", "--json").stdout)["total"] == 0
     assert json.loads(run("forget", "--dry-run", "--user", "u", "--json").stdout)["total"] == 0
+    other = run("forget", "--user", "u", "--older-than-days", "0", "--tenant", "other", "--apply", "--json")
+    assert json.loads(other.stdout)["result"] == {"archived": 0}
+    assert json.loads(run(*asked, "--json").stdout)["total"] == 1, "nothing has changed"
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--user", "u"), "--dry-run"),
+        (("--user", "u", "--apply", "--dry-run"), "--apply and --dry-run exclude each other"),
         (("--dry-run",), "--agent"),
+        (("--apply",), "--agent"),
+        (("--user", "u", "--apply", "--tenant", "a b"), "--tenant: must be 1 to 128 characters"),
         (("--dry-run", "--user", "u", "--max-importance", "2"), "--max-importance"),
         (("--dry-run", "--user", "a/b"), "--user: must be 1 to 255 printable characters"),
     ],

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts import bootstrap
+
 pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -62,3 +64,39 @@ def test_an_unsuitable_interpreter_is_named(clone: Path) -> None:
     _, err = refused.communicate()
     assert err == "PYTHON=/no/such/python is not a Python >= 3.11.\n"
     assert refused.returncode == 1
+
+
+INSTALLER = """
+import pathlib, sys, time
+for name in ("one", "two", "three", "four"):
+    print("Collecting", name, flush=True)
+print("Ignoring five: markers don't match", flush=True)
+time.sleep(0.5)
+for name in ("pip", "one", "two", "three", "four"):
+    pathlib.Path(sys.argv[1], f"{name}.dist-info").mkdir()
+time.sleep(0.5)
+print("the reason")
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_progress_is_shown_and_the_reason_of_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
+) -> None:
+    lock, packages = tmp_path / "runtime.txt", tmp_path / "lib/python3.11/site-packages"
+    lock.write_text(
+        "".join(f"{name}==1.0 \\\n    --hash=sha256:0\n" for name in ("one", "two", "three", "four", "five"))
+    )
+    packages.mkdir(parents=True)
+    command = (sys.executable, "-c", INSTALLER, packages, str(code))
+    if code:
+        with pytest.raises(SystemExit, match="Set-up failed"):
+            bootstrap.install_packages(command, tmp_path, lock)
+    else:
+        bootstrap.install_packages(command, tmp_path, lock)
+    shown = capsys.readouterr().err
+    assert "4 of 4 packages fetched\n" in shown
+    assert "4 of 4 packages installed\n" in shown
+    assert ("  failed\n" if code else "  done\n") in shown
+    assert ("the reason" in shown) is bool(code)

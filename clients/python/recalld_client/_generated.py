@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 4ec008dcb701304dbbed1b402be67c62."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 53875320291b4a322119ae6b6493015e."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
