@@ -1,29 +1,40 @@
-/** What a call throws. `RecalldError` is the root; `RecalldConnectionError` means that no answer came. */
+/**
+ * What a call throws.
+ *
+ * RecalldError
+ * ├── Problem        the service answered, and says by `code` why it did not do it
+ * └── Unreachable    the service did not answer; the message names its URL
+ */
 import type { Schemas } from "./types.js";
-/** The service refused a call (RFC 9457). `code` is a stable word, such as `not_found`; compare it, not the text. */
+/** Root of all errors of this client. `code` is a stable word; compare it, not the text. */
 export declare class RecalldError extends Error {
     readonly code: string;
-    readonly detail: string;
+    name: string;
+    constructor(code: string, message: string, options?: {
+        cause?: unknown;
+    });
+}
+/** The service's answer to a request that it did not fulfil (RFC 9457). */
+export declare class Problem extends RecalldError {
     readonly status: number;
+    readonly detail: string;
     readonly errors: Schemas["ProblemError"][];
-    readonly requestId?: string | undefined;
-    readonly retryAfter?: number | undefined;
+    readonly requestId: string | undefined;
+    readonly retryAfter: number | undefined;
     name: string;
     /**
-     * @param code Stable word that says what went wrong.
+     * @param status HTTP status.
+     * @param code Stable word, for example `not_found`.
      * @param detail Sentence for people.
-     * @param status HTTP status; 0 when there was no answer.
      * @param errors The fields at fault, each with a JSON pointer.
      * @param requestId Id of the request in the service's log.
      * @param retryAfter Seconds to wait before the next try, if the service said so.
      */
-    constructor(code: string, detail: string, status?: number, errors?: Schemas["ProblemError"][], requestId?: string | undefined, retryAfter?: number | undefined, options?: {
-        cause?: unknown;
-    });
+    constructor(status: number, code: string, detail: string, errors: Schemas["ProblemError"][], requestId: string | undefined, retryAfter: number | undefined);
 }
-/** No answer came: the service is down, the URL is wrong, or it took too long. The message names the URL. */
-export declare class RecalldConnectionError extends RecalldError {
+/** No answer came: the service is down, the URL is wrong, or it took too long. `code` is `unreachable`. */
+export declare class Unreachable extends RecalldError {
     readonly url: string;
     name: string;
-    constructor(url: string, detail: string, cause?: unknown);
+    constructor(url: string, message: string, cause?: unknown);
 }

@@ -1,36 +1,43 @@
-/** The service refused a call (RFC 9457). `code` is a stable word, such as `not_found`; compare it, not the text. */
+/** Root of all errors of this client. `code` is a stable word; compare it, not the text. */
 export class RecalldError extends Error {
     code;
-    detail;
+    name = "RecalldError";
+    constructor(code, message, options) {
+        super(message, options);
+        this.code = code;
+    }
+}
+/** The service's answer to a request that it did not fulfil (RFC 9457). */
+export class Problem extends RecalldError {
     status;
+    detail;
     errors;
     requestId;
     retryAfter;
-    name = "RecalldError";
+    name = "Problem";
     /**
-     * @param code Stable word that says what went wrong.
+     * @param status HTTP status.
+     * @param code Stable word, for example `not_found`.
      * @param detail Sentence for people.
-     * @param status HTTP status; 0 when there was no answer.
      * @param errors The fields at fault, each with a JSON pointer.
      * @param requestId Id of the request in the service's log.
      * @param retryAfter Seconds to wait before the next try, if the service said so.
      */
-    constructor(code, detail, status = 0, errors = [], requestId, retryAfter, options) {
-        super(status ? `${status} ${code}: ${detail}` : detail, options);
-        this.code = code;
-        this.detail = detail;
+    constructor(status, code, detail, errors, requestId, retryAfter) {
+        super(code, `${status} ${code}: ${detail}`);
         this.status = status;
+        this.detail = detail;
         this.errors = errors;
         this.requestId = requestId;
         this.retryAfter = retryAfter;
     }
 }
-/** No answer came: the service is down, the URL is wrong, or it took too long. The message names the URL. */
-export class RecalldConnectionError extends RecalldError {
+/** No answer came: the service is down, the URL is wrong, or it took too long. `code` is `unreachable`. */
+export class Unreachable extends RecalldError {
     url;
-    name = "RecalldConnectionError";
-    constructor(url, detail, cause) {
-        super("connection_failed", detail, 0, [], undefined, undefined, { cause });
+    name = "Unreachable";
+    constructor(url, message, cause) {
+        super("unreachable", message, { cause });
         this.url = url;
     }
 }

@@ -28,8 +28,10 @@ export declare class Transport {
     private readonly timeout;
     private readonly retries;
     constructor(options: Options);
-    /** The parsed answer; throws RecalldError or RecalldConnectionError. */
+    /** The parsed answer; throws Problem or Unreachable. */
     call(method: Method, template: string, call?: Call): Promise<unknown>;
     private init;
     private once;
 }
+/** Unique, not secret. Node 18 has no global `crypto`. */
+export declare function randomId(): string;

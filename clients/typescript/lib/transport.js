@@ -1,5 +1,5 @@
 /** One HTTP call: URL, headers, time limit, retries, and errors with a code. */
-import { RecalldConnectionError, RecalldError } from "./errors.js";
+import { Problem, RecalldError, Unreachable } from "./errors.js";
 export const DEFAULT_URL = "http://127.0.0.1:8000";
 /** Milliseconds: more than the service gives one call of its language model. */
 export const DEFAULT_TIMEOUT = 90_000;
@@ -25,7 +25,7 @@ export class Transport {
         this.timeout = options.timeout ?? DEFAULT_TIMEOUT;
         this.retries = options.retries ?? 3;
     }
-    /** The parsed answer; throws RecalldError or RecalldConnectionError. */
+    /** The parsed answer; throws Problem or Unreachable. */
     async call(method, template, call = {}) {
         const url = this.url + address(template, call);
         const init = this.init(method, call);
@@ -37,7 +37,7 @@ export class Transport {
             }
             catch (error) {
                 // the try before deleted it, and its answer was lost
-                if (method === "DELETE" && tried > 0 && error instanceof RecalldError && error.status === 404)
+                if (method === "DELETE" && tried > 0 && error instanceof Problem && error.status === 404)
                     return undefined;
                 if (last || call.signal?.aborted || !isTransient(error, repeatable))
                     throw error;
@@ -50,7 +50,7 @@ export class Transport {
         if (call.body !== undefined)
             headers["content-type"] = "application/json";
         if (method === "POST")
-            headers["idempotency-key"] = call.idempotencyKey ?? randomKey();
+            headers["idempotency-key"] = call.idempotencyKey ?? randomId();
         if (call.ifMatch !== undefined) {
             headers["if-match"] = typeof call.ifMatch === "number" ? `"${call.ifMatch}"` : call.ifMatch;
         }
@@ -75,7 +75,7 @@ export class Transport {
                 throw call.signal.reason;
             if (late)
                 throw new TimedOut(this.url, `${this.url} did not answer within ${limit / 1000} s`, error);
-            throw new RecalldConnectionError(this.url, `cannot reach Recalld at ${this.url}: ${reason(error)}`, error);
+            throw new Unreachable(this.url, `cannot reach Recalld at ${this.url}: ${reason(error)}`, error);
         }
         finally {
             clearTimeout(timer);
@@ -84,7 +84,7 @@ export class Transport {
     }
 }
 /** Not retried: the request may still run, and the caller has waited long enough. */
-class TimedOut extends RecalldConnectionError {
+class TimedOut extends Unreachable {
 }
 function environment(name) {
     const { process } = globalThis;
@@ -102,7 +102,7 @@ function read(response, text) {
         return text && isJson ? JSON.parse(text) : text || undefined;
     const after = Number(response.headers.get("retry-after") || NaN);
     const told = (isJson ? parsed(text) : {});
-    throw new RecalldError(told["code"] ?? "unexpected_answer", told["detail"] ?? `${response.url} answered ${response.status} without a problem document`, response.status, told["errors"] ?? [], told["request_id"], Number.isFinite(after) ? after : undefined);
+    throw new Problem(response.status, told["code"] ?? "unexpected_answer", told["detail"] ?? `${response.url} answered without a problem document`, told["errors"] ?? [], told["request_id"], Number.isFinite(after) ? after : undefined);
 }
 function parsed(text) {
     try {
@@ -113,17 +113,17 @@ function parsed(text) {
     }
 }
 function isTransient(error, repeatable) {
-    if (!(error instanceof RecalldError) || error instanceof TimedOut)
+    if (error instanceof Unreachable)
+        return repeatable && !(error instanceof TimedOut);
+    if (!(error instanceof Problem))
         return false;
     if (error.status === 429)
         return true; // refused before anything was done
-    if (!repeatable)
-        return false;
-    return error instanceof RecalldConnectionError || RETRIED.has(error.status) || error.code === "idempotency_in_progress";
+    return repeatable && (RETRIED.has(error.status) || error.code === "idempotency_in_progress");
 }
 /** Milliseconds before the next try: what the service asked for, else a random part of a span that doubles. */
 function pause(tried, error) {
-    if (error.retryAfter !== undefined) {
+    if (error instanceof Problem && error.retryAfter !== undefined) {
         const asked = error.retryAfter * 1000;
         if (asked > LONGEST_RETRY_AFTER)
             throw error;
@@ -143,7 +143,7 @@ function reason(error) {
     return cause?.code || cause?.message || (error instanceof Error ? error.message : String(error));
 }
 /** Unique, not secret. Node 18 has no global `crypto`. */
-function randomKey() {
+export function randomId() {
     const part = () => Math.random().toString(36).slice(2);
     return globalThis.crypto?.randomUUID?.() ?? `${Date.now().toString(36)}-${part()}${part()}`;
 }

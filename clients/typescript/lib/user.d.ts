@@ -13,12 +13,18 @@ type Query<P extends keyof paths> = paths[P] extends {
 export type Message = Schemas["MessageIn"];
 export type AddOptions = Omit<Schemas["MemoryCreate"], Owned | "content"> & CallOptions;
 export type AppendOptions = Omit<Schemas["MessagesAppend"], Owned | "messages"> & CallOptions;
-export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query"> & CallOptions;
+export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query" | "top_k"> & CallOptions & {
+    /** Most memories, 1 to 100; default 10. */
+    limit?: number;
+};
 export type ContextOptions = Omit<Schemas["ContextRequest"], Owned | "query" | "token_budget"> & CallOptions & {
     /** Most tokens; default: a quarter of the agent's `max_context_tokens`, else 4000. */
     budget?: number;
 };
 export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object"> & CallOptions;
+export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & {
+    limit?: number;
+};
 export type Policy = Schemas["PolicyIn"] & {
     apply?: boolean;
 };
@@ -40,20 +46,21 @@ export declare class UserMemory {
     /**
      * Remembers a text, or the messages of a conversation.
      *
-     * @param what A text becomes one memory. Messages are appended to `session`; it is required with them.
+     * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of their
+     *   own, which ends at once, so that a configured language model learns from it.
      * @returns The memory, or the stored messages with the ids of the memories that were made of them.
      * @example
      * await ada.add("Prefers tea", { memory_type: "preference" });
-     * await ada.add([{ role: "user", content: "I moved to Boston." }], { session: "monday" });
+     * await ada.add([{ role: "user", content: "I moved to Boston." }]);
      */
     add(what: string, options?: AddOptions): Promise<Schemas["MemoryCreated"]>;
-    add(what: Message[], options: AppendOptions & {
-        session: string;
+    add(what: Message[], options?: AppendOptions & {
+        session?: string;
     }): Promise<Schemas["Appended"]>;
     /**
      * The memories that matter for a query, best first.
      *
-     * @param options Filters, `top_k` (10), `min_score` (0 to 1), `mode`.
+     * @param options `limit` (10), `min_score` (0 to 1), `mode`, filters.
      * @returns Each memory with its score: the probability, 0 to 1, that it helps.
      */
     search(query: string, options?: SearchOptions): Promise<Schemas["Found"][]>;
@@ -64,8 +71,12 @@ export declare class UserMemory {
      * @throws TypeError when no agent was named.
      */
     context(query: string, options?: ContextOptions): Promise<Schemas["Context"]>;
-    /** One conversation. The first message creates it. */
-    session(id: string): Session;
+    /** One conversation. The first message creates it. Without an id it gets a new one. */
+    session(id?: string): Session;
+    /** One memory as it is now. */
+    get(memory: MemoryRef): Promise<Schemas["Memory"]>;
+    /** Changes the fields that are given; null clears one. */
+    update(memory: MemoryRef, changes: Schemas["MemoryPatch"], options?: CallOptions): Promise<Schemas["Memory"]>;
     /** The user's memories, newest first, page by page; those with exactly this user and agent. */
     memories(filters?: Query<"/v1/memories">): List<Schemas["Memory"]>;
     /**
@@ -90,6 +101,8 @@ export declare class UserMemory {
     forget(what: Policy & {
         apply?: false;
     }): Promise<Schemas["ForgetPlan"]>;
+    /** Removes everything about the user, for all agents, and verifies it. It cannot be undone. */
+    erase(): Promise<Schemas["Receipt"] | Schemas["Operation"]>;
 }
 /** A memory's id, the memory, or a hit of a search. */
 export type MemoryRef = string | {
@@ -108,7 +121,7 @@ export declare class Session {
      * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
      *
      * @param what A text is a message of the user.
-     * @throws RecalldError `session_ended` when the session has ended.
+     * @throws Problem `session_ended` when the session has ended.
      */
     append(what: string | Message | Message[], options?: AppendOptions): Promise<Schemas["Appended"]>;
     /** Ends the conversation. A background operation learns from it. */
@@ -118,8 +131,8 @@ export declare class Session {
     /** A block of text for the next prompt of this conversation; as `UserMemory.context`, with its last messages. */
     context(query: string, options?: ContextOptions): Promise<Schemas["Context"]>;
 }
-/** The facts of a user. */
-export declare class Facts {
+/** The facts of a user. `for await (const fact of ada.facts)` reads those that are true now. */
+export declare class Facts implements AsyncIterable<Schemas["Fact"]> {
     private readonly client;
     private readonly owner;
     constructor(client: Recalld, owner: {
@@ -127,16 +140,17 @@ export declare class Facts {
         agent_id?: string;
     });
     /**
-     * Asserts a fact. Where there can be one object at a time, the fact before it ends.
+     * States a fact. Where there can be one object at a time, the fact before it ends.
      *
      * @example
-     * await ada.facts.assert("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
+     * await ada.facts.add("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
      */
-    assert(subject: string, predicate: string, object: string, options?: FactOptions): Promise<Schemas["Fact"]>;
+    add(subject: string, predicate: string, object: string, options?: FactOptions): Promise<Schemas["Fact"]>;
     /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */
-    list(filters?: Query<"/v1/facts">): List<Schemas["Fact"]>;
+    all(filters?: Query<"/v1/facts">): List<Schemas["Fact"]>;
+    [Symbol.asyncIterator](): AsyncIterator<Schemas["Fact"]>;
     /** The facts that matter for a query, best first. */
-    search(query: string, filters?: Omit<Schemas["FactSearch"], Owned | "query">): Promise<Schemas["FoundFact"][]>;
+    search(query: string, { limit, ...filters }?: FactSearchOptions): Promise<Schemas["FoundFact"][]>;
     /** Takes a fact back. It stays in the history. */
     retract(factId: string): Promise<Schemas["Fact"]>;
 }

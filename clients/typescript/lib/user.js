@@ -1,5 +1,6 @@
-import { RecalldError } from "./errors.js";
+import { Problem } from "./errors.js";
 import { List } from "./list.js";
+import { randomId } from "./transport.js";
 /** The memory of one user, and of one agent when it was named. `Recalld.user` makes it. */
 export class UserMemory {
     client;
@@ -20,12 +21,14 @@ export class UserMemory {
     get owner() {
         return { user_id: this.user, ...(this.agent === undefined ? {} : { agent_id: this.agent }) };
     }
-    add(what, options = {}) {
+    async add(what, options = {}) {
         if (typeof what !== "string") {
             const { session, ...rest } = options;
+            const conversation = this.session(session);
+            const stored = await conversation.append(what, rest);
             if (session === undefined)
-                throw new TypeError("add(messages) needs the option session: the conversation's id");
-            return this.session(session).append(what, rest);
+                await conversation.end();
+            return stored;
         }
         const [rest, call] = split(options);
         const body = { ...rest, ...this.owner, content: what };
@@ -34,12 +37,13 @@ export class UserMemory {
     /**
      * The memories that matter for a query, best first.
      *
-     * @param options Filters, `top_k` (10), `min_score` (0 to 1), `mode`.
+     * @param options `limit` (10), `min_score` (0 to 1), `mode`, filters.
      * @returns Each memory with its score: the probability, 0 to 1, that it helps.
      */
     async search(query, options = {}) {
-        const [body, call] = split(options);
-        const request = { body: { ...body, ...this.owner, query }, ...call };
+        const [{ limit, ...rest }, call] = split(options);
+        const body = { ...rest, ...(limit === undefined ? {} : { top_k: limit }), ...this.owner, query };
+        const request = { body, ...call };
         return (await this.client.request("POST", "/v1/memories/search", request)).items;
     }
     /**
@@ -56,9 +60,18 @@ export class UserMemory {
         const asked = { ...body, ...limit, user_id: this.user, agent_id: this.agent, query };
         return this.client.request("POST", "/v1/context", { body: asked, ...call });
     }
-    /** One conversation. The first message creates it. */
-    session(id) {
+    /** One conversation. The first message creates it. Without an id it gets a new one. */
+    session(id = randomId()) {
         return new Session(this, id);
+    }
+    /** One memory as it is now. */
+    get(memory) {
+        return this.client.request("GET", "/v1/memories/{memory_id}", { path: { memory_id: idOf(memory) } });
+    }
+    /** Changes the fields that are given; null clears one. */
+    update(memory, changes, options = {}) {
+        const path = { memory_id: idOf(memory) };
+        return this.client.request("PATCH", "/v1/memories/{memory_id}", { path, body: changes, ...options });
     }
     /** The user's memories, newest first, page by page; those with exactly this user and agent. */
     memories(filters = {}) {
@@ -83,6 +96,10 @@ export class UserMemory {
         const { apply = false, ...policy } = what;
         return this.client.request("POST", "/v1/memories/forget", { body: { ...this.owner, policy, dry_run: !apply } });
     }
+    /** Removes everything about the user, for all agents, and verifies it. It cannot be undone. */
+    erase() {
+        return this.client.request("DELETE", "/v1/users/{user_id}", { path: { user_id: this.user } });
+    }
 }
 /** One conversation of a user. */
 export class Session {
@@ -96,7 +113,7 @@ export class Session {
      * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
      *
      * @param what A text is a message of the user.
-     * @throws RecalldError `session_ended` when the session has ended.
+     * @throws Problem `session_ended` when the session has ended.
      */
     append(what, options = {}) {
         const messages = [what].flat().map((one) => (typeof one === "string" ? { role: "user", content: one } : one));
@@ -123,7 +140,7 @@ export class Session {
         return this.memory.context(query, { ...options, session_id: this.id });
     }
 }
-/** The facts of a user. */
+/** The facts of a user. `for await (const fact of ada.facts)` reads those that are true now. */
 export class Facts {
     client;
     owner;
@@ -132,23 +149,27 @@ export class Facts {
         this.owner = owner;
     }
     /**
-     * Asserts a fact. Where there can be one object at a time, the fact before it ends.
+     * States a fact. Where there can be one object at a time, the fact before it ends.
      *
      * @example
-     * await ada.facts.assert("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
+     * await ada.facts.add("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
      */
-    assert(subject, predicate, object, options = {}) {
+    add(subject, predicate, object, options = {}) {
         const [body, call] = split(options);
         const stated = { ...body, ...this.owner, subject, predicate, object };
         return this.client.request("POST", "/v1/facts", { body: stated, ...call });
     }
     /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */
-    list(filters = {}) {
+    all(filters = {}) {
         return new List((cursor) => this.client.request("GET", "/v1/facts", { query: { limit: 100, ...filters, ...this.owner, ...next(cursor) } }));
     }
+    [Symbol.asyncIterator]() {
+        return this.all()[Symbol.asyncIterator]();
+    }
     /** The facts that matter for a query, best first. */
-    async search(query, filters = {}) {
-        return (await this.client.request("POST", "/v1/facts/search", { body: { ...filters, ...this.owner, query } })).items;
+    async search(query, { limit, ...filters } = {}) {
+        const body = { ...filters, ...(limit === undefined ? {} : { top_k: limit }), ...this.owner, query };
+        return (await this.client.request("POST", "/v1/facts/search", { body })).items;
     }
     /** Takes a fact back. It stays in the history. */
     retract(factId) {
@@ -169,7 +190,7 @@ export class Profile {
             return await this.client.request("GET", "/v1/users/{user_id}/profile", { path: { user_id: this.user } });
         }
         catch (error) {
-            if (error instanceof RecalldError && error.status === 404)
+            if (error instanceof Problem && error.status === 404)
                 return null;
             throw error;
         }

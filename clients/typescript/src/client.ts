@@ -39,7 +39,7 @@ export class Recalld {
    * @param path Path as in the OpenAPI document, with `{names}`.
    * @param options `path`, `query` and `body` of the operation; `signal`, `timeout`, `retries`, `idempotencyKey`, `ifMatch`.
    * @returns The answer's JSON, or its text; undefined where it has no content.
-   * @throws RecalldError when the service refuses, RecalldConnectionError when no answer comes.
+   * @throws Problem when the service refuses, Unreachable when no answer comes.
    * @example
    * const task = await memory.request("POST", "/v1/tasks", { body: { agent_id: "support", goal: "Refund" } });
    */

@@ -1,5 +1,5 @@
 /** One HTTP call: URL, headers, time limit, retries, and errors with a code. */
-import { RecalldConnectionError, RecalldError } from "./errors.js";
+import { Problem, RecalldError, Unreachable } from "./errors.js";
 import type { CallOptions, Method } from "./types.js";
 
 export const DEFAULT_URL = "http://127.0.0.1:8000";
@@ -51,7 +51,7 @@ export class Transport {
     this.retries = options.retries ?? 3;
   }
 
-  /** The parsed answer; throws RecalldError or RecalldConnectionError. */
+  /** The parsed answer; throws Problem or Unreachable. */
   async call(method: Method, template: string, call: Call = {}): Promise<unknown> {
     const url = this.url + address(template, call);
     const init = this.init(method, call);
@@ -62,9 +62,9 @@ export class Transport {
         return await this.once(url, init, call);
       } catch (error) {
         // the try before deleted it, and its answer was lost
-        if (method === "DELETE" && tried > 0 && error instanceof RecalldError && error.status === 404) return undefined;
+        if (method === "DELETE" && tried > 0 && error instanceof Problem && error.status === 404) return undefined;
         if (last || call.signal?.aborted || !isTransient(error, repeatable)) throw error;
-        await sleep(pause(tried, error as RecalldError), call.signal);
+        await sleep(pause(tried, error), call.signal);
       }
     }
   }
@@ -72,7 +72,7 @@ export class Transport {
   private init(method: Method, call: Call): RequestInit {
     const headers: Record<string, string> = { accept: "application/json", ...this.headers };
     if (call.body !== undefined) headers["content-type"] = "application/json";
-    if (method === "POST") headers["idempotency-key"] = call.idempotencyKey ?? randomKey();
+    if (method === "POST") headers["idempotency-key"] = call.idempotencyKey ?? randomId();
     if (call.ifMatch !== undefined) {
       headers["if-match"] = typeof call.ifMatch === "number" ? `"${call.ifMatch}"` : call.ifMatch;
     }
@@ -94,7 +94,7 @@ export class Transport {
       if (error instanceof RecalldError) throw error;
       if (call.signal?.aborted) throw call.signal.reason;
       if (late) throw new TimedOut(this.url, `${this.url} did not answer within ${limit / 1000} s`, error);
-      throw new RecalldConnectionError(this.url, `cannot reach Recalld at ${this.url}: ${reason(error)}`, error);
+      throw new Unreachable(this.url, `cannot reach Recalld at ${this.url}: ${reason(error)}`, error);
     } finally {
       clearTimeout(timer);
       call.signal?.removeEventListener("abort", abort);
@@ -103,7 +103,7 @@ export class Transport {
 }
 
 /** Not retried: the request may still run, and the caller has waited long enough. */
-class TimedOut extends RecalldConnectionError {}
+class TimedOut extends Unreachable {}
 
 function environment(name: string): string | undefined {
   const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
@@ -122,10 +122,10 @@ function read(response: Response, text: string): unknown {
   if (response.ok) return text && isJson ? JSON.parse(text) : text || undefined;
   const after = Number(response.headers.get("retry-after") || NaN);
   const told = (isJson ? parsed(text) : {}) as Record<string, any>;
-  throw new RecalldError(
-    told["code"] ?? "unexpected_answer",
-    told["detail"] ?? `${response.url} answered ${response.status} without a problem document`,
+  throw new Problem(
     response.status,
+    told["code"] ?? "unexpected_answer",
+    told["detail"] ?? `${response.url} answered without a problem document`,
     told["errors"] ?? [],
     told["request_id"],
     Number.isFinite(after) ? after : undefined,
@@ -140,16 +140,16 @@ function parsed(text: string): unknown {
   }
 }
 
-function isTransient(error: unknown, repeatable: boolean): error is RecalldError {
-  if (!(error instanceof RecalldError) || error instanceof TimedOut) return false;
+function isTransient(error: unknown, repeatable: boolean): boolean {
+  if (error instanceof Unreachable) return repeatable && !(error instanceof TimedOut);
+  if (!(error instanceof Problem)) return false;
   if (error.status === 429) return true; // refused before anything was done
-  if (!repeatable) return false;
-  return error instanceof RecalldConnectionError || RETRIED.has(error.status) || error.code === "idempotency_in_progress";
+  return repeatable && (RETRIED.has(error.status) || error.code === "idempotency_in_progress");
 }
 
 /** Milliseconds before the next try: what the service asked for, else a random part of a span that doubles. */
-function pause(tried: number, error: RecalldError): number {
-  if (error.retryAfter !== undefined) {
+function pause(tried: number, error: unknown): number {
+  if (error instanceof Problem && error.retryAfter !== undefined) {
     const asked = error.retryAfter * 1000;
     if (asked > LONGEST_RETRY_AFTER) throw error;
     return asked + Math.random() * FIRST_PAUSE;
@@ -171,7 +171,7 @@ function reason(error: unknown): string {
 }
 
 /** Unique, not secret. Node 18 has no global `crypto`. */
-function randomKey(): string {
+export function randomId(): string {
   const part = () => Math.random().toString(36).slice(2);
   return globalThis.crypto?.randomUUID?.() ?? `${Date.now().toString(36)}-${part()}${part()}`;
 }

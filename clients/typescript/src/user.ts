@@ -1,7 +1,8 @@
 /** What people do daily with the memory of one user. */
 import type { Recalld } from "./client.js";
-import { RecalldError } from "./errors.js";
+import { Problem } from "./errors.js";
 import { List } from "./list.js";
+import { randomId } from "./transport.js";
 import type { CallOptions, paths, Schemas } from "./types.js";
 
 type Owned = "agent_id" | "user_id";
@@ -12,13 +13,18 @@ type Query<P extends keyof paths> = paths[P] extends { get: { parameters: { quer
 export type Message = Schemas["MessageIn"];
 export type AddOptions = Omit<Schemas["MemoryCreate"], Owned | "content"> & CallOptions;
 export type AppendOptions = Omit<Schemas["MessagesAppend"], Owned | "messages"> & CallOptions;
-export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query"> & CallOptions;
+export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query" | "top_k"> &
+  CallOptions & {
+    /** Most memories, 1 to 100; default 10. */
+    limit?: number;
+  };
 export type ContextOptions = Omit<Schemas["ContextRequest"], Owned | "query" | "token_budget"> &
   CallOptions & {
     /** Most tokens; default: a quarter of the agent's `max_context_tokens`, else 4000. */
     budget?: number;
   };
 export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object"> & CallOptions;
+export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & { limit?: number };
 export type Policy = Schemas["PolicyIn"] & { apply?: boolean };
 
 /** The memory of one user, and of one agent when it was named. `Recalld.user` makes it. */
@@ -45,19 +51,22 @@ export class UserMemory {
   /**
    * Remembers a text, or the messages of a conversation.
    *
-   * @param what A text becomes one memory. Messages are appended to `session`; it is required with them.
+   * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of their
+   *   own, which ends at once, so that a configured language model learns from it.
    * @returns The memory, or the stored messages with the ids of the memories that were made of them.
    * @example
    * await ada.add("Prefers tea", { memory_type: "preference" });
-   * await ada.add([{ role: "user", content: "I moved to Boston." }], { session: "monday" });
+   * await ada.add([{ role: "user", content: "I moved to Boston." }]);
    */
   add(what: string, options?: AddOptions): Promise<Schemas["MemoryCreated"]>;
-  add(what: Message[], options: AppendOptions & { session: string }): Promise<Schemas["Appended"]>;
-  add(what: string | Message[], options: AddOptions | (AppendOptions & { session?: string }) = {}): Promise<unknown> {
+  add(what: Message[], options?: AppendOptions & { session?: string }): Promise<Schemas["Appended"]>;
+  async add(what: string | Message[], options: AddOptions | (AppendOptions & { session?: string }) = {}): Promise<unknown> {
     if (typeof what !== "string") {
       const { session, ...rest } = options as AppendOptions & { session?: string };
-      if (session === undefined) throw new TypeError("add(messages) needs the option session: the conversation's id");
-      return this.session(session).append(what, rest);
+      const conversation = this.session(session);
+      const stored = await conversation.append(what, rest);
+      if (session === undefined) await conversation.end();
+      return stored;
     }
     const [rest, call] = split(options as AddOptions);
     const body: Schemas["MemoryCreate"] = { ...rest, ...this.owner, content: what };
@@ -67,12 +76,13 @@ export class UserMemory {
   /**
    * The memories that matter for a query, best first.
    *
-   * @param options Filters, `top_k` (10), `min_score` (0 to 1), `mode`.
+   * @param options `limit` (10), `min_score` (0 to 1), `mode`, filters.
    * @returns Each memory with its score: the probability, 0 to 1, that it helps.
    */
   async search(query: string, options: SearchOptions = {}): Promise<Schemas["Found"][]> {
-    const [body, call] = split(options);
-    const request = { body: { ...body, ...this.owner, query }, ...call };
+    const [{ limit, ...rest }, call] = split(options);
+    const body = { ...rest, ...(limit === undefined ? {} : { top_k: limit }), ...this.owner, query };
+    const request = { body, ...call };
     return (await this.client.request("POST", "/v1/memories/search", request)).items;
   }
 
@@ -90,9 +100,20 @@ export class UserMemory {
     return this.client.request("POST", "/v1/context", { body: asked, ...call });
   }
 
-  /** One conversation. The first message creates it. */
-  session(id: string): Session {
+  /** One conversation. The first message creates it. Without an id it gets a new one. */
+  session(id: string = randomId()): Session {
     return new Session(this, id);
+  }
+
+  /** One memory as it is now. */
+  get(memory: MemoryRef): Promise<Schemas["Memory"]> {
+    return this.client.request("GET", "/v1/memories/{memory_id}", { path: { memory_id: idOf(memory) } });
+  }
+
+  /** Changes the fields that are given; null clears one. */
+  update(memory: MemoryRef, changes: Schemas["MemoryPatch"], options: CallOptions = {}): Promise<Schemas["Memory"]> {
+    const path = { memory_id: idOf(memory) };
+    return this.client.request("PATCH", "/v1/memories/{memory_id}", { path, body: changes, ...options });
   }
 
   /** The user's memories, newest first, page by page; those with exactly this user and agent. */
@@ -137,6 +158,11 @@ export class UserMemory {
     const { apply = false, ...policy } = what;
     return this.client.request("POST", "/v1/memories/forget", { body: { ...this.owner, policy, dry_run: !apply } });
   }
+
+  /** Removes everything about the user, for all agents, and verifies it. It cannot be undone. */
+  erase(): Promise<Schemas["Receipt"] | Schemas["Operation"]> {
+    return this.client.request("DELETE", "/v1/users/{user_id}", { path: { user_id: this.user } });
+  }
 }
 
 /** A memory's id, the memory, or a hit of a search. */
@@ -153,7 +179,7 @@ export class Session {
    * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
    *
    * @param what A text is a message of the user.
-   * @throws RecalldError `session_ended` when the session has ended.
+   * @throws Problem `session_ended` when the session has ended.
    */
   append(what: string | Message | Message[], options: AppendOptions = {}): Promise<Schemas["Appended"]> {
     const messages = [what].flat().map((one) => (typeof one === "string" ? { role: "user" as const, content: one } : one));
@@ -186,35 +212,40 @@ export class Session {
   }
 }
 
-/** The facts of a user. */
-export class Facts {
+/** The facts of a user. `for await (const fact of ada.facts)` reads those that are true now. */
+export class Facts implements AsyncIterable<Schemas["Fact"]> {
   constructor(
     private readonly client: Recalld,
     private readonly owner: { user_id: string; agent_id?: string },
   ) {}
 
   /**
-   * Asserts a fact. Where there can be one object at a time, the fact before it ends.
+   * States a fact. Where there can be one object at a time, the fact before it ends.
    *
    * @example
-   * await ada.facts.assert("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
+   * await ada.facts.add("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
    */
-  assert(subject: string, predicate: string, object: string, options: FactOptions = {}): Promise<Schemas["Fact"]> {
+  add(subject: string, predicate: string, object: string, options: FactOptions = {}): Promise<Schemas["Fact"]> {
     const [body, call] = split(options);
     const stated = { ...body, ...this.owner, subject, predicate, object };
     return this.client.request("POST", "/v1/facts", { body: stated, ...call });
   }
 
   /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */
-  list(filters: Query<"/v1/facts"> = {}): List<Schemas["Fact"]> {
+  all(filters: Query<"/v1/facts"> = {}): List<Schemas["Fact"]> {
     return new List((cursor) =>
       this.client.request("GET", "/v1/facts", { query: { limit: 100, ...filters, ...this.owner, ...next(cursor) } }),
     );
   }
 
+  [Symbol.asyncIterator](): AsyncIterator<Schemas["Fact"]> {
+    return this.all()[Symbol.asyncIterator]();
+  }
+
   /** The facts that matter for a query, best first. */
-  async search(query: string, filters: Omit<Schemas["FactSearch"], Owned | "query"> = {}): Promise<Schemas["FoundFact"][]> {
-    return (await this.client.request("POST", "/v1/facts/search", { body: { ...filters, ...this.owner, query } })).items;
+  async search(query: string, { limit, ...filters }: FactSearchOptions = {}): Promise<Schemas["FoundFact"][]> {
+    const body = { ...filters, ...(limit === undefined ? {} : { top_k: limit }), ...this.owner, query };
+    return (await this.client.request("POST", "/v1/facts/search", { body })).items;
   }
 
   /** Takes a fact back. It stays in the history. */
@@ -235,7 +266,7 @@ export class Profile {
     try {
       return await this.client.request("GET", "/v1/users/{user_id}/profile", { path: { user_id: this.user } });
     } catch (error) {
-      if (error instanceof RecalldError && error.status === 404) return null;
+      if (error instanceof Problem && error.status === 404) return null;
       throw error;
     }
   }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { generateText, jsonSchema, stepCountIs, streamText, tool, wrapLanguageModel } from "ai";
 import * as mocks from "ai/test";
-import { Recalld, RecalldConnectionError } from "recalld-client";
+import { Recalld, Unreachable } from "recalld-client";
 import { recalldMiddleware } from "recalld-client/ai";
 
 const run = Date.now().toString(36);
@@ -101,7 +101,7 @@ test("a memory that is down never breaks the call", async () => {
   assert.equal((await generateText({ model, prompt: "Hello?" })).text, "Hi.");
   assert.deepEqual(lastUser(prompts[0]), ["Hello?"]);
   assert.deepEqual(events.map((one) => `${one.type} ${one.during}`), ["failed recall", "failed remember", "failed remember"]);
-  assert.ok(events.every((one) => one.error instanceof RecalldConnectionError));
+  assert.ok(events.every((one) => one.error instanceof Unreachable));
   const throwing = setUp("hook", () => answer("Hi."), { onEvent: () => { throw new Error("mine"); } });
   assert.equal((await generateText({ model: throwing.model, prompt: "Hello?" })).text, "Hi.");
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { afterEach, beforeEach, test } from "node:test";
-import { Recalld, RecalldConnectionError } from "recalld-client";
+import { Recalld, Unreachable } from "recalld-client";
 
 let server, url, script, seen;
 const problem = (status, code, headers = {}) => ({ status, headers, body: { code, detail: "no", status } });
@@ -62,7 +62,7 @@ test("a pause that the service asks for is kept, a very long one is not waited f
 
 test("what cannot be repeated safely is repeated only when it was refused", async () => {
   script = ["drop", ok];
-  await assert.rejects(ada().profile.update({ name: "Ada" }), RecalldConnectionError);
+  await assert.rejects(ada().profile.update({ name: "Ada" }), Unreachable);
   assert.equal(seen.length, 1);
   script = [problem(429, "rate_limited", { "retry-after": "0" }), ok];
   await ada().profile.update({ name: "Ada" }, { ifMatch: 3 });

@@ -4,7 +4,7 @@ import { Recalld, type Schemas } from "recalld-client";
 const memory = new Recalld({ url: "http://127.0.0.1:8000", retries: 1 });
 const ada = memory.user("ada", { agent: "support" });
 
-export const found: Schemas["Found"][] = await ada.search("tea", { top_k: 3, memory_types: ["fact"], timeout: 10 });
+export const found: Schemas["Found"][] = await ada.search("tea", { limit: 3, memory_types: ["fact"], timeout: 10 });
 export const made: Schemas["MemoryCreated"] = await ada.add("tea", { importance: 0.9 });
 export const appended: Schemas["Appended"] = await ada.add([{ role: "user", content: "Hi" }], { session: "monday" });
 export const plan: Schemas["ForgetPlan"] = await ada.forget({ older_than_days: 1 });
@@ -16,10 +16,10 @@ await memory.request("GET", "/livez");
 
 // @ts-expect-error no such type of memory
 await ada.add("tea", { memory_type: "prefrence" });
-// @ts-expect-error messages need a session
-await ada.add([{ role: "user", content: "Hi" }]);
+// @ts-expect-error messages have no tags
+await ada.add([{ role: "user", content: "Hi" }], { tags: ["x"] });
 // @ts-expect-error no such option
-await ada.search("tea", { limit: 3 });
+await ada.search("tea", { count: 3 });
 // @ts-expect-error the path is required
 await memory.request("GET", "/v1/memories/{memory_id}");
 // @ts-expect-error no such operation
