@@ -28,7 +28,8 @@ export declare class Recalld {
      *
      * @param method HTTP method.
      * @param path Path as in the OpenAPI document, with `{names}`.
-     * @param options `path`, `query` and `body` of the operation; `signal`, `timeout`, `retries`, `idempotencyKey`, `ifMatch`.
+     * @param options `path`, `query` and `body` of the operation; `signal`, `timeout`, `retries`, `idempotencyKey`,
+     *   `ifMatch`.
      * @returns The answer's JSON, or its text; undefined where it has no content.
      * @throws Problem when the service refuses, Unreachable when no answer comes.
      * @example

@@ -46,8 +46,8 @@ export declare class UserMemory {
     /**
      * Remembers a text, or the messages of a conversation.
      *
-     * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of their
-     *   own, which ends at once, so that a configured language model learns from it.
+     * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of
+     *   their own, which ends at once, so that a configured language model learns from it.
      * @returns The memory, or the stored messages with the ids of the memories that were made of them.
      * @example
      * await ada.add("Prefers tea", { memory_type: "preference" });

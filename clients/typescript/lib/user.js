@@ -53,8 +53,9 @@ export class UserMemory {
      * @throws TypeError when no agent was named.
      */
     context(query, options = {}) {
-        if (this.agent === undefined)
+        if (this.agent === undefined) {
             throw new TypeError('context needs an agent: memory.user("ada", { agent: "support" })');
+        }
         const [{ budget, ...body }, call] = split(options);
         const limit = budget === undefined ? {} : { token_budget: budget };
         const asked = { ...body, ...limit, user_id: this.user, agent_id: this.agent, query };
@@ -116,7 +117,8 @@ export class Session {
      * @throws Problem `session_ended` when the session has ended.
      */
     append(what, options = {}) {
-        const messages = [what].flat().map((one) => (typeof one === "string" ? { role: "user", content: one } : one));
+        const spoken = (one) => (typeof one === "string" ? { role: "user", content: one } : one);
+        const messages = [what].flat().map(spoken);
         const [body, call] = split(options);
         return this.memory.client.request("POST", "/v1/sessions/{session_id}/messages", {
             path: { session_id: this.id },

@@ -41,11 +41,12 @@ type Turn = { role: "system"; content: string } | { role: "user" | "assistant" |
  * A middleware that recalls before each call of the model and remembers the conversation.
  *
  * A failing memory never fails the call: the model is asked without it, and `onEvent` gets `failed`.
- * The user's message is stored before the model is asked, so it stays when the model fails. The same prompt again, as in a
- * retry, is stored once. The answer of a stream that is cancelled is not stored.
+ * The user's message is stored before the model is asked, so it stays when the model fails. The same prompt again, as in
+ * a retry, is stored once. The answer of a stream that is cancelled is not stored.
  *
  * @example
- * const model = wrapLanguageModel({ model: openai("gpt-5"), middleware: recalldMiddleware({ memory: ada, session: "monday" }) });
+ * const middleware = recalldMiddleware({ memory: ada, session: "monday" });
+ * const model = wrapLanguageModel({ model: openai("gpt-5"), middleware });
  */
 export function recalldMiddleware(options: RecalldMiddlewareOptions): RecalldMiddleware {
   const memory = new ConversationMemory(options);

@@ -51,8 +51,8 @@ export class UserMemory {
   /**
    * Remembers a text, or the messages of a conversation.
    *
-   * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of their
-   *   own, which ends at once, so that a configured language model learns from it.
+   * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of
+   *   their own, which ends at once, so that a configured language model learns from it.
    * @returns The memory, or the stored messages with the ids of the memories that were made of them.
    * @example
    * await ada.add("Prefers tea", { memory_type: "preference" });
@@ -60,7 +60,10 @@ export class UserMemory {
    */
   add(what: string, options?: AddOptions): Promise<Schemas["MemoryCreated"]>;
   add(what: Message[], options?: AppendOptions & { session?: string }): Promise<Schemas["Appended"]>;
-  async add(what: string | Message[], options: AddOptions | (AppendOptions & { session?: string }) = {}): Promise<unknown> {
+  async add(
+    what: string | Message[],
+    options: AddOptions | (AppendOptions & { session?: string }) = {},
+  ): Promise<unknown> {
     if (typeof what !== "string") {
       const { session, ...rest } = options as AppendOptions & { session?: string };
       const conversation = this.session(session);
@@ -93,7 +96,9 @@ export class UserMemory {
    * @throws TypeError when no agent was named.
    */
   context(query: string, options: ContextOptions = {}): Promise<Schemas["Context"]> {
-    if (this.agent === undefined) throw new TypeError('context needs an agent: memory.user("ada", { agent: "support" })');
+    if (this.agent === undefined) {
+      throw new TypeError('context needs an agent: memory.user("ada", { agent: "support" })');
+    }
     const [{ budget, ...body }, call] = split(options);
     const limit = budget === undefined ? {} : { token_budget: budget };
     const asked = { ...body, ...limit, user_id: this.user, agent_id: this.agent, query };
@@ -182,7 +187,8 @@ export class Session {
    * @throws Problem `session_ended` when the session has ended.
    */
   append(what: string | Message | Message[], options: AppendOptions = {}): Promise<Schemas["Appended"]> {
-    const messages = [what].flat().map((one) => (typeof one === "string" ? { role: "user" as const, content: one } : one));
+    const spoken = (one: string | Message) => (typeof one === "string" ? { role: "user" as const, content: one } : one);
+    const messages = [what].flat().map(spoken);
     const [body, call] = split(options);
     return this.memory.client.request("POST", "/v1/sessions/{session_id}/messages", {
       path: { session_id: this.id },

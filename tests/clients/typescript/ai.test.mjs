@@ -45,7 +45,8 @@ function setUp(user, doGenerate, options = {}, url = process.env.RECALLD_URL) {
   const mock = new Mock({ doGenerate: answers(doGenerate), doStream: answers(doGenerate) });
   const middleware = recalldMiddleware({ memory, session, onEvent: (event) => events.push(event), ...options });
   const model = wrapLanguageModel({ model: mock, middleware });
-  const said = async () => (await memory.session(session).messages().toArray()).map((one) => `${one.role}: ${one.content}`);
+  const stored = () => memory.session(session).messages().toArray();
+  const said = async () => (await stored()).map((one) => `${one.role}: ${one.content}`);
   return { memory, model, events, prompts, said };
 }
 const lastUser = (prompt) => prompt.filter((turn) => turn.role === "user").at(-1).content.map((part) => part.text);
@@ -72,10 +73,12 @@ test("a stream is passed on unchanged, and its text is stored", async () => {
 });
 
 test("in a loop of tools the user's message is stored once, and each step has the memory", async () => {
-  const { memory, model, events, prompts, said } = setUp("tools", (step) => (step === 1 ? call("weather") : answer("Rain.")));
+  const steps = (step) => (step === 1 ? call("weather") : answer("Rain."));
+  const { memory, model, events, prompts, said } = setUp("tools", steps);
   await memory.add("Tools-User lives in Bergen.");
   const weather = tool({ inputSchema: jsonSchema({ type: "object" }), execute: async () => "rain" });
-  await generateText({ model, tools: { weather }, stopWhen: stepCountIs(3), prompt: "How is the weather where I live?" });
+  const prompt = "How is the weather where I live?";
+  await generateText({ model, tools: { weather }, stopWhen: stepCountIs(3), prompt });
   assert.equal(prompts.length, 2);
   assert.match(lastUser(prompts[0])[0], /Bergen/);
   assert.deepEqual(lastUser(prompts[1]), lastUser(prompts[0]));
@@ -100,7 +103,8 @@ test("a memory that is down never breaks the call", async () => {
   const { model, events, prompts } = setUp("down", () => answer("Hi."), {}, "http://127.0.0.1:9");
   assert.equal((await generateText({ model, prompt: "Hello?" })).text, "Hi.");
   assert.deepEqual(lastUser(prompts[0]), ["Hello?"]);
-  assert.deepEqual(events.map((one) => `${one.type} ${one.during}`), ["failed recall", "failed remember", "failed remember"]);
+  const failed = events.map((one) => `${one.type} ${one.during}`);
+  assert.deepEqual(failed, ["failed recall", "failed remember", "failed remember"]);
   assert.ok(events.every((one) => one.error instanceof Unreachable));
   const throwing = setUp("hook", () => answer("Hi."), { onEvent: () => { throw new Error("mine"); } });
   assert.equal((await generateText({ model: throwing.model, prompt: "Hello?" })).text, "Hi.");

@@ -79,7 +79,7 @@ test("a deletion whose answer was lost is a deletion", async () => {
 
 test("a time limit names the URL and is not retried; a signal ends the call", async () => {
   script = ["hang"];
-  await assert.rejects(ada({ timeout: 50 }).search("tea"), (error) => error.message === `${url} did not answer within 0.05 s`);
+  await assert.rejects(ada({ timeout: 50 }).search("tea"), { message: `${url} did not answer within 0.05 s` });
   assert.equal(seen.length, 1);
   const stop = new AbortController();
   const asked = ada().search("tea", { signal: stop.signal });

@@ -11,7 +11,8 @@ export const plan: Schemas["ForgetPlan"] = await ada.forget({ older_than_days: 1
 export const applied: Schemas["Operation"] = await ada.forget({ older_than_days: 1, apply: true });
 export const page: Schemas["MemoryPage"] = await memory.request("GET", "/v1/memories", { query: { user_id: "ada" } });
 export const lines: string = await memory.request("GET", "/v1/users/{user_id}/export", { path: { user_id: "ada" } });
-export const nothing: undefined = await memory.request("DELETE", "/v1/memories/{memory_id}", { path: { memory_id: "m" } });
+const path = { memory_id: "mem_1" };
+export const nothing: undefined = await memory.request("DELETE", "/v1/memories/{memory_id}", { path });
 await memory.request("GET", "/livez");
 
 // @ts-expect-error no such type of memory
