@@ -2,13 +2,15 @@
 
 clients/python/recalld_client/_generated.py: the shapes as TypedDicts, and a method for each operation; by this script,
 for what generators make of the document is 339 files of 55,000 lines. clients/typescript/schema.d.ts: by
-openapi-typescript, which npm fetches. A test fails where either was made from another document.
+openapi-typescript, which npm fetches; then `clients/typescript/src` is compiled to `lib`, which is committed, so that a
+checkout installs without a compiler. A test fails where one of them was made from something else.
 """
 
 import hashlib
 import json
 import keyword
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ DOCUMENT = ROOT / "openapi" / "openapi.json"
 PYTHON = ROOT / "clients" / "python" / "recalld_client" / "_generated.py"
 TYPESCRIPT = ROOT / "clients" / "typescript" / "schema.d.ts"
 GENERATOR = "openapi-typescript@7.13.0"
+COMPILER = "typescript@5.9.3"
 
 _HEAD = '''"""Made by scripts/generate_clients.py; do not edit. Contract {fingerprint}."""
 
@@ -186,6 +189,11 @@ def typescript_rendered() -> str:
         return head + _tidied(made.read_text(encoding="utf-8"))
 
 
+def compile_typescript(folder: Path, *tsc: str) -> None:
+    """Compiles clients/typescript/src into a folder. `tsc` is the command of the compiler."""
+    subprocess.run([*tsc, "-p", str(TYPESCRIPT.parent), "--outDir", str(folder)], check=True, timeout=300)
+
+
 def _tidied(made: str) -> str:
     """Without what is never there: types that leave it out refuse it just the same."""
     kept = re.sub(r"\n +\w+\?: never;", "", made)
@@ -202,3 +210,8 @@ if __name__ == "__main__":
         if name in wanted:
             target.write_text(rendered(), encoding="utf-8")
             print(target)
+    if "typescript" in wanted:
+        library = TYPESCRIPT.parent / "lib"
+        shutil.rmtree(library, ignore_errors=True)
+        compile_typescript(library, "npx", "--yes", "--package", COMPILER, "tsc")
+        print(library)

@@ -1,0 +1,39 @@
+/** The entry: `new Recalld()`, then `.user("ada", { agent: "support" })`. */
+import { type Options } from "./transport.js";
+import type { Method, OperationOf, Optional, PathOf, RequestOptions, ResultOf } from "./types.js";
+import { UserMemory } from "./user.js";
+/**
+ * A connection to the service. It keeps no state besides its settings and needs no closing.
+ *
+ * @example
+ * const ada = new Recalld({ url: "http://127.0.0.1:8000" }).user("ada", { agent: "support" });
+ */
+export declare class Recalld {
+    private readonly transport;
+    /** @throws RecalldError `invalid_url` when `url` is no http(s) URL. */
+    constructor(options?: Options);
+    /** Where the service is. */
+    get url(): string;
+    /**
+     * The memory of one user.
+     *
+     * @param user The user's id.
+     * @param scope `agent`: what is added belongs to this agent and the user. Without it, every agent may know it.
+     */
+    user(user: string, scope?: {
+        agent?: string;
+    }): UserMemory;
+    /**
+     * Any operation of the API, typed by its path.
+     *
+     * @param method HTTP method.
+     * @param path Path as in the OpenAPI document, with `{names}`.
+     * @param options `path`, `query` and `body` of the operation; `signal`, `timeout`, `retries`, `idempotencyKey`,
+     *   `ifMatch`.
+     * @returns The answer's JSON, or its text; undefined where it has no content.
+     * @throws Problem when the service refuses, Unreachable when no answer comes.
+     * @example
+     * const task = await memory.request("POST", "/v1/tasks", { body: { agent_id: "support", goal: "Refund" } });
+     */
+    request<M extends Method, P extends PathOf<M>>(method: M, path: P, ...options: Optional<RequestOptions<OperationOf<M, P>>>): Promise<ResultOf<OperationOf<M, P>>>;
+}

@@ -1,0 +1,5 @@
+/** Client of Recalld, memory as a service for AI agents. */
+export { Recalld } from "./client.js";
+export { Problem, RecalldError, Unreachable } from "./errors.js";
+export { List } from "./list.js";
+export { Facts, Profile, Session, UserMemory, } from "./user.js";

@@ -1,0 +1,167 @@
+/** What people do daily with the memory of one user. */
+import type { Recalld } from "./client.js";
+import { List } from "./list.js";
+import type { CallOptions, paths, Schemas } from "./types.js";
+type Owned = "agent_id" | "user_id";
+type Query<P extends keyof paths> = paths[P] extends {
+    get: {
+        parameters: {
+            query?: infer Q;
+        };
+    };
+} ? Omit<NonNullable<Q>, Owned | "cursor"> : never;
+export type Message = Schemas["MessageIn"];
+export type AddOptions = Omit<Schemas["MemoryCreate"], Owned | "content"> & CallOptions;
+export type AppendOptions = Omit<Schemas["MessagesAppend"], Owned | "messages"> & CallOptions;
+export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query" | "top_k"> & CallOptions & {
+    /** Most memories, 1 to 100; default 10. */
+    limit?: number;
+};
+export type ContextOptions = Omit<Schemas["ContextRequest"], Owned | "query" | "token_budget"> & CallOptions & {
+    /** Most tokens; default: a quarter of the agent's `max_context_tokens`, else 4000. */
+    budget?: number;
+};
+export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object"> & CallOptions;
+export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & {
+    limit?: number;
+};
+export type Policy = Schemas["PolicyIn"] & {
+    apply?: boolean;
+};
+/** The memory of one user, and of one agent when it was named. `Recalld.user` makes it. */
+export declare class UserMemory {
+    readonly client: Recalld;
+    readonly user: string;
+    readonly agent?: string | undefined;
+    /** Statements with a subject, a predicate and an object, each with the time in which it is true. */
+    readonly facts: Facts;
+    /** Name, home, preferences: what is known of the user in fields. */
+    readonly profile: Profile;
+    constructor(client: Recalld, user: string, agent?: string | undefined);
+    /** `user_id`, and `agent_id` when an agent was named. */
+    get owner(): {
+        user_id: string;
+        agent_id?: string;
+    };
+    /**
+     * Remembers a text, or the messages of a conversation.
+     *
+     * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of
+     *   their own, which ends at once, so that a configured language model learns from it.
+     * @returns The memory, or the stored messages with the ids of the memories that were made of them.
+     * @example
+     * await ada.add("Prefers tea", { memory_type: "preference" });
+     * await ada.add([{ role: "user", content: "I moved to Boston." }]);
+     */
+    add(what: string, options?: AddOptions): Promise<Schemas["MemoryCreated"]>;
+    add(what: Message[], options?: AppendOptions & {
+        session?: string;
+    }): Promise<Schemas["Appended"]>;
+    /**
+     * The memories that matter for a query, best first.
+     *
+     * @param options `limit` (10), `min_score` (0 to 1), `mode`, filters.
+     * @returns Each memory with its score: the probability, 0 to 1, that it helps.
+     */
+    search(query: string, options?: SearchOptions): Promise<Schemas["Found"][]>;
+    /**
+     * A block of text for the next prompt, within a token budget. Needs an agent.
+     *
+     * @returns `text` goes into the prompt; `messages`, `sections` and `tokens` say what it holds.
+     * @throws TypeError when no agent was named.
+     */
+    context(query: string, options?: ContextOptions): Promise<Schemas["Context"]>;
+    /** One conversation. The first message creates it. Without an id it gets a new one. */
+    session(id?: string): Session;
+    /** One memory as it is now. */
+    get(memory: MemoryRef): Promise<Schemas["Memory"]>;
+    /** Changes the fields that are given; null clears one. */
+    update(memory: MemoryRef, changes: Schemas["MemoryPatch"], options?: CallOptions): Promise<Schemas["Memory"]>;
+    /** The user's memories, newest first, page by page; those with exactly this user and agent. */
+    memories(filters?: Query<"/v1/memories">): List<Schemas["Memory"]>;
+    /**
+     * Says which memories helped to answer, and which misled.
+     *
+     * @param memories Ids, or hits of a search.
+     * @param query The question that they were found for.
+     */
+    feedback(memories: MemoryRef | MemoryRef[], helpful: boolean, query?: string): Promise<Schemas["FeedbackApplied"][]>;
+    /**
+     * Deletes one memory, or what a policy matches.
+     *
+     * @param what An id, a hit of a search, or a policy. A policy only tells what would go, unless it has `apply: true`:
+     *   then an operation archives it, which can be undone for 30 days.
+     * @example
+     * const plan = await ada.forget({ older_than_days: 365, max_importance: 0.3 });
+     */
+    forget(what: MemoryRef): Promise<void>;
+    forget(what: Policy & {
+        apply: true;
+    }): Promise<Schemas["Operation"]>;
+    forget(what: Policy & {
+        apply?: false;
+    }): Promise<Schemas["ForgetPlan"]>;
+    /** Removes everything about the user, for all agents, and verifies it. It cannot be undone. */
+    erase(): Promise<Schemas["Receipt"] | Schemas["Operation"]>;
+}
+/** A memory's id, the memory, or a hit of a search. */
+export type MemoryRef = string | {
+    memory_id: string;
+} | {
+    memory: {
+        memory_id: string;
+    };
+};
+/** One conversation of a user. */
+export declare class Session {
+    private readonly memory;
+    readonly id: string;
+    constructor(memory: UserMemory, id: string);
+    /**
+     * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
+     *
+     * @param what A text is a message of the user.
+     * @throws Problem `session_ended` when the session has ended.
+     */
+    append(what: string | Message | Message[], options?: AppendOptions): Promise<Schemas["Appended"]>;
+    /** Ends the conversation. A background operation learns from it. */
+    end(): Promise<Schemas["Operation"]>;
+    /** The messages, oldest first, page by page. */
+    messages(): List<Schemas["Message"]>;
+    /** A block of text for the next prompt of this conversation; as `UserMemory.context`, with its last messages. */
+    context(query: string, options?: ContextOptions): Promise<Schemas["Context"]>;
+}
+/** The facts of a user. `for await (const fact of ada.facts)` reads those that are true now. */
+export declare class Facts implements AsyncIterable<Schemas["Fact"]> {
+    private readonly client;
+    private readonly owner;
+    constructor(client: Recalld, owner: {
+        user_id: string;
+        agent_id?: string;
+    });
+    /**
+     * States a fact. Where there can be one object at a time, the fact before it ends.
+     *
+     * @example
+     * await ada.facts.add("Ada", "lives in", "Boston", { valid_from: "2026-05-01T00:00:00Z" });
+     */
+    add(subject: string, predicate: string, object: string, options?: FactOptions): Promise<Schemas["Fact"]>;
+    /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */
+    all(filters?: Query<"/v1/facts">): List<Schemas["Fact"]>;
+    [Symbol.asyncIterator](): AsyncIterator<Schemas["Fact"]>;
+    /** The facts that matter for a query, best first. */
+    search(query: string, { limit, ...filters }?: FactSearchOptions): Promise<Schemas["FoundFact"][]>;
+    /** Takes a fact back. It stays in the history. */
+    retract(factId: string): Promise<Schemas["Fact"]>;
+}
+/** The profile of a user, which all agents share. */
+export declare class Profile {
+    private readonly client;
+    private readonly user;
+    constructor(client: Recalld, user: string);
+    /** The profile; null while nothing is known. */
+    get(): Promise<Schemas["StoredProfile"] | null>;
+    /** Adds to lists, overwrites single values, and keeps what is not named. Null clears a field. */
+    update(changes: Schemas["ProfilePatch"], options?: CallOptions): Promise<Schemas["StoredProfile"]>;
+}
+export {};

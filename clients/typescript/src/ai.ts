@@ -1,0 +1,165 @@
+/** Memory for models of the Vercel AI SDK: `wrapLanguageModel({ model, middleware: recalldMiddleware({ … }) })`. */
+import type { Schemas } from "./types.js";
+import type { UserMemory } from "./user.js";
+
+export interface RecalldMiddlewareOptions {
+  /** Whose memory it is: `new Recalld().user("ada", { agent: "support" })`. It needs an agent. */
+  memory: UserMemory;
+  /** Id of the conversation that is remembered. */
+  session: string;
+  /** Most tokens that are added to a prompt; default 1500. */
+  budget?: number;
+  /** Add what is remembered to the prompt; default true. */
+  recall?: boolean;
+  /** Store the user's message before the call and the answer after it; default true. */
+  remember?: boolean;
+  /** Most milliseconds that each call of the memory may take; default 5000. */
+  timeout?: number;
+  /** Is told what was done. What it throws is ignored. */
+  onEvent?: (event: RecalldEvent) => void;
+}
+/** What the middleware did in one model call. */
+export type RecalldEvent =
+  | { type: "recalled"; context: Schemas["Context"] }
+  | { type: "remembered"; role: "user" | "assistant"; memoryIds: string[] }
+  | { type: "failed"; during: "recall" | "remember"; error: unknown };
+
+/** Fits `LanguageModelMiddleware` of AI SDK 5, 6 and 7, whose types differ; `any` is where they do. */
+export interface RecalldMiddleware {
+  readonly specificationVersion: any;
+  transformParams(options: { params: any }): Promise<any>;
+  wrapGenerate(options: { doGenerate: () => PromiseLike<any> }): Promise<any>;
+  wrapStream(options: { doStream: () => PromiseLike<any> }): Promise<any>;
+}
+interface Part {
+  type: string;
+  text?: string;
+}
+type Turn = { role: "system"; content: string } | { role: "user" | "assistant" | "tool"; content: Part[] };
+
+/**
+ * A middleware that recalls before each call of the model and remembers the conversation.
+ *
+ * A failing memory never fails the call: the model is asked without it, and `onEvent` gets `failed`.
+ * The user's message is stored before the model is asked, so it stays when the model fails. The same prompt again, as in
+ * a retry, is stored once. The answer of a stream that is cancelled is not stored.
+ *
+ * @example
+ * const middleware = recalldMiddleware({ memory: ada, session: "monday" });
+ * const model = wrapLanguageModel({ model: openai("gpt-5"), middleware });
+ */
+export function recalldMiddleware(options: RecalldMiddlewareOptions): RecalldMiddleware {
+  const memory = new ConversationMemory(options);
+  return {
+    specificationVersion: "v4",
+    async transformParams({ params }) {
+      return { ...params, prompt: await memory.prepared(params.prompt, params.abortSignal) };
+    },
+    async wrapGenerate({ doGenerate }) {
+      const result = await doGenerate();
+      await memory.store("assistant", textOf(result.content));
+      return result;
+    },
+    async wrapStream({ doStream }) {
+      const result = await doStream();
+      let answer = "";
+      const watched = new TransformStream({
+        transform(chunk, controller) {
+          if (chunk.type === "text-delta") answer += chunk.delta;
+          controller.enqueue(chunk);
+        },
+        flush: () => memory.store("assistant", answer),
+      });
+      return { ...result, stream: result.stream.pipeThrough(watched) };
+    },
+  };
+}
+
+class ConversationMemory {
+  /** The block of the last user message: each step of a loop of tools sends that message again. */
+  private latest: { key: string; text: string } | undefined;
+
+  constructor(private readonly options: RecalldMiddlewareOptions) {}
+
+  /** The prompt with what is remembered in front of the last user message, which is stored. */
+  async prepared(prompt: Turn[], signal?: AbortSignal): Promise<Turn[]> {
+    const index = prompt.map((turn) => turn.role).lastIndexOf("user");
+    const turn = prompt[index];
+    if (turn === undefined || turn.role === "system") return prompt;
+    const query = textOf(turn.content);
+    if (!query) return prompt;
+    const key = fingerprint(this.options.session, prompt.slice(0, index + 1));
+    const block = await this.recalled(query, key, signal);
+    if (index === prompt.length - 1) await this.store("user", query, key);
+    if (!block) return prompt;
+    const enriched = { ...turn, content: [{ type: "text", text: block }, ...turn.content] };
+    return [...prompt.slice(0, index), enriched, ...prompt.slice(index + 1)];
+  }
+
+  /** The block for a query; empty when nothing is remembered or the memory fails. */
+  private async recalled(query: string, key: string, signal?: AbortSignal): Promise<string> {
+    const { memory, session, recall = true, budget = 1500, timeout = 5000 } = this.options;
+    if (!recall) return "";
+    if (this.latest?.key === key) return this.latest.text;
+    try {
+      const call = { timeout, retries: 0, ...(signal ? { signal } : {}) };
+      // the prompt has the conversation's messages already
+      const context = await memory.session(session).context(query, { budget, exclude: ["messages"], ...call });
+      const found = context.sections.some((section) => section.items.length > 0);
+      this.latest = { key, text: found ? context.text : "" };
+      this.tell({ type: "recalled", context });
+      return this.latest.text;
+    } catch (error) {
+      this.tell({ type: "failed", during: "recall", error });
+      return "";
+    }
+  }
+
+  /** Appends one message; `key` makes the same message in the same place one. */
+  async store(role: "user" | "assistant", content: string, key?: string): Promise<void> {
+    const { memory, session, remember = true, timeout = 5000 } = this.options;
+    if (!remember || !content) return;
+    try {
+      const call = { timeout, retries: 1, ...(key ? { idempotencyKey: key } : {}) };
+      const stored = await memory.session(session).append({ role, content }, call);
+      this.tell({ type: "remembered", role, memoryIds: stored.memory_ids });
+    } catch (error) {
+      this.tell({ type: "failed", during: "remember", error });
+    }
+  }
+
+  private tell(event: RecalldEvent): void {
+    try {
+      this.options.onEvent?.(event);
+    } catch {
+      // a hook must not fail the call of the model
+    }
+  }
+}
+
+function textOf(content: Part[]): string {
+  return content
+    .flatMap((part) => (part.type === "text" && part.text ? [part.text] : []))
+    .join("\n")
+    .trim();
+}
+
+/** An idempotency key of a conversation up to a message. System messages do not count: they may hold the time. */
+function fingerprint(session: string, prompt: Turn[]): string {
+  const said = prompt.filter((turn) => turn.role !== "system");
+  const text = JSON.stringify([session, said], (_, value) => (ArrayBuffer.isView(value) ? value.byteLength : value));
+  return `ai-${said.length}-${hash(text)}`;
+}
+
+/** 53 bits (cyrb53): enough to tell prompts of one session apart, and no secret. */
+function hash(text: string): string {
+  let [high, low] = [0xdeadbeef, 0x41c6ce57];
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    high = Math.imul(high ^ code, 2654435761);
+    low = Math.imul(low ^ code, 1597334677);
+  }
+  high = Math.imul(high ^ (high >>> 16), 2246822507) ^ Math.imul(low ^ (low >>> 13), 3266489909);
+  low = Math.imul(low ^ (low >>> 16), 2246822507) ^ Math.imul(high ^ (high >>> 13), 3266489909);
+  return (4294967296 * (2097151 & low) + (high >>> 0)).toString(36);
+}

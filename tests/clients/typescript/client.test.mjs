@@ -1,0 +1,104 @@
+// What people do daily, with the installed package against the service at RECALLD_URL.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Problem, Recalld, RecalldError, Unreachable } from "recalld-client";
+
+const memory = new Recalld();
+const run = Date.now().toString(36); // the store may have been used before
+const of = (user) => memory.user(`${user}-${run}`, { agent: "support" });
+
+test("a text is remembered, found, judged and forgotten", async () => {
+  const ada = of("ada");
+  const made = await ada.add("Ada prefers tea", { memory_type: "preference", idempotencyKey: run });
+  const again = await ada.add("Ada prefers tea", { memory_type: "preference", idempotencyKey: run });
+  assert.equal(again.memory_id, made.memory_id);
+  const [hit] = await ada.search("What does Ada drink?", { limit: 1 });
+  assert.equal(hit.memory.memory_id, made.memory_id);
+  assert.ok(hit.score > 0 && hit.score <= 1);
+  const [judged] = await ada.feedback(hit, true, "What does Ada drink?");
+  assert.equal(judged.helpful_count, 1);
+  assert.equal((await ada.update(hit, { importance: 0.9 }, { ifMatch: made.version })).version, 2);
+  await assert.rejects(ada.update(hit, { importance: 0.1 }, { ifMatch: 1 }), { code: "precondition_failed" });
+  assert.equal((await ada.get(hit)).base_importance, 0.9);
+  await ada.forget(hit);
+  assert.deepEqual(await ada.search("What does Ada drink?"), []);
+  await assert.rejects(ada.forget(made), { name: "Problem", code: "not_found", status: 404 });
+});
+
+test("a conversation gives a context and ends", async () => {
+  const monday = of("bob").session(`monday|${run}`);
+  await monday.append("I moved to Boston in May.");
+  await monday.append([{ role: "assistant", content: "Noted." }]);
+  await of("bob").add([{ role: "user", content: "I work as a nurse." }], { session: monday.id });
+  const context = await monday.context("Where do I live?", { budget: 300 });
+  assert.match(context.text, /Boston/);
+  assert.ok(context.tokens <= 300 && context.budget === 300);
+  const said = await monday.messages().toArray();
+  assert.deepEqual(said.map((one) => one.role), ["user", "assistant", "user"]);
+  assert.match((await monday.end()).operation_id, /^op_/);
+  await assert.rejects(monday.append("More"), (error) => error instanceof Problem && error.status === 409);
+});
+
+test("messages without a session are a conversation that has ended, and all of a user can be erased", async () => {
+  const fay = of("fay");
+  const stored = await fay.add([{ role: "user", content: "I keep bees." }]);
+  await assert.rejects(fay.session(stored.session_id).append("More"), { code: "session_ended" });
+  assert.equal((await fay.search("bees")).length > 0, true);
+  await fay.erase();
+  assert.deepEqual(await fay.memories().toArray(), []);
+});
+
+test("a list fetches all its pages", async () => {
+  const cleo = of("cleo");
+  for (let at = 0; at < 5; at++) await cleo.add(`Cleo owns boat ${at}`);
+  const pages = [];
+  for await (const page of cleo.memories({ limit: 2 }).pages()) pages.push(page.length);
+  assert.deepEqual(pages, [2, 2, 1]);
+  const read = [];
+  for await (const one of cleo.memories({ limit: 2 })) read.push(one.content);
+  assert.equal(new Set(read).size, 5);
+  assert.equal((await cleo.memories({ limit: 2 }).toArray(3)).length, 3);
+});
+
+test("facts and profile", async () => {
+  const dan = of("Dan Ö+x@y");
+  await dan.facts.add("Dan", "lives in", "Rome", { valid_from: "2020-01-01T00:00:00Z" });
+  const now = await dan.facts.add("Dan", "lives in", "Oslo", { valid_from: "2024-01-01T00:00:00Z" });
+  const at = async (as_of) => (await dan.facts.all({ as_of }).toArray()).map((fact) => fact.object);
+  assert.deepEqual(await at("2021-01-01T00:00:00Z"), ["Rome"]);
+  assert.deepEqual(await at("2025-01-01T00:00:00Z"), ["Oslo"]);
+  const current = [];
+  for await (const fact of dan.facts) current.push(fact.object);
+  assert.deepEqual(current, ["Oslo"]);
+  assert.equal((await dan.facts.search("Where does Dan live?", { limit: 1 }))[0].fact.object, "Oslo");
+  assert.equal((await dan.facts.retract(now.fact_id)).status, "retracted");
+  assert.equal(await dan.profile.get(), null);
+  await dan.profile.update({ name: "Dan", interests: ["chess"] });
+  assert.deepEqual((await dan.profile.update({ interests: ["golf"] })).interests, ["chess", "golf"]);
+  assert.equal((await dan.profile.get()).name, "Dan");
+});
+
+test("a policy only tells what would go, unless it is applied", async () => {
+  const eve = of("eve");
+  await eve.add("Eve likes jazz", { event_at: "2020-01-01T00:00:00Z" });
+  assert.equal((await eve.forget({ older_than_days: 1 })).dry_run, true);
+  assert.match((await eve.forget({ older_than_days: 1, apply: true })).operation_id, /^op_/);
+});
+
+test("errors say what is wrong", async () => {
+  await assert.rejects(of("ada").search(" "), (error) => {
+    assert.ok(error instanceof Problem);
+    assert.equal(error.code, "invalid");
+    assert.equal(error.errors[0].pointer, "/query");
+    assert.match(error.requestId, /^req_/);
+    return true;
+  });
+  assert.throws(() => memory.user("ada").context("Where?"), /needs an agent/);
+  assert.throws(() => new Recalld({ url: "localhost:8000" }), { code: "invalid_url" });
+  const nobody = new Recalld({ url: "http://127.0.0.1:9", retries: 0 });
+  await assert.rejects(nobody.user("ada").search("tea"), (error) => {
+    assert.ok(error instanceof Unreachable && error instanceof RecalldError);
+    assert.match(error.message, /http:\/\/127\.0\.0\.1:9\b/);
+    return error.url === "http://127.0.0.1:9";
+  });
+});
