@@ -60,6 +60,20 @@ class LimitSettings(SettingGroup):
     wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
 
 
+class QuotaSettings(SettingGroup):
+    """What each tenant may store. A write beyond it is 507; deletion and background work go on."""
+
+    records: int = Field(
+        0,
+        ge=0,
+        description="Most records of each tenant: sessions, messages, memories, tasks, actions, facts, procedures, "
+        "profiles, and their earlier versions; 0: no limit.",
+    )
+    bytes: int = Field(
+        0, ge=0, description="Most bytes of those records together, as documents, without indexes; 0: no limit."
+    )
+
+
 class ConnectionSettings(SettingGroup):
     total: int = Field(
         4096,

@@ -172,13 +172,20 @@ PROBE_SECONDS = 10.0
 """In seconds. A reranker's first answer may take longer than a search waits for one."""
 
 
-def doctor(as_json_: AsJson = False) -> None:
-    """Check the store: the database, every document, that search agrees with them, and that their vectors are of the
-    model that the settings name; and ask the reranker, where one is set, for two harmless words. Exit code 1 for a
-    fault."""
+def doctor(
+    recount: Annotated[
+        bool, typer.Option("--recount", help="First count the records of every tenant, and correct what is stored.")
+    ] = False,
+    as_json_: AsJson = False,
+) -> None:
+    """Check the store: the database, every document, that search and the counts of each tenant's records agree with
+    them, and that their vectors are of the model that the settings name; and ask the reranker, where one is set, for
+    two harmless words. Exit code 1 for a fault."""
     settings = Settings()
     findings = list(file_findings(where_of(settings)))
     try:
+        if recount:
+            findings.append(on_store(_recounted, existing=True))
         findings += on_store(_checked, existing=True)
     except StoreDamaged as error:
         findings.append(Finding("store", ok=False, detail=error.detail))
@@ -189,6 +196,11 @@ def doctor(as_json_: AsJson = False) -> None:
         table(("check", "", "detail"), [(f.name, "ok" if f.ok else "FAULT", f.detail) for f in findings])
     if not all(f.ok for f in findings):
         raise typer.Exit(1)
+
+
+async def _recounted(store: Store) -> Finding:
+    corrected = await store.accounting.recount()
+    return Finding("recount", ok=True, detail="; ".join(corrected) or "nothing to correct")
 
 
 async def _reranker(settings: Settings) -> list[Finding]:
