@@ -50,6 +50,15 @@ class LimitSettings(SettingGroup):
         description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
         "of its own; 0: no limit.",
     )
+    cost_per_second: float = Field(
+        4_000,
+        ge=0,
+        description="Units of work a second for each key and process: a unit is about a millisecond of one core, such "
+        "as embedding 32 characters. Beyond it requests are 429; 0: no limit.",
+    )
+    cost_burst_seconds: float = Field(
+        30, ge=1, le=86_400, description="How many seconds' worth of that a key may use at once."
+    )
 
     wrong_keys: int = Field(
         20,

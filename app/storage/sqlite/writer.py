@@ -6,17 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
+from app.core.work import tenant_at_work
 from app.errors import StoreUnavailable
 from app.storage.changes import Change, Committed
 from app.storage.sqlite import commit_note
 from app.storage.sqlite.commit_note import CommitNote
 from app.storage.sqlite.connections import Faults
 from app.storage.sqlite.log_file import CHECKPOINT_PAGES, checkpoint, truncate
+from app.storage.sqlite.turns import MAX_GROUP_CHANGES, WriteTurns
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
@@ -24,7 +25,6 @@ WriterTask: TypeAlias = Callable[[apsw.Connection], T]
 ObserveCommit = Callable[[int, float], None]
 """Called after each group with the number of writes and the seconds."""
 
-MAX_GROUP = 256
 CHECKPOINT_STEP = 500
 """Pages that the log grows before a checkpoint that readers held up is tried again."""
 
@@ -67,7 +67,7 @@ class WriterThread:
             self._note = CommitNote(connection)
         self._log_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
         connection.set_wal_hook(self._logged)
-        self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
+        self._queue: WriteTurns[Waiting | Alone] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
@@ -75,17 +75,18 @@ class WriterThread:
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         """Makes all changes durably, or none. Raises CommitConflict or StoreUnavailable."""
-        return await self.submit(lambda connection: self._execute(connection, changes))
+        return await self.submit(lambda connection: self._execute(connection, changes), len(changes))
 
-    async def submit(self, work: WriterTask[T]) -> T:
-        """Runs a task in the next group and returns its result once it is durable.
+    async def submit(self, work: WriterTask[T], changes: int = MAX_GROUP_CHANGES) -> T:
+        """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
+        it makes.
 
         A task that raises has no effect. Raises StoreUnavailable.
         """
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Waiting(work, self._loop.create_future())
-        self._queue.put(waiting)
+        self._queue.put(waiting, tenant_at_work(), changes)
         result: T = await waiting.future
         return result
 
@@ -94,7 +95,7 @@ class WriterThread:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Alone(work, self._loop.create_future())
-        self._queue.put(waiting)
+        self._queue.put(waiting, tenant_at_work(), 0)
         await waiting.future
 
     async def close(self) -> None:
@@ -102,7 +103,7 @@ class WriterThread:
         if self._closed:
             return
         self._closed = True
-        self._queue.put(None)
+        self._queue.close()
         await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
@@ -116,20 +117,13 @@ class WriterThread:
         self._connection.close()
 
     def _run(self) -> None:
-        going = True
-        while going:
-            group: list[Waiting] = []
-            item = self._queue.get()
-            while isinstance(item, Waiting):
-                group.append(item)
-                if len(group) == MAX_GROUP or self._queue.empty():
-                    break
-                item = self._queue.get()
-            going = item is not None
-            if group:
-                self.commit_group(group)
-            if isinstance(item, Alone):
-                self._run_alone(item)
+        while group := self._queue.next_group():
+            waiting = [item for item in group if isinstance(item, Waiting)]
+            if waiting:
+                self.commit_group(waiting)
+            for item in group:
+                if isinstance(item, Alone):
+                    self._run_alone(item)
 
     def _run_alone(self, item: Alone) -> None:
         error: Exception | None = None
