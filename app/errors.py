@@ -22,6 +22,7 @@ RecalldError
 │   └── IdempotencyMismatch 422 idempotency_mismatch
 ├── RateLimited 429 rate_limited
 ├── HeadTooLarge 431 head_too_large
+├── QuotaExceeded 507 quota_exceeded
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
     │   ├── StoreDamaged 503 store_damaged
@@ -153,6 +154,10 @@ class RateLimited(RecalldError):
 
 class HeadTooLarge(RecalldError):
     status, code, title = 431, "head_too_large", "The request's line and headers are too large"
+
+
+class QuotaExceeded(RecalldError):
+    status, code, title = 507, "quota_exceeded", "The quota of the tenant is used up"
 
 
 class Unavailable(RecalldError):

@@ -14,6 +14,7 @@ from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
+from app.auth.costs import CostLimiter
 from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
 from app.auth.keys import API_KEYS, Keys
 from app.auth.wrong_keys import WrongKeyLimiter
@@ -262,8 +263,9 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
         await stack.enter_async_context(process.running("jobs", runner.run))
     limits = settings.limits
     limiter = RateLimiter(limits.requests_per_second)
+    costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
-    needed = settings, store, embedder, clock, accesses, limiter, wrong_keys, agents, runner, keyless
+    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, agents, runner, keyless
     return Resources(*needed, llm=llm, second_stage=stage, tokens=tokens, collections=COLLECTIONS)
 
 

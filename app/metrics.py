@@ -10,6 +10,7 @@ REQUEST_SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 REQUESTS_IN_PROGRESS = Gauge("recalld_http_requests_in_progress", "Requests being answered")
+QUOTA_REFUSALS = Counter("recalld_quota_refusals", "Writes refused because they would exceed a tenant's quota")
 WRONG_KEYS = Counter("recalld_wrong_keys", "Requests with a wrong key or token")
 
 

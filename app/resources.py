@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypedDict
 
 from app.core.clock import Clock
+from app.core.work import Account
 from app.embedding.embedder import Embedder
 from app.llm.base import LLM
 from app.retrieval.reranking import SecondStage
@@ -38,6 +39,14 @@ class Limiter(Protocol):
 
         `per_second` is the key's own limit, in place of the setting's.
         """
+        ...
+
+
+class WorkLimiter(Protocol):
+    """Limits the work of each key by its cost."""
+
+    def admit(self, key_id: str) -> Account | None:
+        """Returns the account that pays for the work of a request; None if there is no limit. Raises RateLimited."""
         ...
 
 
@@ -108,6 +117,7 @@ class Resources:
     clock: Clock
     accesses: AccessLog
     limiter: Limiter
+    costs: WorkLimiter
     wrong_keys: WrongKeyCounter
     agents: AgentSettingsReader
     jobs: JobRunner

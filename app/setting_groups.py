@@ -50,6 +50,15 @@ class LimitSettings(SettingGroup):
         description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
         "of its own; 0: no limit.",
     )
+    cost_per_second: float = Field(
+        4_000,
+        ge=0,
+        description="Units of work a second for each key and process: a unit is about a millisecond of one core, such "
+        "as embedding 32 characters. Beyond it requests are 429; 0: no limit.",
+    )
+    cost_burst_seconds: float = Field(
+        30, ge=1, le=86_400, description="How many seconds' worth of that a key may use at once."
+    )
 
     wrong_keys: int = Field(
         20,
@@ -58,6 +67,20 @@ class LimitSettings(SettingGroup):
         "time below; further ones are 429. Right keys are served all the same. 0: no limit.",
     )
     wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
+
+
+class QuotaSettings(SettingGroup):
+    """What each tenant may store. A write beyond it is 507; deletion and background work go on."""
+
+    records: int = Field(
+        0,
+        ge=0,
+        description="Most records of each tenant: sessions, messages, memories, tasks, actions, facts, procedures, "
+        "profiles, and their earlier versions; 0: no limit.",
+    )
+    bytes: int = Field(
+        0, ge=0, description="Most bytes of those records together, as documents, without indexes; 0: no limit."
+    )
 
 
 class ConnectionSettings(SettingGroup):

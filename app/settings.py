@@ -22,6 +22,7 @@ from app.setting_groups import (
     LLMSettings,
     MongodbSettings,
     OidcSettings,
+    QuotaSettings,
     RerankSettings,
     RetentionSettings,
     SettingGroup,
@@ -107,6 +108,7 @@ class Settings(BaseSettings):
         "`/rerank` endpoint; empty: none.",
     )
     limits: LimitSettings = LimitSettings()
+    quotas: QuotaSettings = QuotaSettings()
     connections: ConnectionSettings = ConnectionSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()

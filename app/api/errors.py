@@ -57,6 +57,7 @@ _ERRORS = {
     422: ("invalid", "Not valid: `errors` names field and rule"),
     429: ("rate_limited", "Too many requests with this key"),
     503: ("unavailable", "Cannot be done right now: try again after Retry-After"),
+    507: ("quota_exceeded", "The write would exceed the tenant's quota of records or bytes"),
 }
 BODY = (415,)
 """The statuses that a route with a body adds."""

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api import strict
 from app.api.strict import parse
 from app.auth.dependencies import authenticate, header, resources_of
-from app.embedding.queue import work_for
+from app.core.work import BODY_BYTES_PER_UNIT, charge, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 
 LARGE_BODY = 128 << 10
@@ -69,6 +69,7 @@ class StrictRequest(Request):
         """Returns the parsed body. A large one is parsed in a thread, so that others are not held up. Raises BadRequest
         or Invalid."""
         body, limits = await self.body(), resources_of(self).settings.limits
+        charge(len(body) / BODY_BYTES_PER_UNIT)
         return parse(body, limits) if len(body) <= LARGE_BODY else await asyncio.to_thread(parse, body, limits)
 
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from app.api.errors import MEDIA_TYPE
+from app.api.errors import MEDIA_TYPE, only
 from app.core.schemas import Json, Problem, without_null
 
 DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
@@ -89,6 +89,8 @@ def document(app: FastAPI) -> Json:
         for item in result["paths"].values():
             for method, operation in item.items():
                 _parameters(operation, method)
+                if method != "delete" and "412" in operation["responses"]:  # it writes, and may exceed a quota
+                    operation["responses"] |= {str(status): declared for status, declared in only(507).items()}
                 _responses(operation, components, orjson.loads(EXAMPLES.read_bytes()))
         app.openapi_schema = result
     return app.openapi_schema

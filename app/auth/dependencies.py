@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 
 from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
+from app.core.work import charge, charge_to
 from app.errors import Forbidden, RateLimited, TokenExpired, Unauthorized
 from app.resources import Resources
 from app.setting_groups import is_loopback
@@ -197,6 +198,8 @@ async def authenticate(request: Request) -> Principal:
     resources = resources_of(request)
     principal = await _identify(request, resources)
     resources.limiter.check(principal.key_id, principal.requests_per_second)
+    charge_to(resources.costs.admit(principal.key_id))
+    charge(1)
     return principal
 
 

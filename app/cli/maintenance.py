@@ -190,13 +190,16 @@ PROBE_SECONDS = 10.0
 
 def doctor(
     all_: Annotated[bool, typer.Option("--all", help="Show every check, not the faults alone.")] = False,
+    recount: Annotated[
+        bool, typer.Option("--recount", help="First count the records of every tenant, and correct what is stored.")
+    ] = False,
     as_json_: AsJson = False,
 ) -> None:
-    """Check the store: the database, every document, that search agrees with them, and that their vectors are of the
-    model that the settings name; and ask the reranker, where one is set, for two harmless words. Faults are shown
-    first, all else in a line. Exit code 1 for a fault."""
+    """Check the store: the database, every document, that search and the counts of each tenant's records agree with
+    them, and that their vectors are of the model that the settings name; and ask the reranker, where one is set, for
+    two harmless words. Faults are shown first, all else in a line. Exit code 1 for a fault."""
     with Console(stderr=True).status("Checking the store …"):
-        findings = _findings(Settings())
+        findings = _findings(Settings(), recount=recount)
     ok = all(f.ok for f in findings)
     if as_json_:
         as_json({"ok": ok, "findings": [asdict(f) for f in findings]})
@@ -217,15 +220,22 @@ def _show_findings(findings: Sequence[Finding], *, all_: bool) -> None:
         print(f"All {passed} checks passed." + ("" if all_ else " --all lists them."))
 
 
-def _findings(settings: Settings) -> list[Finding]:
+def _findings(settings: Settings, *, recount: bool) -> list[Finding]:
     findings = list(file_findings(where_of(settings)))
     try:
+        if recount:
+            findings.append(on_store(_recounted, existing=True))
         findings += on_store(_checked, existing=True)
     except StoreUnavailable as error:  # a store that cannot be opened: its files still tell something
         if not findings:
             raise
         findings.append(Finding("store", ok=False, detail=error.detail))
     return findings + asyncio.run(_reranker(settings))
+
+
+async def _recounted(store: Store) -> Finding:
+    corrected = await store.accounting.recount()
+    return Finding("recount", ok=True, detail="; ".join(corrected) or "nothing to correct")
 
 
 async def _reranker(settings: Settings) -> list[Finding]:

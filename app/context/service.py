@@ -18,6 +18,7 @@ from app.core import tokens
 from app.core.clock import parse_rfc3339
 from app.core.process import off_loop
 from app.core.prompt_fencing import as_label
+from app.core.work import CONTEXT_UNITS, charge
 from app.errors import NotFound, RecalldError, Unavailable
 from app.profiles.schemas import AGENTS
 from app.resources import Resources
@@ -89,6 +90,7 @@ class ContextService:
         Raises NotFound if the task does not exist, and Unavailable if no source could be read.
         """
         started = time.perf_counter()
+        charge(CONTEXT_UNITS)
         budget = body.token_budget or await self._budget(body.agent_id)
         sources = [source for source in self._arms if source.section not in body.exclude and self._limit(source, body)]
         now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)

@@ -14,8 +14,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from app.core.process import off_loop
+from app.core.work import CHARACTERS_PER_UNIT, charge, tenant_at_work
 from app.embedding.model import Model, Vectors, encode_checked
-from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText, tenant_at_work
+from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText
 from app.errors import EmbeddingUnavailable
 from app.metrics import EMBEDDING_QUEUE
 
@@ -60,6 +61,7 @@ class BatchQueue:
                 raise EmbeddingUnavailable("the embedder is closed")
             self._inbox.append(request)
             self._wake.notify()
+        charge(sum(map(len, texts)) / CHARACTERS_PER_UNIT)
         EMBEDDING_QUEUE.inc(len(texts))
         future.add_done_callback(lambda _: EMBEDDING_QUEUE.dec(len(texts)))
         return request

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from app.embedding.model import Vectors
@@ -74,26 +73,35 @@ class EmbeddingRequest:
 URGENT_IN_A_ROW = 8
 """Maximum query batches in a row while bulk work waits. Without it, many queries could stop all writes."""
 
-_TENANT: ContextVar[str] = ContextVar("embedding_tenant", default="")
 
+class TenantTurns:
+    """One lane for each tenant. The tenants take turns."""
 
-def work_for(tenant: str) -> None:
-    """Assigns the embedding work of this context, and of tasks started in it, to a tenant."""
-    _TENANT.set(tenant)
+    def __init__(self) -> None:
+        self.lanes: dict[str, deque[EmbeddingRequest]] = {}  # the first tenant has the next turn
+        self._served = ""
 
+    def add(self, request: EmbeddingRequest) -> None:
+        """Adds a request to the lane of its tenant."""
+        self.lanes.setdefault(request.tenant, deque()).append(request)
 
-def tenant_at_work() -> str:
-    """Returns the tenant of this context."""
-    return _TENANT.get()
+    def drop_empty(self) -> None:
+        """Removes lanes without requests."""
+        self.lanes = {tenant: lane for tenant, lane in self.lanes.items() if lane}
+
+    def next(self) -> deque[EmbeddingRequest] | None:
+        """Returns the lane of the tenant whose turn it is, or None."""
+        if self._served in self.lanes:  # moved to the end only now, so that a tenant that came meanwhile goes first
+            self.lanes[self._served] = self.lanes.pop(self._served)
+        self._served = next(iter(self.lanes), "")
+        return self.lanes.get(self._served)
 
 
 class FairQueue:
-    """Waiting requests in lanes: one lane for queries, and one for the bulk work of each tenant."""
+    """Waiting requests in lanes: two for each tenant, one for its queries and one for its bulk work."""
 
     def __init__(self) -> None:
-        self._urgent: deque[EmbeddingRequest] = deque()
-        self._tenants: dict[str, deque[EmbeddingRequest]] = {}  # the first tenant has the next turn
-        self._served = ""
+        self._queries, self._bulk = TenantTurns(), TenantTurns()
         self._urgent_runs = 0
 
     def __bool__(self) -> bool:
@@ -101,35 +109,29 @@ class FairQueue:
 
     def add(self, request: EmbeddingRequest) -> None:
         """Adds a request to its lane."""
-        lane = self._urgent if request.urgent else self._tenants.setdefault(request.tenant, deque())
-        lane.append(request)
+        (self._queries if request.urgent else self._bulk).add(request)
 
     def drain(self) -> list[EmbeddingRequest]:
         """Removes and returns all waiting requests."""
         requests = [request for lane in self._lanes() for request in lane]
-        self._urgent.clear()
-        self._tenants.clear()
+        self._queries, self._bulk = TenantTurns(), TenantTurns()
         return requests
 
     def next_lane(self, prune: Callable[[deque[EmbeddingRequest]], None]) -> deque[EmbeddingRequest] | None:
         """Returns the lane whose turn it is, or None. `prune` removes requests from a lane that nobody waits for."""
         for lane in self._lanes():
             prune(lane)
-        self._tenants = {tenant: lane for tenant, lane in self._tenants.items() if lane}
-        if self._urgent and self._tenants and self._urgent_runs < URGENT_IN_A_ROW:
+        self._queries.drop_empty()
+        self._bulk.drop_empty()
+        if self._queries.lanes and self._bulk.lanes and self._urgent_runs < URGENT_IN_A_ROW:
             self._urgent_runs += 1
-            return self._urgent
+            return self._queries.next()
         self._urgent_runs = 0
-        if not self._tenants:
-            return self._urgent or None
-        if self._served in self._tenants:  # moved to the end only now, so that a tenant that came meanwhile goes first
-            self._tenants[self._served] = self._tenants.pop(self._served)
-        self._served = next(iter(self._tenants))
-        return self._tenants[self._served]
+        return self._bulk.next() or self._queries.next()
 
     def _lanes(self) -> Iterator[deque[EmbeddingRequest]]:
-        yield self._urgent
-        yield from self._tenants.values()
+        yield from self._queries.lanes.values()
+        yield from self._bulk.lanes.values()
 
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from app.core.clock import Clock
-from app.embedding.queue import work_for
+from app.core.work import work_for
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import queue
 from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, Lane

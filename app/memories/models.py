@@ -27,6 +27,7 @@ INTERNAL = frozenset(
 
 MEMORIES = Collection(
     name="agent_memories",
+    counted=True,
     id_field="memory_id",
     fields={
         "agent_id": "text",
@@ -83,6 +84,7 @@ pinned, or an instruction.
 
 HISTORY = Collection(
     name="memory_history",
+    counted=True,
     id_field="history_id",
     fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
     order="version",
@@ -95,6 +97,7 @@ HISTORY = Collection(
 
 FEEDBACK = Collection(
     name="memory_feedback",
+    counted=True,
     id_field="feedback_id",
     fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "expires_at": "time"},
     indexes=(("memory_id",), ("user_id",)),

@@ -38,6 +38,7 @@ def situation(procedure: Mapping[str, Any]) -> str:
 
 PROCEDURES = Collection(
     name="procedures",
+    counted=True,
     id_field="procedure_id",
     fields={
         "agent_id": "text",
@@ -65,6 +66,7 @@ in a search."""
 
 PROCEDURE_HISTORY = Collection(
     name="procedure_history",
+    counted=True,
     id_field="history_id",
     fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
     order="version",

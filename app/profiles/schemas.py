@@ -25,6 +25,7 @@ from app.storage.schema import Collection, Doc, Unique
 
 USERS = Collection(
     name="users",
+    counted=True,
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
     indexes=(("user_id",),),
@@ -33,6 +34,7 @@ USERS = Collection(
 )
 AGENTS = Collection(
     name="agents",
+    counted=True,
     id_field="agent_id",
     fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
     unique=(Unique("name", ("name",)),),

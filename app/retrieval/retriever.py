@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import orjson
 
+from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
@@ -155,6 +156,7 @@ class Retriever:
         """
         started = time.perf_counter()
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
+        charge(SEARCH_UNITS + facts.count / SEARCHED_PER_UNIT)
         hits: list[Hit] = []
         weights: Mapping[int, float] = {}
         reranking: float | None = None

@@ -16,6 +16,7 @@ wrote it.
 """
 SESSIONS = Collection(
     name="conversation_sessions",
+    counted=True,
     id_field="session_id",
     fields={
         "agent_id": "text",
@@ -32,6 +33,7 @@ SESSIONS = Collection(
 )
 MESSAGES = Collection(
     name="messages",
+    counted=True,
     id_field="message_id",
     fields={
         "session_id": "text",

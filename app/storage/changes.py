@@ -6,11 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.errors import Conflict
+from app.errors import Conflict, QuotaExceeded
 from app.storage.filters import Filter
 from app.storage.schema import Collection, Doc
 from app.storage.search import Floats
 from app.storage.text import IndexedText
+from app.storage.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,32 @@ class Allocate:
     count: int = 1
 
 
-Change: TypeAlias = Insert | Update | Delete | DeleteWhere | Allocate
+@dataclass(frozen=True, slots=True)
+class WithinQuota:
+    """Refuses the list if it would raise the tenant's usage above these limits; 0 means no limit.
+
+    A list that does not raise the usage is made however high it is, so that records can always be deleted.
+    """
+
+    tenant: str
+    records: int
+    bytes: int
+
+    def check(self, before: Usage, after: Usage) -> None:
+        """Raises QuotaExceeded with the figures. `before` and `after`: the tenant's usage without and with the list."""
+        figures = (
+            ("records", self.records, before.records, after.records),
+            ("bytes", self.bytes, before.bytes, after.bytes),
+        )
+        for unit, limit, used, wanted in figures:
+            if limit and wanted > limit and wanted > used:
+                raise QuotaExceeded(
+                    f"The quota of this tenant is {limit} {unit}. {used} are used, and this write would make it "
+                    f"{wanted}: delete some first."
+                )
+
+
+Change: TypeAlias = Insert | Update | Delete | DeleteWhere | Allocate | WithinQuota
 
 
 @dataclass(frozen=True, slots=True)

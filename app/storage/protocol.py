@@ -17,6 +17,7 @@ from app.storage.filters import EVERYTHING, Filter
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
+from app.storage.usage import Accounting
 
 Callback = Callable[[], None]
 
@@ -236,6 +237,11 @@ class Store(Protocol):
         """The operations for moving to another embedding model."""
         ...
 
+    @property
+    def accounting(self) -> Accounting:
+        """The records and bytes of tenants."""
+        ...
+
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         """Returns a document by its id, or None."""
         ...
@@ -282,7 +288,7 @@ class Store(Protocol):
         ...
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        """Makes all changes durably, or none. Raises CommitConflict."""
+        """Makes all changes durably, or none. Raises CommitConflict, or QuotaExceeded for a `WithinQuota`."""
         ...
 
     async def apply(

@@ -96,6 +96,8 @@ class Collection:
     audited: bool = True
     """True if the audit trail names changes. False for internal records, and for children that change with their
     parent."""
+    counted: bool = False
+    """True for records that callers made. They count towards their tenant's quotas."""
     columns: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The declared fields and the order field, without duplicates."""
 

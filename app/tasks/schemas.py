@@ -26,6 +26,7 @@ INTERNAL = frozenset({"kept_after_end"})
 """`kept_after_end` is true if the service, not the caller, set `expires_at` because the task ended."""
 TASKS = Collection(
     name="task_states",
+    counted=True,
     id_field="task_id",
     fields={
         "agent_id": "text",
@@ -42,6 +43,7 @@ TASKS = Collection(
 )
 CHECKPOINTS = Collection(
     name="checkpoints",
+    counted=True,
     id_field="checkpoint_id",
     fields={"task_id": "text", "agent_id": "text", "user_id": "text", "seq": "number"},
     order="seq",

@@ -1,5 +1,6 @@
 """FastAPI dependencies of endpoints that write: the write executor and the `If-Match` precondition."""
 
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -9,8 +10,10 @@ from fastapi import Depends, Header, Request, Response
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
 from app.auth.keys import Principal
-from app.errors import invalid
+from app.errors import QuotaExceeded, invalid
+from app.metrics import QUOTA_REFUSALS
 from app.resources import Resources
+from app.storage.changes import WithinQuota
 from app.writes import executor as path
 from app.writes.executor import IfMatch
 
@@ -37,10 +40,27 @@ class WriteExecutor:
         keyed = keyed and self._key is not None and self._request.method == "POST"
         named = await self._named() if keyed else None
         actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
-        answer = await path.write(self._held.store, self._held.clock, named, plan, actor)
+        try:
+            answer = await path.write(self._held.store, self._held.clock, named, self._within_quota(plan), actor)
+        except QuotaExceeded:
+            QUOTA_REFUSALS.inc()
+            raise
         if answer.body is None:
             return Response(None, answer.status, answer.headers)
         return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
+
+    def _within_quota(self, plan: path.WriteHandler) -> path.WriteHandler:
+        """Returns the handler with a check of the tenant's quotas. Deletions have none: they may store a note."""
+        quotas = self._held.settings.quotas
+        if self._request.method == "DELETE" or not (quotas.records or quotas.bytes):
+            return plan
+        check = WithinQuota(self._caller.scope.tenant, quotas.records, quotas.bytes)
+
+        async def checked() -> path.WriteResult:
+            outcome = await plan()
+            return replace(outcome, changes=[*outcome.changes, check]) if outcome.changes else outcome
+
+        return checked
 
     async def _named(self) -> path.KeyedRequest:
         assert self._key is not None

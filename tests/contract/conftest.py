@@ -7,11 +7,11 @@ import pytest
 from app.memories.models import MEMORIES
 from app.settings import Settings
 from app.storage.protocol import Store
-from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS
+from tests.support.declared import COUNTED, DIM, ENTRIES, NUMBERED, THINGS
 from tests.support.stores import Open as Open
 from tests.support.stores import closed_in_the_end, opener_of
 
-COLLECTIONS = (THINGS, NUMBERED, ENTRIES, MEMORIES)
+COLLECTIONS = (THINGS, NUMBERED, COUNTED, ENTRIES, MEMORIES)
 
 
 @pytest.fixture

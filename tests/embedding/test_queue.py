@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from app.core.work import work_for
 from app.embedding.embedder import BatchingEmbedder, BatchQueue
 from app.embedding.model import Vectors
-from app.embedding.queue import MEASURED_AT_ONCE, MEASURED_CHARS, URGENT_IN_A_ROW, Backlog, EmbeddingRequest, work_for
+from app.embedding.queue import MEASURED_AT_ONCE, MEASURED_CHARS, URGENT_IN_A_ROW, Backlog, EmbeddingRequest
 from tests.support.fake_model import FakeModel
 
 pytestmark = pytest.mark.anyio
@@ -192,3 +193,22 @@ async def test_a_text_that_cannot_be_tokenized_leaves_the_tenants_others_to_go_o
     assert bad.failed
     assert sorted(index for _, index in taken) == list(range(MEASURED_AT_ONCE + 3))
     bad.future.cancel()
+
+
+async def test_queries_of_tenants_take_turns(model: Stepped, embedder: BatchingEmbedder) -> None:
+    """One tenant's queries, however many, come between those of another one and not before them."""
+
+    async def query(tenant: str, number: int) -> None:
+        work_for(tenant)
+        await embedder.embed_query(f"{tenant} " + "long " * PIECE + str(number))
+
+    first = asyncio.create_task(query("greedy", 0))
+    await model.begun()
+    greedy = [asyncio.create_task(query("greedy", number)) for number in range(1, 6)]
+    await asyncio.sleep(0)
+    modest = asyncio.create_task(query("modest", 0))
+    await asyncio.sleep(0)
+    for _ in range(7):
+        model.step()
+    await asyncio.gather(first, modest, *greedy)
+    assert tenants(model).index("modest") <= 2

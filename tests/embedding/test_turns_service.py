@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from app.core.work import tenant_at_work
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
-from app.embedding.queue import tenant_at_work
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules

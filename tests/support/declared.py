@@ -49,6 +49,13 @@ NUMBERED = Collection(
     order="seq",
     indexes=(("parent",),),
 )
+COUNTED = Collection(
+    name="counted_notes",
+    counted=True,
+    id_field="note_id",
+    fields={"parent": "text"},
+    opaque=("context",),
+)
 SEARCHED = SearchSchema(
     facets=("kind", "tags"),
     ranges=("event_at", "created_at", "weight"),
@@ -57,6 +64,7 @@ SEARCHED = SearchSchema(
 )
 ENTRIES = Collection(
     name="entries",
+    counted=True,
     id_field="entry_id",
     fields={"agent_id": "text", "user_id": "text", "kind": "text", "tags": "list", "created_at": "time"},
     indexes=(("agent_id", "user_id"),),

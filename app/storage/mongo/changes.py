@@ -23,6 +23,7 @@ from app.storage.changes import (
     DeleteWhere,
     Insert,
     Update,
+    WithinQuota,
     resolve,
     stale,
 )
@@ -40,6 +41,7 @@ from app.storage.mongo.partition_writer import (
 )
 from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, owner, pair_key
 from app.storage.mongo.transactions import Retry
+from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc
 
 WRITES = f"{OWN}.writes"
@@ -84,7 +86,14 @@ class ChangeAttempt:
     """
 
     def __init__(
-        self, database: Database, session: MongoSession, keys: set[str], now_ms: int, *, read_all: bool = False
+        self,
+        database: Database,
+        session: MongoSession,
+        keys: set[str],
+        now_ms: int,
+        usage: UsageWriting,
+        *,
+        read_all: bool = False,
     ) -> None:
         self._database, self._session, self._read_all = database, session, read_all
         self._allocated: dict[str, int] = {}
@@ -93,15 +102,21 @@ class ChangeAttempt:
         self._likes: dict[tuple[str, str], Stored | None] = {}
         self._pending: dict[str, _Pending] = {}
         self._pairs = PairWriting(database, session, keys, now_ms)
+        self._usage = usage
 
     async def run(self, changes: Sequence[Change]) -> Committed:
-        """Makes all the changes. Raises CommitConflict, Retry, or NotPlain."""
+        """Makes all the changes. Raises CommitConflict, QuotaExceeded, Retry, or NotPlain."""
         await self._prefetch(changes)
         for change in changes:
             await self._do(change)
         for name in list(self._pending):
             await self._flush(name)
         await self._pairs.close()
+        for change in changes:
+            if isinstance(change, WithinQuota):
+                before = await usage_of(self._database, change.tenant, self._session)
+                change.check(before, before + self._usage.of(change.tenant))
+        await self._usage.close()
         return Committed(self._allocated, self._deleted)
 
     async def _prefetch(self, changes: Sequence[Change]) -> None:
@@ -154,11 +169,14 @@ class ChangeAttempt:
                 stored, _ = await self._take(change.collection, change.tenant, change.id, change.expect)
                 self._add(change.collection, stored["_id"], DeleteOne({"_id": stored["_id"]}))
                 self._deleted += 1
+                self._usage.add(change.collection, stored, None)
                 await self._pairs.remove(change.collection, [stored])
             case DeleteWhere():
                 await self._delete_where(change)
             case Allocate():
                 await self._allocate(change)
+            case WithinQuota():
+                pass  # checked in the end, by `run`
 
     async def _allocate(self, change: Allocate) -> None:
         found = await self._database[COUNTERS].find_one_and_update(
@@ -175,6 +193,7 @@ class ChangeAttempt:
         collection, doc = change.collection, resolve(change.doc, self._allocated)
         stored = new_document(collection, doc)
         await self._settle(collection, stored["_id"])
+        self._usage.add(collection, None, stored)
         if collection.searched and (change.entry or change.like):
             if change.entry is not None:
                 own = await self._pairs.put(collection, doc, None, change.entry)
@@ -208,6 +227,7 @@ class ChangeAttempt:
         fields |= {name: (fields.get(name, old.get(name)) or 0) + by for name, by in change.inc.items()}
         doc = old | fields
         update = Assignment(encode(collection, fields), inc={WRITES: 1})
+        self._usage.add(collection, stored, stored | update.set)
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
         update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
         if collection.searched:
@@ -245,6 +265,7 @@ class ChangeAttempt:
         collection, name = change.collection, change.collection.name
         await self._flush(name)
         wanted = filters.of_tenant(collection, change.tenant, change.where)
+        await self._usage.remove_matching(collection, wanted)
         if collection.searched:
             fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, "tenant_id": 1, "user_id": 1, "agent_id": 1}
             found = await self._database[name].find(wanted, fields, session=self._session).to_list()

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from app.storage.index.record_codec import TERM, head_dtype
+from app.storage.mongo import usage
 from app.storage.mongo.codec import OWN, SEPARATOR, Stored, decode, raw_vector, unique_keys
 from app.storage.mongo.partitions import PAIRS, Database
 from app.storage.mongo.schema import declared
 from app.storage.partitions import is_long
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
+from app.storage.usage import differences
 
 MAX_NAMED = 5
 
@@ -22,7 +24,16 @@ async def deep(database: Database, collections: Sequence[Collection]) -> list[Fi
         findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
         if collection.searched:
             findings.append(await _finding(f"{collection.name}: pairs", _bad_pairs(database, collection)))
+    findings.append(await _finding("usage", _bad_usage(database, collections)))
     return findings
+
+
+async def _bad_usage(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
+    """Yields tenants whose stored usage is not what they have. Reads one state of the database."""
+    async with database.client.start_session(snapshot=True) as session:
+        there = await usage.counted(database, collections, {}, session)
+        for error in differences(await usage.stored(database, session), there):
+            yield error
 
 
 async def _finding(name: str, faults: AsyncIterator[str]) -> Finding:

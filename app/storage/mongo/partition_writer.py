@@ -228,12 +228,13 @@ class NotPlain(Exception):
 
 
 def is_plain(update: Update) -> bool:
-    """Returns whether nothing of the update must be computed from the document."""
+    """Returns whether nothing of the update must be computed from the document, its size included."""
     touched = {*update.set, *update.inc}
     keyed = {name.partition(".")[0] for unique in update.collection.unique for name in _named(unique)}
     once = not update.set.keys() & update.inc.keys()
     return (
         update.collection.searched is None
+        and not update.collection.counted
         and bool(touched)
         and once
         and not touched & keyed

@@ -15,6 +15,7 @@ from pymongo.operations import SearchIndexModel
 from app.errors import StoreUnavailable
 from app.storage.mongo.codec import MODEL, OWN, PAIR, REV, ROW, VECTOR, range_name, unique_path
 from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database
+from app.storage.mongo.usage import USAGE
 from app.storage.schema import Collection
 
 LAYOUT = 1
@@ -51,6 +52,7 @@ OWN_INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("collection", 1), ("model", 1), ("pair", 1)], name="of_model"),
     ],
     TOMBSTONES: [IndexModel([("pair", 1), ("rev", 1)], name="rev")],
+    USAGE: [IndexModel([("tenant_id", 1)], name="of_tenant")],
 }
 """Indexes of the engine's own collections.
 

@@ -14,6 +14,7 @@ from app.storage.mongo.changes import new_document
 from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode, key, packed_of, parts
 from app.storage.mongo.partition_writer import PairWriting
 from app.storage.mongo.partitions import COUNTERS, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.usage import UsageWriting, slot_at_random
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
 from app.storage.transfer import Counter, Record
@@ -214,11 +215,13 @@ async def load(
         found = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
         there.update([stored["_id"] async for stored in found])
     pairs = PairWriting(database, session, set(), now_ms)
+    usage = UsageWriting(database, session, slot_at_random())
     writes: list[InsertOne[Stored]] = []
     for stored_id, record in zip(keys, records, strict=True):
         if stored_id in there:
             continue
         stored = new_document(collection, record.doc)
+        usage.add(collection, None, stored)
         if record.packed is not None:
             own = await pairs.take_in(collection, record.doc, record.packed)
             stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
@@ -226,6 +229,7 @@ async def load(
     if writes:
         await database[collection.name].bulk_write(writes, session=session)
         await pairs.close()
+        await usage.close()
     return len(writes)
 
 

@@ -27,11 +27,11 @@ def is_single(changes: Sequence[Change]) -> bool:
         return False
     match changes[0]:
         case Insert(collection, _, entry, like):
-            return collection.searched is None or (entry is None and like is None)
+            return not collection.counted and (collection.searched is None or (entry is None and like is None))
         case Update() as update:
             return is_plain(update)
         case Delete(collection, _, _, expect):
-            return not collection.searched and comparable(collection, expect)
+            return not (collection.searched or collection.counted) and comparable(collection, expect)
         case _:
             return False
 

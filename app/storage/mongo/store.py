@@ -15,7 +15,7 @@ import pymongo
 
 from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
-from app.storage.changes import Change, Committed
+from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.filters import EVERYTHING, Absent, Filter, Not, both
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment_cache import SegmentCache
@@ -31,6 +31,7 @@ from app.storage.mongo.schema import SearchIndexes, reconcile
 from app.storage.mongo.set_wide import MongoReembedding
 from app.storage.mongo.single_document import commit_single, is_single
 from app.storage.mongo.transactions import Client, Shielded, TransactionRunner, shielded
+from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
 from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
@@ -97,6 +98,8 @@ class MongoStore(Shielded):
         if dim > 1:  # otherwise it was opened without a model, and the dimension to index is unknown
             with guarded(), pymongo.timeout(options.deadline_seconds):
                 await store._indexes.find_out()
+        with guarded():
+            await count_once(store._database, store.accounting)
         return store
 
     async def close(self) -> None:
@@ -182,10 +185,13 @@ class MongoStore(Shielded):
             return await self._in_transaction(changes, keys, read_all=True)
 
     async def _in_transaction(self, changes: Sequence[Change], keys: set[str], *, read_all: bool) -> Committed:
-        now_ms = to_ms(self._clock.now())
+        now_ms, slot = to_ms(self._clock.now()), slot_at_random()
+        if any(not isinstance(change, Allocate | WithinQuota) and change.collection.counted for change in changes):
+            keys.add(f"usage {slot}")  # two of this process do not conflict over one slot
 
         async def attempt(session: MongoSession) -> Committed:
-            return await ChangeAttempt(self._database, session, keys, now_ms, read_all=read_all).run(changes)
+            usage = UsageWriting(self._database, session, slot)
+            return await ChangeAttempt(self._database, session, keys, now_ms, usage, read_all=read_all).run(changes)
 
         return await self._runner.in_transaction(attempt, keys)
 
@@ -245,6 +251,10 @@ class MongoStore(Shielded):
     @property
     def reembedding(self) -> MongoReembedding:
         return MongoReembedding(self._database, self._slow)
+
+    @property
+    def accounting(self) -> MongoAccounting:
+        return MongoAccounting(self._database, self._collections, self._slowly.in_transaction)
 
     async def _slow(self, work: Callable[[], Awaitable[T]]) -> T:
         return await self.run(self._slowly.until_done(work, set()))

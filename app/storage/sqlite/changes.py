@@ -15,19 +15,25 @@ from app.storage.changes import (
     DeleteWhere,
     Insert,
     Update,
+    WithinQuota,
     resolve,
     stale,
 )
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import schema, search_rows
+from app.storage.sqlite.usage import usage_of
 
 
 def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
-    """Executes all changes. If it raises, the caller rolls back. Raises CommitConflict."""
+    """Executes all changes. If it raises, the caller rolls back. Raises CommitConflict or QuotaExceeded."""
     work = _Work(connection)
+    quotas = [change for change in changes if isinstance(change, WithinQuota)]
+    before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
         work.do(change)
     work.pairs.close()
+    for quota, used in zip(quotas, before, strict=True):
+        quota.check(used, usage_of(connection, quota.tenant))
     return Committed(work.allocated, work.deleted)
 
 
@@ -51,6 +57,8 @@ class _Work:
                 self._delete_where(change)
             case Allocate():
                 self._allocate(change)
+            case WithinQuota():
+                pass  # checked in the end, by `execute`
 
     def _allocate(self, change: Allocate) -> None:
         statement = (

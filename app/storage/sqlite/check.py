@@ -9,10 +9,12 @@ from app.storage.index.record_codec import TERM, head_dtype, holds_windows
 from app.storage.partitions import code, flags_at, model_at
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import schema
+from app.storage.sqlite import schema, usage
 from app.storage.text import LONG
+from app.storage.usage import differences
 
 MAX_NAMED = 5
+USAGE = "usage"
 
 
 def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
@@ -23,7 +25,14 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
         if collection.searched:
             findings.append(_finding(f"{collection.name}: search rows", _bad_rows(connection, collection)))
             findings.append(_finding(f"{collection.name}: pairs", _bad_pairs(connection, collection)))
+    findings.append(_finding(USAGE, _bad_usage(connection, collections)))
     return findings
+
+
+def _bad_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> Iterator[str]:
+    """Yields tenants whose stored usage is not what they have."""
+    with connection:  # one state of the database: others may write
+        yield from differences(usage.stored(connection), usage.counted(connection, collections))
 
 
 def _integrity(connection: apsw.Connection) -> Iterator[str]:

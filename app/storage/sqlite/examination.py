@@ -12,7 +12,7 @@ import apsw
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
-from app.storage.sqlite import commit_note
+from app.storage.sqlite import commit_note, usage
 from app.storage.sqlite.commit_note import LastCommit, note_of, read_note
 from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
 from app.storage.sqlite.encryption import EncryptedFile, StoreKey, database_file
@@ -45,6 +45,7 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int,
             raise damaged(path.name, named_pages(pages))
         migrate(connection, collections)
         with translate_errors():
+            usage.migrate(connection, collections)
             checkpoint(connection)
             if not verifies(connection):
                 log.warning(NO_CHECKSUMS)

@@ -36,6 +36,7 @@ from app.storage.sqlite.examination import prepare, refuse_missing_commits, veri
 from app.storage.sqlite.log_file import IDLE_SECONDS, LogTruncation
 from app.storage.sqlite.read_pool import ReadCache, ReadPool, fetched, parsed, select_documents, select_values
 from app.storage.sqlite.set_wide import EmbeddedReembedding
+from app.storage.sqlite.usage import EmbeddedAccounting
 from app.storage.sqlite.writer import ObserveCommit, WriterThread
 from app.storage.transfer import Counter, Record
 
@@ -94,6 +95,7 @@ class EmbeddedStore:
         self.writer = WriterThread(
             writing, execute, options.observe_commit, self._log.written, self._faults, self._space
         )
+        self.accounting = EmbeddedAccounting(self._collections, self._readers.apart, self.writer.submit)
         self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
 
     @classmethod

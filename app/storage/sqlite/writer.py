@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
+from app.core.work import tenant_at_work
 from app.errors import StorageFull, StoreUnavailable
 from app.storage.changes import Change, Committed
 from app.storage.protocol import may_use_reserve
@@ -21,6 +21,7 @@ from app.storage.sqlite.commit_note import CommitNote
 from app.storage.sqlite.connections import PAGE_BYTES, Faults
 from app.storage.sqlite.disk_space import DiskSpace, storage_full
 from app.storage.sqlite.log_file import CHECKPOINT_PAGES, checkpoint, log_of, truncate
+from app.storage.sqlite.turns import MAX_GROUP_CHANGES, WriteTurns
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
@@ -28,7 +29,6 @@ WriterTask: TypeAlias = Callable[[apsw.Connection], T]
 ObserveCommit = Callable[[int, float], None]
 """Called after each group with the number of writes and the seconds."""
 
-MAX_GROUP = 256
 CHECKPOINT_STEP = 500
 """Pages that the log grows before a checkpoint that readers held up is tried again."""
 
@@ -79,7 +79,7 @@ class WriterThread:
             self._note = CommitNote(connection)
         self._log_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
         connection.set_wal_hook(self._logged)
-        self._queue: SimpleQueue[Waiting | Alone | None] = SimpleQueue()
+        self._queue: WriteTurns[Waiting | Alone] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
@@ -87,7 +87,8 @@ class WriterThread:
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         """Makes all changes durably, or none. Raises CommitConflict or StoreUnavailable."""
-        return await self.submit(lambda connection: self._execute(connection, changes), may_use_reserve(changes))
+        reserve = may_use_reserve(changes)
+        return await self.submit(lambda connection: self._execute(connection, changes), len(changes), reserve)
 
     async def refuse_failing(self) -> None:
         """Raises StorageFull or StoreUnavailable if new data cannot be written. If the last write failed, one more is
@@ -97,10 +98,11 @@ class WriterThread:
             if self.failure is not None:
                 commit_note.count_up(connection)
 
-        await self.submit(attempt)
+        await self.submit(attempt, 1)
 
-    async def submit(self, work: WriterTask[T], reserve: bool | None = None) -> T:
-        """Runs a task in the next group and returns its result once it is durable.
+    async def submit(self, work: WriterTask[T], changes: int = MAX_GROUP_CHANGES, reserve: bool | None = None) -> T:
+        """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
+        it makes.
 
         A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
         inside `using_reserve`. Raises StoreUnavailable.
@@ -108,7 +110,7 @@ class WriterThread:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Waiting(work, self._loop.create_future(), may_use_reserve() if reserve is None else reserve)
-        self._queue.put(waiting)
+        self._queue.put(waiting, tenant_at_work(), changes)
         result: T = await waiting.future
         return result
 
@@ -117,7 +119,7 @@ class WriterThread:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         waiting = Alone(work, self._loop.create_future())
-        self._queue.put(waiting)
+        self._queue.put(waiting, tenant_at_work(), 0)
         await waiting.future
 
     async def close(self) -> None:
@@ -125,7 +127,7 @@ class WriterThread:
         if self._closed:
             return
         self._closed = True
-        self._queue.put(None)
+        self._queue.close()
         await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
@@ -139,20 +141,13 @@ class WriterThread:
         self._connection.close()
 
     def _run(self) -> None:
-        going = True
-        while going:
-            group: list[Waiting] = []
-            item = self._queue.get()
-            while isinstance(item, Waiting):
-                group.append(item)
-                if len(group) == MAX_GROUP or self._queue.empty():
-                    break
-                item = self._queue.get()
-            going = item is not None
-            if group:
-                self.commit_group(group)
-            if isinstance(item, Alone):
-                self._run_alone(item)
+        while group := self._queue.next_group():
+            waiting = [item for item in group if isinstance(item, Waiting)]
+            if waiting:
+                self.commit_group(waiting)
+            for item in group:
+                if isinstance(item, Alone):
+                    self._run_alone(item)
 
     def _run_alone(self, item: Alone) -> None:
         error: Exception | None = None

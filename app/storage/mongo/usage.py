@@ -1,0 +1,176 @@
+"""Usage of tenants in MongoDB. The transaction that changes records adds what it changes to one of many slots.
+
+Two transactions that add to one document conflict. A tenant's usage is therefore the sum of up to `SLOTS` documents,
+and a transaction picks one at random. Bytes are those of the documents as BSON, without the engine's own fields.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import bson
+import orjson
+from bson.int64 import Int64
+from pymongo import InsertOne, UpdateOne
+
+from app.storage.mongo.codec import OWN, Stored
+from app.storage.mongo.partitions import META, Database, MongoSession
+from app.storage.schema import Collection
+from app.storage.usage import Usage, UsageByTenant, differences, nonzero, total
+
+USAGE = "recalld_usage"
+SLOTS = 64
+COUNTED = "usage counted"
+"""The id of the mark in `META` that every record has been counted."""
+PLAIN = {"_id": 0, OWN: 0}
+T = TypeVar("T")
+
+
+def slot_at_random() -> int:
+    """Returns the number of a slot."""
+    return random.randrange(SLOTS)  # noqa: S311 (spreads writers)
+
+
+def size_of(stored: Mapping[str, Any]) -> int:
+    """Returns the bytes of a stored document without its id and the engine's own fields."""
+    return len(bson.encode({name: value for name, value in stored.items() if name not in PLAIN}))
+
+
+class UsageWriting:
+    """Adds up what one transaction changes, and writes it at the end to the slot."""
+
+    def __init__(self, database: Database, session: MongoSession, slot: int) -> None:
+        self._database, self._session, self._slot = database, session, slot
+        self._changed: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+
+    def add(self, collection: Collection, old: Stored | None, new: Stored | None) -> None:
+        """Counts that the document `old` became `new`; None stands for no document."""
+        if not collection.counted:
+            return
+        tenant = str((new or old or {})["tenant_id"])
+        records = (new is not None) - (old is not None)
+        size = (0 if new is None else size_of(new)) - (0 if old is None else size_of(old))
+        self._changed[tenant, collection.name] += Usage(records, size)
+
+    async def remove_matching(self, collection: Collection, wanted: Stored) -> None:
+        """Counts the removal of the documents that match, which are still there."""
+        if collection.counted:
+            async for stored in self._database[collection.name].find(wanted, {OWN: 0}, session=self._session):
+                self.add(collection, stored, None)
+
+    def of(self, tenant: str) -> Usage:
+        """Returns what the transaction has changed of a tenant's usage."""
+        return sum((one for (owner, _), one in self._changed.items() if owner == tenant), Usage())
+
+    async def close(self) -> None:
+        """Writes the changes."""
+        writes = [
+            UpdateOne({"_id": _slot_id(tenant, self._slot)}, _increase(tenant, own), upsert=True)
+            for tenant, own in nonzero(_by_tenant(self._changed.items())).items()
+        ]
+        if writes:
+            await self._database[USAGE].bulk_write(writes, session=self._session)
+
+
+def _by_tenant(changed: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dict[str, Usage]]:
+    found: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
+    for (tenant, name), usage in changed:
+        found[tenant][name] = found[tenant].get(name, Usage()) + usage
+    return found
+
+
+def _slot_id(tenant: str, slot: int) -> str:
+    return orjson.dumps([tenant, slot]).decode()
+
+
+def _increase(tenant: str, own: Mapping[str, Usage]) -> Stored:
+    by: Stored = {}
+    for name, usage in own.items():
+        by |= {f"collections.{name}.records": Int64(usage.records), f"collections.{name}.bytes": Int64(usage.bytes)}
+    return {"$inc": by, "$setOnInsert": {"tenant_id": tenant}}
+
+
+async def usage_of(database: Database, tenant: str, session: MongoSession | None = None) -> Usage:
+    """Returns the tenant's whole usage."""
+    found = await _stored(database, {"_id": {"$in": [_slot_id(tenant, slot) for slot in range(SLOTS)]}}, session)
+    return total(found.get(tenant, {}))
+
+
+async def stored(database: Database, session: MongoSession | None = None) -> dict[str, dict[str, Usage]]:
+    """Returns the usage that is stored."""
+    return nonzero(await _stored(database, {}, session))
+
+
+async def _stored(database: Database, wanted: Stored, session: MongoSession | None) -> dict[str, dict[str, Usage]]:
+    found: list[tuple[tuple[str, str], Usage]] = []
+    async for slot in database[USAGE].find(wanted, session=session):
+        for name, own in slot["collections"].items():
+            found.append(((slot["tenant_id"], name), Usage(int(own["records"]), int(own["bytes"]))))
+    return _by_tenant(found)
+
+
+async def counted(
+    database: Database, collections: Sequence[Collection], wanted: Stored, session: MongoSession | None = None
+) -> dict[str, dict[str, Usage]]:
+    """Returns the usage by reading the documents that match."""
+    found: defaultdict[str, defaultdict[str, Usage]] = defaultdict(lambda: defaultdict(Usage))
+    for collection in collections:
+        if not collection.counted:
+            continue
+        async for document in database[collection.name].find(wanted, PLAIN, session=session):
+            found[document["tenant_id"]][collection.name] += Usage(1, len(bson.encode(document)))
+    return nonzero(found)
+
+
+class InTransaction(Protocol):
+    """Runs work in a transaction, again after a conflict."""
+
+    def __call__(self, work: Callable[[MongoSession], Awaitable[T]], keys: set[str], /) -> Awaitable[T]: ...
+
+
+class MongoAccounting:
+    """Implements `Accounting`."""
+
+    def __init__(self, database: Database, collections: Sequence[Collection], in_transaction: InTransaction) -> None:
+        self._database, self._in_transaction = database, in_transaction
+        self._collections = [collection for collection in collections if collection.counted]
+
+    async def stored(self) -> UsageByTenant:
+        return await stored(self._database)
+
+    async def recount(self) -> list[str]:
+        tenants = set(await stored(self._database))
+        for collection in self._collections:
+            tenants.update(await self._database[collection.name].distinct("tenant_id"))
+        wrong: list[str] = []
+        for tenant in sorted(tenants):
+            wrong += await self._recount(tenant)
+        return wrong
+
+    async def _recount(self, tenant: str) -> list[str]:
+        """Counts one tenant in one transaction. It sees one state, and conflicts with whoever changes a slot that it
+        replaces."""
+
+        async def attempt(session: MongoSession) -> list[str]:
+            wanted = {"tenant_id": tenant}
+            said = nonzero(await _stored(self._database, wanted, session))
+            there = await counted(self._database, self._collections, wanted, session)
+            wrong = differences(said, there)
+            if wrong:
+                await self._database[USAGE].delete_many(wanted, session=session)
+                fields = {
+                    name: {"records": Int64(u.records), "bytes": Int64(u.bytes)} for name, u in there[tenant].items()
+                }
+                new = {"_id": _slot_id(tenant, slot_at_random()), "tenant_id": tenant, "collections": fields}
+                await self._database[USAGE].bulk_write([InsertOne(new)], session=session)
+            return wrong
+
+        return await self._in_transaction(attempt, set())
+
+
+async def count_once(database: Database, accounting: MongoAccounting) -> None:
+    """Counts the records of a database that an earlier version wrote."""
+    if await database[META].find_one({"_id": COUNTED}) is None:
+        await accounting.recount()
+        await database[META].update_one({"_id": COUNTED}, {"$set": {"done": True}}, upsert=True)
