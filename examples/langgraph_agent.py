@@ -5,12 +5,12 @@ import os
 import uuid
 from typing import Annotated, Any, TypedDict
 
-import httpx
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
-from langgraph_store import RecalldStore
+from langgraph_store_recalld import RecalldStore
 from openai import OpenAI
+from recalld_client import Recalld, wrap_openai
 
 MODEL = os.environ.get("MODEL", "gpt-4.1-mini")
 
@@ -43,7 +43,7 @@ def think(state: State, runtime: Runtime[Context]) -> State:
 def act(state: State, runtime: Runtime[Context]) -> State:
     assert runtime.store is not None
     calls = state["messages"][-1]["tool_calls"]
-    results = [_done(call["function"], runtime.store, ("memories", runtime.context["user_id"])) for call in calls]
+    results = [_done(call["function"], runtime.store, (runtime.context["user_id"], "memories")) for call in calls]
     answers = zip(calls, results, strict=True)
     return {"messages": [{"role": "tool", "tool_call_id": c["id"], "content": r} for c, r in answers]}
 
@@ -67,10 +67,12 @@ def graph(store: BaseStore) -> Any:
 
 
 if __name__ == "__main__":
-    key, url = os.environ.get("RECALLD_KEY"), os.environ.get("RECALLD_URL", "http://127.0.0.1:8000")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(base_url=url, headers=headers) as http, OpenAI() as model:
-        agent = graph(RecalldStore(http, "langgraph"))
+    with Recalld() as memory, OpenAI() as client:
+        session = memory.user("me", agent="langgraph").session()
+        # Each turn is stored before the model is asked. budget=0: the agent decides what is recalled.
+        model = wrap_openai(client, memory=session, budget=0)
+        agent = graph(RecalldStore(memory, agent="langgraph"))
         while text := input("> ").strip():
             state = {"messages": [{"role": "user", "content": text}]}
             print(agent.invoke(state, context={"user_id": "me", "model": model})["messages"][-1]["content"])
+        session.end()

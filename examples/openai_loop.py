@@ -1,52 +1,34 @@
-"""The plain loop: ask Recalld for the next prompt, ask the model, tell Recalld what was said."""
+"""The plain loop: a context from Recalld, the user's words to Recalld, the model, its answer to Recalld.
+
+The user's words are stored before the model is asked, so nothing is lost where it fails.
+"""
 
 import os
 import sys
-import uuid
 from typing import Any
 
-import httpx
 from openai import OpenAI
+from recalld_client import Recalld, UserSession
 
-AGENT, MODEL = "assistant", os.environ.get("MODEL", "gpt-4.1-mini")
-
-
-def recalld() -> httpx.Client:
-    key = os.environ.get("RECALLD_KEY")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return httpx.Client(base_url=os.environ.get("RECALLD_URL", "http://127.0.0.1:8000"), headers=headers)
+MODEL = os.environ.get("MODEL", "gpt-4.1-mini")
 
 
-def post(memory: httpx.Client, path: str, **body: Any) -> Any:
-    answer = memory.post(path, json=body)
-    answer.raise_for_status()
-    return answer.json()
-
-
-def turn(memory: httpx.Client, model: OpenAI, user_id: str, session_id: str, text: str) -> str:
+def turn(session: UserSession, model: OpenAI, text: str) -> str:
     """One question and its answer. Profile, facts, memories and the last turns come within 2,000 tokens."""
-    context = post(
-        memory,
-        "/v1/context",
-        query=text,
-        agent_id=AGENT,
-        user_id=user_id,
-        session_id=session_id,
-        format="messages",
-        token_budget=2000,
-        system_prompt="You are a helpful assistant.",
-    )
-    said = model.chat.completions.create(model=MODEL, messages=context["messages"])
+    system = "You are a helpful assistant."
+    context = session.context(text, budget=2000, format="messages", system_prompt=system)
+    session.append(text)
+    messages: Any = context["messages"]
+    said = model.chat.completions.create(model=MODEL, messages=messages)
     answer = said.choices[0].message.content or ""
-    messages = [{"role": "user", "content": text}, {"role": "assistant", "content": answer}]
-    owner = {"agent_id": AGENT, "user_id": user_id}
-    post(memory, f"/v1/sessions/{session_id}/messages", **owner, messages=messages)
+    session.append(answer, role="assistant")
     return answer
 
 
 if __name__ == "__main__":
-    user, session = sys.argv[1:] if len(sys.argv) > 2 else ("me", uuid.uuid4().hex)
-    with recalld() as memory, OpenAI() as model:
+    user, conversation = sys.argv[1:] if len(sys.argv) > 2 else ("me", None)
+    with Recalld() as memory, OpenAI() as model:
+        session = memory.user(user, agent="assistant").session(conversation)
         while text := input("> ").strip():
-            print(turn(memory, model, user, session, text))
-        post(memory, f"/v1/sessions/{session}/end")
+            print(turn(session, model, text))
+        session.end()

@@ -1,9 +1,10 @@
 """Write the clients' generated parts from openapi/openapi.json: scripts/generate_clients.py [python] [typescript]
 
 clients/python/recalld_client/_generated.py: the shapes as TypedDicts, and a method for each operation; by this script,
-for what generators make of the document is 339 files of 55,000 lines. clients/typescript/schema.d.ts: by
-openapi-typescript, which npm fetches; then `clients/typescript/src` is compiled to `lib`, which is committed, so that a
-checkout installs without a compiler. A test fails where one of them was made from something else.
+for what generators make of the document is 339 files of 55,000 lines. clients/python/recalld_client/_sync: the modules
+of _async without `await` (scripts/unasync_client.py). clients/typescript/schema.d.ts: by openapi-typescript, which npm
+fetches; then `clients/typescript/src` is compiled to `lib`, which is committed, so that a checkout installs without a
+compiler. A test fails where one of them was made from something else.
 """
 
 import hashlib
@@ -18,6 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from scripts import unasync_client
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "openapi" / "openapi.json"
 PYTHON = ROOT / "clients" / "python" / "recalld_client" / "_generated.py"
@@ -29,7 +33,9 @@ _HEAD = '''"""Made by scripts/generate_clients.py; do not edit. Contract {finger
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from recalld_client._base import AsyncBase, SyncBase, path
+from recalld_client._async.transport import AsyncTransport
+from recalld_client._requests import path
+from recalld_client._sync.transport import Transport
 
 Json: TypeAlias = dict[str, Any]'''
 
@@ -38,6 +44,16 @@ _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 _ARGUMENTS = {"If-Match": "int | str"}  # a record's version, too
 _NOISE = frozenset({"example", "examples", "title", "pattern", "minLength", "maxLength", "minimum", "maximum"})
 _ERRORS = re.compile("[45]..")
+_BODY_OPTIONS = {
+    "MemoryOptions": ("MemoryCreate", "agent_id user_id content"),
+    "SearchOptions": ("SearchRequest", "agent_id user_id query top_k fields"),
+    "ContextOptions": ("ContextRequest", "agent_id user_id query token_budget session_id"),
+    "FactOptions": ("FactCreate", "agent_id user_id subject predicate object"),
+    "FactSearchOptions": ("FactSearch", "agent_id user_id query top_k"),
+}
+"""Keyword arguments of the hand-written methods: the fields of a body, but for those that they name themselves."""
+_QUERY_OPTIONS = {"MemoryFilter": "list_memories", "FactFilter": "list_facts", "SessionFilter": "list_sessions"}
+"""The same of an operation's query."""
 
 
 def document() -> Json:
@@ -75,7 +91,9 @@ def python_rendered() -> str:
     operations = list(_operations(made))
     parts = [_HEAD.format(fingerprint=fingerprint())]
     parts += [_shape(name, schema) for name, schema in made["components"]["schemas"].items()]
-    for name, base, sync in (("Recalld", "SyncBase", True), ("AsyncRecalld", "AsyncBase", False)):
+    parts += [_options(made, name, *source) for name, source in _BODY_OPTIONS.items()]
+    parts += [_filters(operations, name, source) for name, source in _QUERY_OPTIONS.items()]
+    for name, base, sync in (("Operations", "Transport", True), ("AsyncOperations", "AsyncTransport", False)):
         methods = "\n\n".join(_method(*operation, sync=sync) for operation in operations)
         parts.append(f"class {name}({base}):\n{methods}")
     return "\n\n\n".join(parts) + "\n"
@@ -94,6 +112,18 @@ def _shape(name: str, schema: Json) -> str:
     fields = [f"    {field}: {kind}" for field, kind in kinds.items()]
     about = f'    """{_line(schema["description"])}"""\n\n' if "description" in schema else ""
     return f"class {_class(name)}(TypedDict):\n{about}" + "\n".join(fields)
+
+
+def _options(made: Json, name: str, shape: str, named: str) -> str:
+    schema = made["components"]["schemas"][shape]
+    left = {field: kind for field, kind in schema["properties"].items() if field not in named.split()}
+    return _shape(name, {"description": f"Optional fields of {shape}.", "properties": left})
+
+
+def _filters(operations: list[tuple[str, str, Json]], name: str, operation_id: str) -> str:
+    (parameters,) = (o["parameters"] for _, _, o in operations if o["operationId"] == operation_id)
+    left = {p["name"]: p["schema"] for p in parameters if p["name"] not in ("agent_id", "user_id", "cursor")}
+    return _shape(name, {"description": f"Filters of {operation_id}; limit: items of a page.", "properties": left})
 
 
 def _type(schema: Json) -> str:
@@ -210,6 +240,8 @@ if __name__ == "__main__":
         if name in wanted:
             target.write_text(rendered(), encoding="utf-8")
             print(target)
+    if "python" in wanted:
+        unasync_client.write()
     if "typescript" in wanted:
         library = TYPESCRIPT.parent / "lib"
         shutil.rmtree(library, ignore_errors=True)

@@ -1,6 +1,7 @@
 """The clients are made from today's contract, and do what their READMEs say against a running service."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,11 +9,14 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from recalld_client import AsyncRecalld, Problem, Recalld, _base, models
+from recalld_client import AsyncRecalld, Problem, Recalld, _requests, models
 
 from app.setting_groups import LLMSettings
 from scripts import generate_clients as generator
+from scripts import unasync_client
+from tests.support.chat import says
 from tests.support.identifiers import KNOWN
+from tests.support.scripted import scripted_server
 from tests.support.server import ROOT, Server, serving
 
 pytestmark = pytest.mark.slow
@@ -30,19 +34,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def flow(language: str, server: Server) -> str:
     """The README's code, for that server."""
     readme = (CLIENTS / {"python": "python", "ts": "typescript"}[language] / "README.md").read_text()
-    (code,) = re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+    code = re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)[-1]
     return str(code).replace("http://127.0.0.1:8000", str(server.client.base_url).rstrip("/"))
 
 
 def test_they_are_made_from_this_contract() -> None:
     again = "the contract has changed: run scripts/generate_clients.py"
     assert generator.PYTHON.read_text(encoding="utf-8") == generator.python_rendered(), again
+    for path, text in unasync_client.rendered().items():
+        assert path.read_text(encoding="utf-8") == text, again
     assert generator.fingerprint() in generator.TYPESCRIPT.read_text(encoding="utf-8").partition("\n")[0], again
 
 
 def test_python_does_what_its_readme_says(server: Server) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", flow("python", server)],
+        [sys.executable, "-c", flow("python", server).replace('"ada"', '"grace"').replace('"monday"', '"sunday"')],
         cwd=CLIENTS / "python",
         capture_output=True,
         text=True,
@@ -50,9 +56,38 @@ def test_python_does_what_its_readme_says(server: Server) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    said, missed = ended.stdout.splitlines()
-    assert said == "I moved to Boston in May."
+    found, *context, facts, missed = ended.stdout.splitlines()
+    score, _, content = found.partition(" ")
+    assert 0 < float(score) <= 1
+    assert content == "Ada moved to Boston in May."
+    assert any("Ada moved to Boston in May." in line for line in context)
+    assert facts == "['Boston'] True"
     assert missed.startswith("404 not_found")
+
+
+def test_ten_lines_of_the_readmes_are_a_chatbot_that_remembers(server: Server, tmp_path: Path) -> None:
+    chatbot = re.findall(r"```python\n(from openai.*?)```", (CLIENTS / "python" / "README.md").read_text(), re.DOTALL)[
+        0
+    ]
+    assert chatbot in (ROOT / "README.md").read_text()
+    assert len([line for line in chatbot.splitlines() if line.strip()]) <= 10
+    ours = {"RECALLD_URL": str(server.client.base_url), "PYTHONPATH": str(CLIENTS / "python")}
+    with scripted_server(lambda reply, asked: says("Noted.").body or b"") as model:
+        env = {**os.environ, **ours, "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "none"}
+        for text in ("My cello is called Otto.", "What is my cello called?"):
+            ended = subprocess.run(
+                [sys.executable, "-c", chatbot],
+                input=f"{text}\n\n",
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert (ended.returncode, ended.stdout) == (0, "> Noted.\n> "), ended.stderr
+        first, second = (seen.body["messages"] for seen in model.seen)
+    assert "Otto" not in str(first[:-1])
+    assert "My cello is called Otto." in second[0]["content"]
 
 
 @pytest.mark.anyio
@@ -74,7 +109,7 @@ async def test_without_a_with_over_the_wire(server: Server) -> None:
 
 
 def test_they_wait_longer_than_the_service_waits_for_its_model() -> None:
-    assert LLMSettings().timeout_seconds < _base.TIMEOUT
+    assert LLMSettings().timeout_seconds < _requests.TIMEOUT
 
 
 @pytest.mark.anyio
@@ -119,4 +154,4 @@ def test_both_have_a_method_for_each_operation() -> None:
     wanted = {operation["operationId"] for _, _, operation in generator._operations(generator.document())}
     assert len(wanted) > 80
     for kind in (Recalld, AsyncRecalld):
-        assert wanted <= set(vars(kind))
+        assert wanted <= set(dir(kind))

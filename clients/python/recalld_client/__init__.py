@@ -1,7 +1,44 @@
-"""Recalld's API: `Recalld` and `AsyncRecalld` have a method for each operation, bodies and answers are typed dicts."""
+"""Recalld, memory for AI agents.
+
+`Recalld` and `AsyncRecalld` are the service; `.user("ada")` is what it knows of one user; `wrap_openai` gives an OpenAI
+client a memory. Bodies and answers are typed dicts, named in `models`.
+"""
 
 from recalld_client import _generated as models
-from recalld_client._base import Problem
-from recalld_client._generated import AsyncRecalld, Recalld
+from recalld_client._async.client import AsyncRecalld
+from recalld_client._async.facts import AsyncUserFacts
+from recalld_client._async.profile import AsyncUserProfile
+from recalld_client._async.session import AsyncUserSession
+from recalld_client._async.user import AsyncUserMemory
+from recalld_client._errors import Problem, RecalldError, Unreachable
+from recalld_client._events import MemoryEvent
+from recalld_client._messages import Hit
+from recalld_client._requests import NO_RETRY, Retry
+from recalld_client._sync.client import Recalld
+from recalld_client._sync.facts import UserFacts
+from recalld_client._sync.profile import UserProfile
+from recalld_client._sync.session import UserSession
+from recalld_client._sync.user import UserMemory
+from recalld_client._wrap import wrap_openai
 
-__all__ = ["AsyncRecalld", "Problem", "Recalld", "models"]
+__all__ = [
+    "NO_RETRY",
+    "AsyncRecalld",
+    "AsyncUserFacts",
+    "AsyncUserMemory",
+    "AsyncUserProfile",
+    "AsyncUserSession",
+    "Hit",
+    "MemoryEvent",
+    "Problem",
+    "Recalld",
+    "RecalldError",
+    "Retry",
+    "Unreachable",
+    "UserFacts",
+    "UserMemory",
+    "UserProfile",
+    "UserSession",
+    "models",
+    "wrap_openai",
+]

@@ -2,7 +2,9 @@
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from recalld_client._base import AsyncBase, SyncBase, path
+from recalld_client._async.transport import AsyncTransport
+from recalld_client._requests import path
+from recalld_client._sync.transport import Transport
 
 Json: TypeAlias = dict[str, Any]
 
@@ -1778,7 +1780,142 @@ class WorkingMemory(TypedDict):
     tokens: int
 
 
-class Recalld(SyncBase):
+class MemoryOptions(TypedDict):
+    """Optional fields of MemoryCreate."""
+
+    event_at: NotRequired[str | None]
+    valid_from: NotRequired[str | None]
+    valid_until: NotRequired[str | None]
+    expires_at: NotRequired[str | None]
+    key: NotRequired[str | None]
+    memory_type: NotRequired["MemoryType"]
+    context: NotRequired[str | None]
+    importance: NotRequired[float]
+    trust: NotRequired[float]
+    tags: NotRequired["list[Tag]"]
+    metadata: NotRequired["JsonObject"]
+    pinned: NotRequired[bool]
+    supersedes: NotRequired[list[str]]
+    origin: NotRequired["ImportOrigin | None"]
+    source: NotRequired["SourceIn | None"]
+    deduplicate: NotRequired[bool]
+    on_similar: NotRequired["OnSimilar"]
+
+
+class SearchOptions(TypedDict):
+    """Optional fields of SearchRequest."""
+
+    include_shared: NotRequired[bool]
+    session_id: NotRequired[str | None]
+    memory_types: NotRequired["list[MemoryType] | None"]
+    tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
+    min_importance: NotRequired[float | None]
+    min_score: NotRequired[float | None]
+    min_trust: NotRequired[float | None]
+    since: NotRequired[str | None]
+    until: NotRequired[str | None]
+    status: NotRequired["MemoryStatus"]
+    as_of: NotRequired[str | None]
+    now: NotRequired[str | None]
+    timezone: NotRequired[str | None]
+    mode: NotRequired["SearchMode"]
+    min_similarity: NotRequired[float | None]
+    explain: NotRequired[bool]
+    record_access: NotRequired[bool]
+
+
+class ContextOptions(TypedDict):
+    """Optional fields of ContextRequest."""
+
+    task_id: NotRequired[str | None]
+    intent: NotRequired["IntentChoice"]
+    sections: NotRequired["dict[str, SectionAsked]"]
+    format: NotRequired["ContextFormat"]
+    citations: NotRequired["CitationStyle"]
+    system_prompt: NotRequired[str | None]
+    memory_role: NotRequired["MemoryRole"]
+    include: NotRequired["list[SectionName]"]
+    exclude: NotRequired["list[SectionName]"]
+    min_trust: NotRequired[float | None]
+    min_importance: NotRequired[float | None]
+    min_score: NotRequired[float | None]
+    as_of: NotRequired[str | None]
+    known_at: NotRequired[str | None]
+    now: NotRequired[str | None]
+    timezone: NotRequired[str | None]
+
+
+class FactOptions(TypedDict):
+    """Optional fields of FactCreate."""
+
+    object_type: NotRequired["ObjectType | None"]
+    confidence: NotRequired[float]
+    trust: NotRequired[float]
+    valid_from: NotRequired[str | None]
+    valid_until: NotRequired[str | None]
+    origin: NotRequired["ImportOrigin | None"]
+    source: NotRequired["SourceIn | None"]
+    cardinality: NotRequired["Cardinality | None"]
+    on_conflict: NotRequired["ConflictPolicy"]
+
+
+class FactSearchOptions(TypedDict):
+    """Optional fields of FactSearch."""
+
+    include_shared: NotRequired[bool]
+    subject: NotRequired[str | None]
+    predicate: NotRequired[str | None]
+    object_type: NotRequired["ObjectType | None"]
+    status: NotRequired["FactSearchStatus"]
+    as_of: NotRequired[str | None]
+    known_at: NotRequired[str | None]
+    min_trust: NotRequired[float | None]
+    now: NotRequired[str | None]
+    mode: NotRequired["SearchMode"]
+
+
+class MemoryFilter(TypedDict):
+    """Filters of list_memories; limit:"""
+
+    status: NotRequired["MemoryListStatus"]
+    memory_type: NotRequired["MemoryType"]
+    session_id: NotRequired[str]
+    key: NotRequired[str]
+    tag: NotRequired[str]
+    pinned: NotRequired[bool]
+    since: NotRequired[str]
+    until: NotRequired[str]
+    metadata: NotRequired[str]
+    limit: NotRequired[int]
+    order: NotRequired["ListOrder"]
+
+
+class FactFilter(TypedDict):
+    """Filters of list_facts; limit:"""
+
+    subject: NotRequired[str]
+    predicate: NotRequired[str]
+    object: NotRequired[str]
+    object_type: NotRequired["ObjectType"]
+    as_of: NotRequired[str]
+    known_at: NotRequired[str]
+    timeline: NotRequired[bool]
+    status: NotRequired["FactListStatus"]
+    limit: NotRequired[int]
+    order: NotRequired["ListOrder"]
+
+
+class SessionFilter(TypedDict):
+    """Filters of list_sessions; limit:"""
+
+    status: NotRequired["SessionStatus"]
+    limit: NotRequired[int]
+    order: NotRequired["ListOrder"]
+    metadata: NotRequired[str]
+
+
+class Operations(Transport):
     def search_memories(self, body: "SearchRequest") -> "SearchResult":
         """Find what matters for a query, best first."""
         found: "SearchResult" = self._call("POST", "/v1/memories/search", body=body)
@@ -2303,7 +2440,7 @@ class Recalld(SyncBase):
         return found
 
 
-class AsyncRecalld(AsyncBase):
+class AsyncOperations(AsyncTransport):
     async def search_memories(self, body: "SearchRequest") -> "SearchResult":
         """Find what matters for a query, best first."""
         found: "SearchResult" = await self._call("POST", "/v1/memories/search", body=body)

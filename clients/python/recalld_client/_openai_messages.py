@@ -1,0 +1,178 @@
+"""OpenAI's two APIs: what a call asks, where memory goes into it, and what its answer says. Pure.
+
+Nothing here imports openai: requests are dicts, and answers are read by attribute.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recalld_client._messages import as_dict
+
+Json = dict[str, Any]
+INSTRUCTING = ("system", "developer")
+"""Roles that are instructions of the program. They are not remembered."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one call asks. query: the user's last words, "" for none. new: the messages after the model's last answer.
+    has_history: whether the caller sends earlier answers, too."""
+
+    query: str
+    new: list[Json]
+    has_history: bool
+
+
+def turn_of(messages: list[Json]) -> Turn:
+    said = [message for message in messages if message.get("role") not in INSTRUCTING]
+    answers = [index for index, message in enumerate(said) if message.get("role") == "assistant"]
+    queries = [text for message in said if message.get("role") == "user" and (text := message["content"] or "").strip()]
+    new = said[answers[-1] + 1 :] if answers else said
+    return Turn(queries[-1] if queries else "", new, bool(answers))
+
+
+def plain(content: Any) -> str:
+    """The text of a message's content. Other parts are named: `[image_url]`."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = [as_dict(part) for part in content]
+    return "\n".join(str(part.get("text") or part.get("refusal") or f"[{part.get('type', 'part')}]") for part in parts)
+
+
+# ---------------------------------------------------------------- chat completions
+
+
+def chat_turn(request: Mapping[str, Any]) -> Turn:
+    return turn_of([_chat_message(as_dict(message)) for message in request["messages"]])
+
+
+def _chat_message(message: Json) -> Json:
+    kept = {name: message[name] for name in ("role", "name", "tool_call_id") if message.get(name) is not None}
+    if message.get("tool_calls"):
+        kept["tool_calls"] = [as_dict(call) for call in message["tool_calls"]]
+    return {**kept, "content": plain(message.get("content"))}
+
+
+def chat_with_memory(request: Mapping[str, Any], text: str) -> Json:
+    """Adds `text` to the first message if that is an instruction, else before it: many models take one only."""
+    first, *rest = request["messages"]
+    told = as_dict(first)
+    if told.get("role") not in INSTRUCTING:
+        return {**request, "messages": [{"role": "system", "content": text}, first, *rest]}
+    content = told["content"]
+    joined = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
+    return {**request, "messages": [{**told, "content": joined}, *rest]}
+
+
+def chat_answer(completion: Any) -> list[Json]:
+    """The first choice, as a message."""
+    if not completion.choices:
+        return []
+    message = completion.choices[0].message
+    return _answer(message.content or message.refusal, [as_dict(call) for call in message.tool_calls or ()])
+
+
+def _answer(text: str | None, calls: list[Json]) -> list[Json]:
+    if not text and not calls:
+        return []
+    kept = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+    return [{"role": "assistant", "content": text or "", **({"tool_calls": kept} if kept else {})}]
+
+
+@dataclass
+class ChatChunks:
+    """A streamed chat answer. Only the first choice is kept."""
+
+    text: str = ""
+    calls: dict[int, Json] = field(default_factory=dict)
+
+    def add(self, chunk: Any) -> None:
+        for choice in chunk.choices or ():
+            if choice.index == 0 and choice.delta is not None:
+                self.text += choice.delta.content or choice.delta.refusal or ""
+                for call in choice.delta.tool_calls or ():
+                    self._add_call(call)
+
+    def _add_call(self, call: Any) -> None:
+        known = self.calls.setdefault(call.index, {"id": "", "type": "function", "function": _function()})
+        known["id"] = call.id or known["id"]
+        if call.function is not None:
+            known["function"]["name"] += call.function.name or ""
+            known["function"]["arguments"] += call.function.arguments or ""
+
+    def answer(self) -> list[Json]:
+        return _answer(self.text, [self.calls[index] for index in sorted(self.calls)])
+
+
+def _function(name: str = "", arguments: str = "") -> Json:
+    return {"name": name, "arguments": arguments}
+
+
+# ---------------------------------------------------------------- responses
+
+
+def responses_turn(request: Mapping[str, Any]) -> Turn:
+    given = request.get("input") or []
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else [as_dict(item) for item in given]
+    turn = turn_of([message for item in items if (message := _item_message(item)) is not None])
+    linked = bool(request.get("previous_response_id") or request.get("conversation"))
+    return Turn(turn.query, turn.new, turn.has_history or linked)
+
+
+def _item_message(item: Json) -> Json | None:
+    """A message; None for what nobody said, as the model's reasoning."""
+    kind = item.get("type", "message")
+    if kind == "message" and "role" in item:
+        return {"role": item["role"], "content": plain(item.get("content"))}
+    if kind == "function_call":
+        function = _function(item["name"], item["arguments"])
+        call = {"id": item["call_id"], "type": "function", "function": function}
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
+    if kind == "function_call_output":
+        return {"role": "tool", "tool_call_id": item["call_id"], "content": plain(item["output"])}
+    return None
+
+
+def responses_with_memory(request: Mapping[str, Any], text: str) -> Json:
+    """Adds `text` to the instructions, which a later call with `previous_response_id` does not inherit."""
+    told = request.get("instructions")
+    return {**request, "instructions": f"{told}\n\n{text}" if isinstance(told, str) and told else text}
+
+
+def responses_answer(response: Any) -> list[Json]:
+    messages = [_item_message(as_dict(item)) for item in response.output]
+    said = [message for message in messages if message is not None]
+    calls = [call for message in said for call in message.get("tool_calls", ())]
+    return _answer("\n".join(message["content"] for message in said if message["content"]), calls)
+
+
+@dataclass
+class ResponseEvents:
+    """A streamed response. Its last event holds all of it; before that, the text so far is kept."""
+
+    text: str = ""
+    whole: Any = None
+
+    def add(self, event: Any) -> None:
+        if event.type == "response.output_text.delta":
+            self.text += event.delta
+        elif event.type in ("response.completed", "response.incomplete"):
+            self.whole = event.response
+
+    def answer(self) -> list[Json]:
+        return _answer(self.text, []) if self.whole is None else responses_answer(self.whole)
+
+
+@dataclass(frozen=True)
+class Api:
+    """One of the two APIs, as the wrapper uses it."""
+
+    turn: Callable[[Mapping[str, Any]], Turn]
+    with_memory: Callable[[Mapping[str, Any], str], Json]
+    answer: Callable[[Any], list[Json]]
+    chunks: Callable[[], ChatChunks | ResponseEvents]
+
+
+CHAT = Api(chat_turn, chat_with_memory, chat_answer, ChatChunks)
+RESPONSES = Api(responses_turn, responses_with_memory, responses_answer, ResponseEvents)

@@ -1,0 +1,167 @@
+"""The hand-written part of the Python client: what people do daily with the memory of one user."""
+
+from collections.abc import AsyncIterator
+from inspect import signature
+
+import anyio
+import httpx
+import pytest
+from recalld_client import (
+    AsyncRecalld,
+    AsyncUserFacts,
+    AsyncUserMemory,
+    AsyncUserProfile,
+    AsyncUserSession,
+    Problem,
+    Recalld,
+    UserFacts,
+    UserMemory,
+    UserProfile,
+    UserSession,
+)
+
+pytestmark = pytest.mark.anyio
+
+UNDER_WAY = ("queued", "running")
+
+
+@pytest.fixture
+async def me(api: httpx.AsyncClient) -> AsyncIterator[AsyncUserMemory]:
+    async with AsyncRecalld(http=api) as memory:
+        yield memory.user("ada", agent="support")
+
+
+async def test_a_text_is_stored_and_found(me: AsyncUserMemory) -> None:
+    made = await me.add("Ada prefers tea to coffee", tags=["drinks"], importance=0.8)
+    await me.add("Ada plays the cello")
+    assert (made["user_id"], made["agent_id"], made["tags"]) == ("ada", "support", ["drinks"])
+    (best,) = await me.search("What does she like to drink?", limit=1)
+    assert best["memory"]["memory_id"] == made["memory_id"]
+    assert 0 < best["score"] <= 1
+    assert await me.search("What does she like to drink?", tags=["music"]) == []
+
+
+async def test_another_user_and_another_agent_see_nothing(me: AsyncUserMemory) -> None:
+    await me.add("Ada prefers tea")
+    for other in (AsyncRecalld(http=me.client._http).user("bob", agent="support"), me.client.user("ada", agent="b")):  # type: ignore[attr-defined]
+        assert await other.search("tea") == []
+        assert [one async for one in other.memories()] == []
+
+
+async def test_a_conversation_goes_into_a_session_of_its_own_that_has_ended(me: AsyncUserMemory) -> None:
+    talk = [{"role": "user", "content": "I live in Boston."}, {"role": "assistant", "content": "Noted."}]
+    stored = await me.add(talk)
+    assert [one["seq"] for one in stored["items"]] == [1, 2]
+    (session,) = [one async for one in me.sessions()]
+    assert (session["session_id"], session["status"], session["message_count"]) == (stored["session_id"], "ended", 2)
+    with pytest.raises(TypeError, match="tags: only a text"):
+        await me.add(talk, tags=["x"])
+    with pytest.raises(TypeError, match="Give a text or a list of messages, not dict"):
+        await me.add({"role": "user", "content": "x"})  # type: ignore[call-overload]
+
+
+async def test_a_session_from_the_first_word_to_the_end(me: AsyncUserMemory) -> None:
+    monday = me.session("monday")
+    with pytest.raises(Problem, match="404 not_found"):
+        await monday.get()
+    await monday.append("I live in Boston.")
+    await monday.append("Which part?", role="assistant")
+    await monday.append([{"role": "user", "content": "Back Bay"}])
+    said = [(one["seq"], one["role"], one["content"]) async for one in monday.messages(limit=2)]
+    assert said == [(1, "user", "I live in Boston."), (2, "assistant", "Which part?"), (3, "user", "Back Bay")]
+    context = await monday.context("Where do I live?", budget=500, format="messages")
+    assert context["tokens"] <= 500
+    assert [one["content"] for one in context["messages"]][-2:] == ["Back Bay", "Where do I live?"]
+    assert (await me.context("Where do I live?", session="monday"))["budget"] == 2000
+    assert (await monday.end())["status"] in ("queued", "running", "succeeded")
+    with pytest.raises(Problem) as ended:
+        await monday.append("More")
+    assert ended.value.code == "session_ended"
+    await monday.delete()
+    assert [one async for one in me.sessions()] == []
+
+
+async def test_facts(me: AsyncUserMemory) -> None:
+    await me.facts.add("Ada", "lives_in", "Boston", valid_from="2024-05-01T00:00:00Z", cardinality="one")
+    await me.facts.add("Ada", "lives_in", "Paris", valid_from="2025-09-01T00:00:00Z", cardinality="one")
+    assert {one["object"] async for one in me.facts} == {"Paris"}
+    then = [one["object"] async for one in me.facts.all(as_of="2024-06-01T00:00:00Z")]
+    assert then == ["Boston"]
+    found = await me.facts.search("Where does Ada live?", limit=1)
+    assert found[0]["fact"]["object"] == "Paris"
+    await me.facts.retract(found[0]["fact"]["fact_id"])
+    assert [one["object"] async for one in me.facts] == []
+
+
+async def test_a_profile(me: AsyncUserMemory) -> None:
+    assert await me.profile.get() is None
+    await me.profile.update(name="Ada", interests=["chess"])
+    await me.profile.update(interests=["astronomy"])
+    profile = await me.profile.get()
+    assert profile is not None
+    assert (profile["name"], profile["interests"]) == ("Ada", ["chess", "astronomy"])
+
+
+async def test_feedback_update_and_forget(me: AsyncUserMemory) -> None:
+    await me.add("Ada prefers tea")
+    (hit,) = await me.search("tea")
+    applied = await me.feedback(hit, helpful=True, query="tea")
+    assert (applied["applied"], applied["helpful_count"]) == (True, 1)
+    changed = await me.update(hit, importance=0.9)
+    assert changed["version"] > hit["memory"]["version"]
+    plan = await me.forget(policy={"max_importance": 1.0, "older_than_days": 0})
+    assert plan["dry_run"]
+    assert (await me.get(hit))["status"] == "active"
+    await me.forget(hit)
+    with pytest.raises(Problem, match="404 not_found"):
+        await me.get(hit["memory"]["memory_id"])
+    with pytest.raises(TypeError, match="a memory or a policy"):
+        await me.forget()  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="memory's id"):
+        await me.forget({"score": 1})
+
+
+async def test_a_policy_is_applied(me: AsyncUserMemory) -> None:
+    made = await me.add("Ada prefers tea")
+    begun = await me.forget(policy={"max_importance": 1.0, "older_than_days": 0}, apply=True)
+    with anyio.fail_after(60):
+        while (operation := await me.client.get_operation(begun["operation_id"]))["status"] in UNDER_WAY:  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    assert operation["status"] == "succeeded"
+    assert (await me.get(made))["status"] == "archived"
+
+
+async def test_lists_have_every_item_once_over_many_pages(me: AsyncUserMemory) -> None:
+    contents = [f"Ada owns book number {number}" for number in range(7)]
+    for content in contents:
+        await me.add(content, deduplicate=False)
+    got = [one["content"] async for one in me.memories(limit=3, order="asc")]
+    assert got == contents
+    assert [one async for one in me.memories(tag="none")] == []
+
+
+async def test_erasing_removes_all_of_the_user(me: AsyncUserMemory) -> None:
+    await me.add("Ada prefers tea")
+    await me.profile.update(name="Ada")
+    await me.erase()
+    assert [one async for one in me.memories()] == []
+
+
+@pytest.mark.before_store
+@pytest.mark.parametrize(
+    ("later", "now"),
+    [
+        (AsyncRecalld, Recalld),
+        (AsyncUserMemory, UserMemory),
+        (AsyncUserSession, UserSession),
+        (AsyncUserFacts, UserFacts),
+        (AsyncUserProfile, UserProfile),
+    ],
+)
+async def test_both_clients_have_the_same_methods(later: type, now: type) -> None:
+    def shape(kind: type) -> dict[str, list[str]]:
+        names = {name: member for name, member in vars(kind).items() if not name.startswith("_") and callable(member)}
+        return {name.replace("aclose", "close"): list(signature(member).parameters) for name, member in names.items()}
+
+    assert shape(later) == shape(now)
+    assert shape(later) or later is AsyncRecalld
