@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 53875320291b4a322119ae6b6493015e."""
+"""Made by scripts/generate_clients.py; do not edit. Contract f3cca1752e7acb416b8009368b9d56a9."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1607,6 +1607,7 @@ class Source(TypedDict):
     note: NotRequired[str | None]
     model: NotRequired[str | None]
     prompt_version: NotRequired[str | None]
+    quote: NotRequired[str | None]
     api_key_id: NotRequired[str | None]
 
 
@@ -1623,6 +1624,7 @@ class SourceIn(TypedDict):
 class Spent(TypedDict):
     calls: int
     tokens: int
+    cached_tokens: int
 
 
 class Stats(TypedDict):
