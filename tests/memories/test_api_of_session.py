@@ -1,5 +1,7 @@
 """Lists of what came of a session: memories and facts by session and message, operations by session."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -9,8 +11,8 @@ from tests.support.memories import PAIR, problem, remember
 pytestmark = pytest.mark.anyio
 
 
-async def _contents(api: httpx.AsyncClient, **query: object) -> list[str]:
-    answer = await api.get("/v1/memories", params={"order": "asc", **query})  # type: ignore[arg-type]
+async def _contents(api: httpx.AsyncClient, **query: Any) -> list[str]:
+    answer = await api.get("/v1/memories", params={"order": "asc", **query})
     assert answer.status_code == 200, answer.text
     return [item["content"] for item in answer.json()["items"]]
 
@@ -33,8 +35,8 @@ async def test_facts_are_listed_by_the_messages_that_they_come_from(api: httpx.A
     await tell(api, "tea", predicate="drinks", source={"session_id": "s", "message_seq": 5})
     await tell(api, "climbing", predicate="likes", source={"session_id": "t", "message_seq": 2})
 
-    async def objects(**query: object) -> list[str]:
-        answer = await api.get("/v1/facts", params={"order": "asc", **query})  # type: ignore[arg-type]
+    async def objects(**query: Any) -> list[str]:
+        answer = await api.get("/v1/facts", params={"order": "asc", **query})
         assert answer.status_code == 200, answer.text
         return [item["object"] for item in answer.json()["items"]]
 
