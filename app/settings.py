@@ -69,7 +69,8 @@ class Settings(BaseSettings):
     metrics: Literal["open", "admin", "off"] = Field(
         "open", description="Who reads `/metrics`: anybody, an admin key without bindings, or nobody (404)."
     )
-    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs`, `/redoc` and `/openapi.json` are 404.")
+    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs` and `/openapi.json` are 404.")
+    console: Literal["on", "off"] = Field("on", description="`off`: `/console` is 404.")
     public_url: str = Field(
         "",
         pattern=r"^(https?://[^\s@/?#]+)?$",

@@ -1,4 +1,4 @@
-"""HTTP endpoints for keys and the audit trail. They need an admin key."""
+"""HTTP endpoints for keys and the audit trail, which need an admin key, and for what a key may do."""
 
 from typing import Annotated, Any
 
@@ -39,6 +39,7 @@ _AS_IT_IS = service.KeyRotate()
 _UNFORCED = service.KeyRevoke()
 
 keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
+caller_router = APIRouter(prefix="/v1/whoami", tags=["keys"], route_class=StrictRoute)
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
 
 
@@ -92,6 +93,12 @@ async def revoke_key(
     """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
     return await write(lambda: keys.revoke(key_id, body, if_match))
+
+
+@caller_router.get("", response_model=service.Caller, responses=problems())
+async def whoami(request: Request) -> Response:
+    """Get what the calling key may do: its tenant, verbs and bindings."""
+    return answer(service.caller(get_caller(request)[1]))
 
 
 async def audit_filters(

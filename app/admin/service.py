@@ -9,7 +9,7 @@ from typing_extensions import TypeAliasType
 
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
-from app.auth.keys import API_KEYS, UNAUTHENTICATED, Keys, Made, NewKey, Principal, public
+from app.auth.keys import API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
@@ -78,6 +78,22 @@ class CreatedKey(ApiKey):
     key: str | None = Field(description="The whole key, this once: null where the answer comes again.")
 
 
+class Caller(Schema):
+    """What the calling key may do."""
+
+    model_config = example(
+        {"tenant": "default", "key_id": "0123456789abcdef", "verbs": ["read"], "agents": ["support"], "users": None}
+    )
+
+    tenant: str
+    key_id: str = Field(
+        description="Of the API key; `oidc:…`: a token; `anonymous` or `unauthenticated`: there was none."
+    )
+    verbs: list[Verb]
+    agents: list[str] | None = Field(description="The agents that the key is bound to; null: not bound.")
+    users: list[str] | None = Field(description="The users that the key is bound to; null: not bound.")
+
+
 class AuditEntry(Schema):
     """Who did what to which records of whom, when; never what is in them."""
 
@@ -91,6 +107,18 @@ class AuditEntry(Schema):
     records: list[str] = Field(description="Ids, at most 1,000.")
     changes: dict[str, dict[str, Any]] = Field(description="Counts by collection and kind.")
     created_at: str
+
+
+def caller(principal: Principal) -> Doc:
+    """Returns what a caller may do, as `Caller`."""
+    scope = principal.scope
+    return {
+        "tenant": scope.tenant,
+        "key_id": principal.key_id,
+        "verbs": [verb for verb in VERBS if verb in principal.verbs],
+        "agents": None if scope.agents is None else sorted(scope.agents),
+        "users": None if scope.users is None else sorted(scope.users),
+    }
 
 
 class KeyService:

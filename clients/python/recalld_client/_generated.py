@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 4ec008dcb701304dbbed1b402be67c62."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 68cc480cdd5accb65cbf417573aa87e9."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -203,6 +203,16 @@ class Call(TypedDict):
     input: NotRequired[Any]
     output: NotRequired[Any]
     duration_ms: NotRequired[float | None]
+
+
+class Caller(TypedDict):
+    """What the calling key may do."""
+
+    tenant: str
+    key_id: str
+    verbs: "list[Verb]"
+    agents: list[str] | None
+    users: list[str] | None
 
 
 Cardinality: TypeAlias = Literal["one", "many"]
@@ -2287,6 +2297,11 @@ class Recalld(SyncBase):
         found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
+    def whoami(self) -> "Caller":
+        """Get what the calling key may do:"""
+        found: "Caller" = self._call("GET", "/v1/whoami")
+        return found
+
     def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
         """List who did what to which records, newest first."""
         found: "AuditEntryPage" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
@@ -2810,6 +2825,11 @@ class AsyncRecalld(AsyncBase):
     async def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def whoami(self) -> "Caller":
+        """Get what the calling key may do:"""
+        found: "Caller" = await self._call("GET", "/v1/whoami")
         return found
 
     async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
