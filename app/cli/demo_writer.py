@@ -20,6 +20,7 @@ from app.lifespan import RealParts, job_runner
 from app.llm.base import LLM, Budget
 from app.main import create_app
 from app.mcp.transport import InProcess, checked, segment
+from app.memories.access_log import AccessRecorder
 from app.resources import Resources
 from app.settings import Settings
 
@@ -181,7 +182,9 @@ class StoryWriter:
     async def write_search(self, body: Json) -> None:
         """Searches, so that what is found was accessed at that time."""
         await self._call("POST", "/v1/memories/search", {**body, "top_k": 3})
-        await self._resources.accesses.flush()
+        accesses = self._resources.accesses
+        assert isinstance(accesses, AccessRecorder)
+        await accesses.flush()
 
     async def write_procedure(self, body: Json) -> None:
         """Adds a procedure with its outcomes."""
