@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 68cc480cdd5accb65cbf417573aa87e9."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 5b00c1900c24aca9db66699489f24fee."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -325,6 +325,16 @@ class CreatedKey(TypedDict):
     created_at: str
     updated_at: str
     key: str | None
+
+
+class DayCounts(TypedDict):
+    """Records that were created on a UTC day and are still there."""
+
+    day: str
+    memories: int
+    sessions: int
+    facts: int
+    actions: int
 
 
 class Decay(TypedDict):
@@ -1417,6 +1427,17 @@ class Reason(TypedDict):
     detail: str
 
 
+class RecalledMemory(TypedDict):
+    """A memory that a search or a context returned lately."""
+
+    memory_id: str
+    memory_type: "MemoryType"
+    content: str
+    agent_id: str | None
+    user_id: str | None
+    recalled_at: str
+
+
 class Receipt(TypedDict):
     """What an erasure took away."""
 
@@ -1434,6 +1455,20 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
+class RecordCounts(TypedDict):
+    """How many records there are that the key sees, those included that have expired and are not purged yet."""
+
+    memories: int
+    messages: int
+    sessions: int
+    facts: int
+    actions: int
+    tasks: int
+    procedures: int
+    users: int
+    agents: int
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -1441,6 +1476,16 @@ class Resolution(TypedDict):
 class Restore(TypedDict):
     seq: NotRequired[int]
     reopen: NotRequired[bool]
+
+
+class RouteLatency(TypedDict):
+    """How fast a route answers, since the process started."""
+
+    method: str
+    route: str
+    requests: int
+    p50_ms: float
+    p95_ms: float
 
 
 Scores: TypeAlias = dict[str, float]
@@ -1572,6 +1617,22 @@ SessionStatus: TypeAlias = Literal["active", "ended"]
 SettableStatus: TypeAlias = Literal["active", "archived"]
 
 
+class SettingInForce(TypedDict):
+    """A setting of the process that answers."""
+
+    name: str
+    value: str
+    default: str
+    changed: bool
+    secret: bool
+    description: str
+
+
+class SettingsInForce(TypedDict):
+    items: "list[SettingInForce]"
+    next_cursor: NotRequired[str | None]
+
+
 class Similar(TypedDict):
     memory_id: str
     content: str
@@ -1631,19 +1692,6 @@ class SourceIn(TypedDict):
 class Spent(TypedDict):
     calls: int
     tokens: int
-
-
-class Stats(TypedDict):
-    total_actions: int
-    counts: dict[str, int]
-    success_rate: "Rate | None"
-    failure_rate: "Rate | None"
-    partial_rate: "Rate | None"
-    mean_duration_ms: float | None
-    p95_duration_ms: float | None
-    mean_rating: float | None
-    window_days: int
-    groups: NotRequired["list[Group] | None"]
 
 
 class Step(TypedDict):
@@ -1786,6 +1834,32 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
+
+
+class AppActionsSchemasStats(TypedDict):
+    total_actions: int
+    counts: dict[str, int]
+    success_rate: "Rate | None"
+    failure_rate: "Rate | None"
+    partial_rate: "Rate | None"
+    mean_duration_ms: float | None
+    p95_duration_ms: float | None
+    mean_rating: float | None
+    window_days: int
+    groups: NotRequired["list[Group] | None"]
+
+
+class AppOperationsStatsStats(TypedDict):
+    """What a tenant holds and how the service does."""
+
+    counts: "RecordCounts"
+    memories_by_type: dict[str, int]
+    memories_by_status: dict[str, int]
+    operations_by_status: dict[str, int]
+    growth: "list[DayCounts]"
+    recalled: "list[RecalledMemory]"
+    latency: "list[RouteLatency] | None"
+    counted_at: str
 
 
 class Recalld(SyncBase):
@@ -2084,9 +2158,9 @@ class Recalld(SyncBase):
         found: "ActionSearchResult" = self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
+    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "AppActionsSchemasStats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
-        found: "Stats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        found: "AppActionsSchemasStats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     def get_action(self, action_id: str) -> "Action":
@@ -2272,6 +2346,11 @@ class Recalld(SyncBase):
         found: "Operation" = self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
         return found
 
+    def get_stats(self) -> "AppOperationsStatsStats":
+        """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
+        found: "AppOperationsStatsStats" = self._call("GET", "/v1/stats")
+        return found
+
     def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
         """Make a key for this tenant, with verbs that the calling key has itself."""
         found: "CreatedKey" = self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -2300,6 +2379,11 @@ class Recalld(SyncBase):
     def whoami(self) -> "Caller":
         """Get what the calling key may do:"""
         found: "Caller" = self._call("GET", "/v1/whoami")
+        return found
+
+    def list_settings(self) -> "SettingsInForce":
+        """List the settings of the process that answers."""
+        found: "SettingsInForce" = self._call("GET", "/v1/settings")
         return found
 
     def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
@@ -2614,9 +2698,9 @@ class AsyncRecalld(AsyncBase):
         found: "ActionSearchResult" = await self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
+    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "AppActionsSchemasStats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
-        found: "Stats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        found: "AppActionsSchemasStats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     async def get_action(self, action_id: str) -> "Action":
@@ -2802,6 +2886,11 @@ class AsyncRecalld(AsyncBase):
         found: "Operation" = await self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
         return found
 
+    async def get_stats(self) -> "AppOperationsStatsStats":
+        """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
+        found: "AppOperationsStatsStats" = await self._call("GET", "/v1/stats")
+        return found
+
     async def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
         """Make a key for this tenant, with verbs that the calling key has itself."""
         found: "CreatedKey" = await self._call("POST", "/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -2830,6 +2919,11 @@ class AsyncRecalld(AsyncBase):
     async def whoami(self) -> "Caller":
         """Get what the calling key may do:"""
         found: "Caller" = await self._call("GET", "/v1/whoami")
+        return found
+
+    async def list_settings(self) -> "SettingsInForce":
+        """List the settings of the process that answers."""
+        found: "SettingsInForce" = await self._call("GET", "/v1/settings")
         return found
 
     async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
