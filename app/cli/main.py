@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.cli import archive, evaluate, import_, maintenance, mcp, migrate, retention, salvage, serve
+from app.cli import archive, demo, evaluate, import_, maintenance, mcp, migrate, retention, salvage, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -15,6 +15,7 @@ app = typer.Typer(
 )
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(serve.worker)
+app.command("demo")(demo.demo)
 app.command("doctor")(maintenance.doctor)
 app.command("export")(archive.export)
 app.command("import")(import_.import_)

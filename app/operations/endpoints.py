@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
@@ -69,9 +69,14 @@ async def run_job(
 
 
 @operations_router.get("", response_model=Page[Operation], responses=problems())
-async def list_operations(operations: Operations, listing: InListing) -> Response:
+async def list_operations(
+    operations: Operations,
+    listing: InListing,
+    session_id: Annotated[Identifier | None, Query(description="Those that learned from this session.")] = None,
+    kind: Annotated[str | None, Query(min_length=1, max_length=64, description="Such as `post_conversation`.")] = None,
+) -> Response:
     """List the operations, newest first."""
-    return answer(await operations.page(listing))
+    return answer(await operations.page({"session_id": session_id, "kind": kind}, listing))
 
 
 @operations_router.get("/{operation_id}", response_model=Operation, responses=problems(404))
