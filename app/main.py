@@ -54,8 +54,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     profiles.agents_router,
     operations.jobs_router,
     operations.operations_router,
+    operations.stats_router,
     administration.keys_router,
     administration.caller_router,
+    administration.settings_router,
     administration.audit_router,
     health.router,
 )

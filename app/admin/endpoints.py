@@ -40,6 +40,7 @@ _UNFORCED = service.KeyRevoke()
 
 keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
 caller_router = APIRouter(prefix="/v1/whoami", tags=["keys"], route_class=StrictRoute)
+settings_router = APIRouter(prefix="/v1/settings", tags=["keys"], route_class=StrictRoute)
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
 
 
@@ -99,6 +100,12 @@ async def revoke_key(
 async def whoami(request: Request) -> Response:
     """Get what the calling key may do: its tenant, verbs and bindings."""
     return answer(service.caller(get_caller(request)[1]))
+
+
+@settings_router.get("", response_model=service.SettingsInForce, responses=problems(), openapi_extra=ADMIN)
+async def list_settings(request: Request, resources: InResources) -> Response:
+    """List the settings of the process that answers. Secrets are not shown."""
+    return answer(service.settings_in_force(resources.settings, get_caller(request)[1]))
 
 
 async def audit_filters(

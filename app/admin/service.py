@@ -12,6 +12,7 @@ from app.audit.trail import AUDIT
 from app.auth.keys import API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
+from app.settings import Settings, in_force
 from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
@@ -94,6 +95,22 @@ class Caller(Schema):
     users: list[str] | None = Field(description="The users that the key is bound to; null: not bound.")
 
 
+class SettingInForce(Schema):
+    """A setting of the process that answers."""
+
+    name: str = Field(description="Its environment variable.", examples=["RECALLD_DOCS"])
+    value: str = Field(description="`set` for a secret that is set.")
+    default: str
+    changed: bool = Field(description="Whether the value differs from the default.")
+    secret: bool
+    description: str
+
+
+class SettingsInForce(Schema):
+    items: list[SettingInForce]
+    next_cursor: str | None = Field(None, description="Always null: this is all.")
+
+
 class AuditEntry(Schema):
     """Who did what to which records of whom, when; never what is in them."""
 
@@ -107,6 +124,13 @@ class AuditEntry(Schema):
     records: list[str] = Field(description="Ids, at most 1,000.")
     changes: dict[str, dict[str, Any]] = Field(description="Counts by collection and kind.")
     created_at: str
+
+
+def settings_in_force(settings: Settings, principal: Principal) -> Doc:
+    """Returns the settings, as `SettingsInForce`. Raises Forbidden for a caller with bindings."""
+    if principal.scope.agents is not None or principal.scope.users is not None:
+        raise Forbidden("A key that is bound to agents or users does not read the settings.")
+    return {"items": in_force(settings), "next_cursor": None}
 
 
 def caller(principal: Principal) -> Doc:

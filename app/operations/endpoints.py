@@ -1,4 +1,4 @@
-"""HTTP endpoints for scheduled jobs and operations."""
+"""HTTP endpoints for scheduled jobs, operations and figures of the service."""
 
 from typing import Annotated
 
@@ -8,12 +8,15 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import get_caller
+from app.auth.dependencies import InResources, get_caller
+from app.auth.keys import Principal
 from app.core.schemas import Identifier, Page
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
 from app.operations import service
 from app.operations.service import OperationService
+from app.operations.stats import Stats, StatsService
+from app.settings import Settings
 from app.storage.repository import Repository
 from app.writes.dependencies import Writer
 
@@ -33,6 +36,7 @@ Operations = Annotated[OperationService, Depends(operation_service)]
 
 
 jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
+stats_router = APIRouter(prefix="/v1/stats", tags=["jobs"], route_class=StrictRoute)
 operations_router = APIRouter(prefix="/v1/operations", tags=["jobs"], route_class=StrictRoute)
 
 ADMIN = {"x-verb": "admin"}
@@ -87,3 +91,18 @@ async def get_operation(operation_id: OperationId, operations: Operations) -> Re
 async def undo_operation(operation_id: OperationId, operations: Operations, write: Writer) -> Response:
     """Undo what an operation did; the answer is the operation that does so."""
     return await write(lambda: operations.undo(operation_id))
+
+
+@stats_router.get("", response_model=Stats, responses=problems())
+async def get_stats(request: Request, resources: InResources) -> Response:
+    """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service
+    answers. Counts are at most ten seconds old."""
+    principal = get_caller(request)[1]
+    figures = StatsService(resources.store, principal.scope, resources.clock, resources.accesses, resources.stats)
+    return answer(await figures.stats(with_latency=_reads_metrics(resources.settings, principal)))
+
+
+def _reads_metrics(settings: Settings, principal: Principal) -> bool:
+    """Returns whether the caller may read what `/metrics` tells."""
+    bound = principal.scope.agents is not None or principal.scope.users is not None
+    return settings.metrics == "open" or (settings.metrics == "admin" and "admin" in principal.verbs and not bound)

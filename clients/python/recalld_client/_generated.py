@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 68cc480cdd5accb65cbf417573aa87e9."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 5e7005e23614289027e3bcfb36d3f174."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -325,6 +325,16 @@ class CreatedKey(TypedDict):
     created_at: str
     updated_at: str
     key: str | None
+
+
+class DayCounts(TypedDict):
+    """Records that were created on a UTC day and are still there."""
+
+    day: str
+    memories: int
+    sessions: int
+    facts: int
+    actions: int
 
 
 class Decay(TypedDict):
@@ -1134,6 +1144,7 @@ class Operation(TypedDict):
     operation_id: str
     agent_id: str | None
     user_id: str | None
+    session_id: NotRequired[str | None]
     kind: str
     status: "OperationStatus"
     progress: "Progress"
@@ -1417,6 +1428,17 @@ class Reason(TypedDict):
     detail: str
 
 
+class RecalledMemory(TypedDict):
+    """A memory that a search or a context returned lately."""
+
+    memory_id: str
+    memory_type: "MemoryType"
+    content: str
+    agent_id: str | None
+    user_id: str | None
+    recalled_at: str
+
+
 class Receipt(TypedDict):
     """What an erasure took away."""
 
@@ -1434,6 +1456,20 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
+class RecordCounts(TypedDict):
+    """How many records there are that the key sees, those included that have expired and are not purged yet."""
+
+    memories: int
+    messages: int
+    sessions: int
+    facts: int
+    actions: int
+    tasks: int
+    procedures: int
+    users: int
+    agents: int
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -1441,6 +1477,16 @@ class Resolution(TypedDict):
 class Restore(TypedDict):
     seq: NotRequired[int]
     reopen: NotRequired[bool]
+
+
+class RouteLatency(TypedDict):
+    """How fast a route answers, since the process started."""
+
+    method: str
+    route: str
+    requests: int
+    p50_ms: float
+    p95_ms: float
 
 
 Scores: TypeAlias = dict[str, float]
@@ -1572,6 +1618,22 @@ SessionStatus: TypeAlias = Literal["active", "ended"]
 SettableStatus: TypeAlias = Literal["active", "archived"]
 
 
+class SettingInForce(TypedDict):
+    """A setting of the process that answers."""
+
+    name: str
+    value: str
+    default: str
+    changed: bool
+    secret: bool
+    description: str
+
+
+class SettingsInForce(TypedDict):
+    items: "list[SettingInForce]"
+    next_cursor: NotRequired[str | None]
+
+
 class Similar(TypedDict):
     memory_id: str
     content: str
@@ -1631,19 +1693,6 @@ class SourceIn(TypedDict):
 class Spent(TypedDict):
     calls: int
     tokens: int
-
-
-class Stats(TypedDict):
-    total_actions: int
-    counts: dict[str, int]
-    success_rate: "Rate | None"
-    failure_rate: "Rate | None"
-    partial_rate: "Rate | None"
-    mean_duration_ms: float | None
-    p95_duration_ms: float | None
-    mean_rating: float | None
-    window_days: int
-    groups: NotRequired["list[Group] | None"]
 
 
 class Step(TypedDict):
@@ -1788,6 +1837,32 @@ class WorkingMemory(TypedDict):
     tokens: int
 
 
+class AppActionsSchemasStats(TypedDict):
+    total_actions: int
+    counts: dict[str, int]
+    success_rate: "Rate | None"
+    failure_rate: "Rate | None"
+    partial_rate: "Rate | None"
+    mean_duration_ms: float | None
+    p95_duration_ms: float | None
+    mean_rating: float | None
+    window_days: int
+    groups: NotRequired["list[Group] | None"]
+
+
+class AppOperationsStatsStats(TypedDict):
+    """What a tenant holds and how the service does."""
+
+    counts: "RecordCounts"
+    memories_by_type: dict[str, int]
+    memories_by_status: dict[str, int]
+    operations_by_status: dict[str, int]
+    growth: "list[DayCounts]"
+    recalled: "list[RecalledMemory]"
+    latency: "list[RouteLatency] | None"
+    counted_at: str
+
+
 class Recalld(SyncBase):
     def search_memories(self, body: "SearchRequest") -> "SearchResult":
         """Find what matters for a query, best first."""
@@ -1799,14 +1874,14 @@ class Recalld(SyncBase):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -1926,9 +2001,9 @@ class Recalld(SyncBase):
         found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2084,9 +2159,9 @@ class Recalld(SyncBase):
         found: "ActionSearchResult" = self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
+    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "AppActionsSchemasStats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
-        found: "Stats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        found: "AppActionsSchemasStats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     def get_action(self, action_id: str) -> "Action":
@@ -2257,9 +2332,9 @@ class Recalld(SyncBase):
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    def list_operations(self, *, session_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = self._call("GET", "/v1/operations", query={"session_id": session_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_operation(self, operation_id: str) -> "Operation":
@@ -2270,6 +2345,11 @@ class Recalld(SyncBase):
     def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
         """Undo what an operation did; the answer is the operation that does so."""
         found: "Operation" = self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def get_stats(self) -> "AppOperationsStatsStats":
+        """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
+        found: "AppOperationsStatsStats" = self._call("GET", "/v1/stats")
         return found
 
     def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
@@ -2302,6 +2382,11 @@ class Recalld(SyncBase):
         found: "Caller" = self._call("GET", "/v1/whoami")
         return found
 
+    def list_settings(self) -> "SettingsInForce":
+        """List the settings of the process that answers."""
+        found: "SettingsInForce" = self._call("GET", "/v1/settings")
+        return found
+
     def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
         """List who did what to which records, newest first."""
         found: "AuditEntryPage" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
@@ -2329,14 +2414,14 @@ class AsyncRecalld(AsyncBase):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2456,9 +2541,9 @@ class AsyncRecalld(AsyncBase):
         found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2614,9 +2699,9 @@ class AsyncRecalld(AsyncBase):
         found: "ActionSearchResult" = await self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
+    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "AppActionsSchemasStats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
-        found: "Stats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        found: "AppActionsSchemasStats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     async def get_action(self, action_id: str) -> "Action":
@@ -2787,9 +2872,9 @@ class AsyncRecalld(AsyncBase):
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    async def list_operations(self, *, session_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"session_id": session_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_operation(self, operation_id: str) -> "Operation":
@@ -2800,6 +2885,11 @@ class AsyncRecalld(AsyncBase):
     async def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
         """Undo what an operation did; the answer is the operation that does so."""
         found: "Operation" = await self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def get_stats(self) -> "AppOperationsStatsStats":
+        """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
+        found: "AppOperationsStatsStats" = await self._call("GET", "/v1/stats")
         return found
 
     async def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
@@ -2830,6 +2920,11 @@ class AsyncRecalld(AsyncBase):
     async def whoami(self) -> "Caller":
         """Get what the calling key may do:"""
         found: "Caller" = await self._call("GET", "/v1/whoami")
+        return found
+
+    async def list_settings(self) -> "SettingsInForce":
+        """List the settings of the process that answers."""
+        found: "SettingsInForce" = await self._call("GET", "/v1/settings")
         return found
 
     async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
