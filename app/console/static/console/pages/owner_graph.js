@@ -44,7 +44,7 @@ export function Graph({ owner, route }) {
       <p class="small">Entities, those with the most facts first: ${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
         onClick=${() => walk(entity.name)}>${entity.name} (${entity.degree})</button>`)}
         <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
-      ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}</${Loaded}>`}</${Loaded}>
+      ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
     <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn, ${MOST_NEW} new ones a step${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see its neighbours.</p>
     <div class="two"><${Picture} drawn=${drawn} walk=${walk} /><${Edges} drawn=${drawn} walk=${walk} /></div>`;
 }
@@ -83,7 +83,7 @@ function Picture({ drawn, walk }) {
   useEffect(() => {
     const box = node.current;
     if (!box) return undefined;
-    picture.current = cytoscape({ container: box, style: style(box), minZoom: 0.3, maxZoom: 2 });
+    picture.current = cytoscape({ container: box, style: style(box), minZoom: 0.3, maxZoom: 1.4 });
     picture.current.on("tap", "node", (/** @type {any} */ event) => walk(event.target.data("name")));
     const themed = () => picture.current?.style(style(box));
     addEventListener("theme", themed);

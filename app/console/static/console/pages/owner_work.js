@@ -47,21 +47,24 @@ export function Procedures({ owner }) {
     <${More} of=${found} />`;
 }
 
+/** @param {{ agent_id: string, user_id?: string }} owner @param {AbortSignal} signal */
+async function statistics(owner, signal) {
+  const query = { ...owner, window_days: DAYS };
+  const [types, days] = await Promise.all([
+    ask(api.GET("/v1/actions/stats", { params: { query: { ...query, group_by: "action_type" } }, signal })),
+    ask(api.GET("/v1/actions/stats", { params: { query: { ...query, group_by: "day" } }, signal })),
+  ]);
+  return { types, days: days.groups ?? [] };
+}
+
 /** @param {import("./owners.js").PartProps} props */
 export function Actions({ id, route }) {
   const user_id = route.params.user_id || undefined;
   const owner = { agent_id: id, user_id };
-  const loaded = useLoad(async (signal) => {
-    const query = { ...owner, window_days: DAYS };
-    const [types, days] = await Promise.all([
-      ask(api.GET("/v1/actions/stats", { params: { query: { ...query, group_by: "action_type" } }, signal })),
-      ask(api.GET("/v1/actions/stats", { params: { query: { ...query, group_by: "day" } }, signal })),
-    ]);
-    return { types, days: days.groups ?? [] };
-  }, [user_id]);
+  const loaded = useLoad((signal) => statistics(owner, signal), [user_id]);
   const body = { ...owner, action_type: "refund", outcome: "success" };
   return html`<div class="filters"><${OwnerFilter} route=${route} names=${["user_id"]} /></div>
-    <${Loaded} of=${loaded}>${(/** @type {{ types: Schemas["Stats"], days: Schemas["Group"][] }} */ { types, days }) => {
+    <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof statistics>>} */ { types, days }) => {
     if (!types.total_actions) return html`<${Empty} title=${`No actions in ${DAYS} days. Log one:`} curl=${curl("POST", `${BASE}/v1/actions`, body, Boolean(key.get()))} />`;
     const x = days.map((day) => Date.parse(day.key) / 1000);
     return html`<ul class="tiles"><li><b>${types.total_actions}</b>actions in ${types.window_days} days</li>

@@ -68,7 +68,7 @@ export default function Prompt({ route }) {
   return html`<h1>Prompt</h1>
     <p class="quiet">What a model would get for a query: <code>POST /v1/context</code>.</p>
     <form class="box" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); go(address, { replace: true }); made.again(); }}>
-      <label class="wide">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the user ask?"
+      <label class="query">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the user ask?"
         onInput=${(/** @type {any} */ event) => set("query", event.target.value)} /></label>
       <div class="filters">${field("agent_id", "Agent", known.data?.agent_id)}${field("user_id", "User", known.data?.user_id)}${field("session_id", "Session")}
         ${CHOICES.map(({ name, label, options }) => html`<label>${label} <select value=${typed[name] ?? options[0]}
@@ -117,7 +117,7 @@ function Made({ context }) {
       ${[...context.errors, ...context.warnings].map((one) => html`<p class="problem">${one.code}: ${one.detail}</p>`)}</section>
     <div class="two"><section class="box"><h2>The prompt</h2>
       ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
-        : context.text ? html`<${Code} text=${context.text} label="Copy the prompt" />` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
+        : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
     <div><section class="box"><h2>Kept (${kept.length})</h2><div class="scroll" tabindex="0" role="region" aria-label="Kept">
       <table><thead><tr><th>Section</th><th>Record</th><th>Cited</th><th>Score</th><th>Tokens</th></tr></thead>
       <tbody>${kept.map((item) => html`<tr key=${item.section + item.id}><td>${item.section}</td><td><${RecordLink} id=${item.id} /> <span class="quiet small">${item.type}</span></td>

@@ -84,9 +84,9 @@ function bySeq(memories, facts) {
 /** @param {{ of: (Memory | Fact)[] | undefined }} props */
 function CameOf({ of = [] }) {
   return html`<ul class="came">${of.map((record) => "memory_id" in record
-    ? html`<li key=${record.memory_id} class=${record.status === "active" ? "" : "gone"}><${Tag} of=${record.memory_type} />
+    ? html`<li key=${record.memory_id} class=${record.status === "active" ? "" : "gone"}><${Tag} of=${record.memory_type} />${" "}
       ${record.status !== "active" && html` <${Status} of=${record.status} />`}
-      <a href=${to("memories", [record.memory_id])}> ${record.memory_type === "message" ? "stored as a memory" : html`<${Text} text=${record.content} long=${160} />`}</a></li>`
+      <a href=${to("memories", [record.memory_id])}>${record.memory_type === "message" ? "stored as a memory" : html`<${Text} text=${record.content} long=${160} />`}</a></li>`
     : html`<li key=${record.fact_id} class=${record.status === "active" ? "" : "gone"}><${Tag} of="fact" />
       ${record.status !== "active" && html` <${Status} of=${record.status} />`}
       <span> <${Text} text=${`${record.subject} ${record.predicate} ${record.object}`} long=${160} /></span></li>`)}</ul>`;
@@ -124,8 +124,7 @@ function Details({ data, from, caller, again }) {
     <section aria-label="Conversation">
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
       ${messages.items.map((message) => html`<div class="turn" key=${message.seq} id=${`turn-${message.seq}`}>
-        <div class=${`bubble ${message.role}`}><div class="small quiet">#${message.seq} ${message.name ?? message.role},
-          <${Time} at=${message.timestamp} />${message.edited_at && ", edited"}</div>
+        <div class=${`bubble ${message.role}`}><div class="small quiet">#${message.seq} ${message.name ?? message.role}, <${Time} at=${message.timestamp} />${message.edited_at && ", edited"}</div>
           ${message.deleted_at ? html`<i class="quiet">deleted</i>` : html`<${Text} text=${said(message)} />`}</div>
         <${CameOf} of=${places.get(message.seq)} /></div>`)}
       ${!messages.items.length && html`<p class="quiet">No messages here.</p>`}
@@ -153,7 +152,7 @@ function Learned({ data, caller, again }) {
   const undo = async (/** @type {Schemas["Operation"]} */ operation) => {
     const one = { operation_id: operation.operation_id };
     const done = await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: one } })));
-    toast({ text: done.status === "succeeded" ? "What was learned is undone." : `The undo is ${done.status}.`, bad: done.status === "failed" });
+    toast({ text: undone(done), bad: done.status === "failed" });
     again();
   };
   const writes = may(caller, "write");
@@ -171,6 +170,13 @@ function Learned({ data, caller, again }) {
     ${undoing && html`<${Confirm} title="Undo what was learned?" button="Undo it" action=${() => undo(undoing)} onClose=${() => setUndoing(undefined)}>
       <p>Memories, facts, lessons and the summary of this run go; what they replaced comes back. Records that were changed since stay.</p></${Confirm}>`}
   </section>`;
+}
+
+/** What an undo did, as a sentence. @param {Schemas["Operation"]} operation */
+function undone(operation) {
+  const { restored, not_restored } = Object(operation.result);
+  if (restored === undefined) return `The undo is ${operation.status}.`;
+  return `Undone: ${restored} records are as before${not_restored ? `, ${not_restored} changed since and stay` : ""}.`;
 }
 
 /** The parts of a learning run in a line each. @param {{ result: Schemas["Operation"]["result"] }} props */

@@ -8,16 +8,20 @@ import { Tag } from "./text.js";
 
 const PAGES = { mem: "memories", task: "tasks" };
 
+/** An id that the service made; its end tells one from another. */
+const MADE = /^[a-z]+_[0-9a-f]{32}$/;
+
 /** The address of a record by its id, or undefined where no page shows its kind. @param {string} id */
 export function place(id) {
   const page = PAGES[/** @type {keyof typeof PAGES} */ (id.split("_")[0])];
   return page && to(page, [id]);
 }
 
-/** An id as a link, where a page shows the record. @param {{ id: string }} props */
+/** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole. @param {{ id: string }} props */
 export function RecordLink({ id }) {
   const address = place(id);
-  return address ? html`<a href=${address}><code>${id}</code></a>` : html`<code>${id}</code>`;
+  const short = MADE.test(id) ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-6)}` : id;
+  return address ? html`<a href=${address} title=${id}><code>${short}</code></a>` : html`<code title=${id}>${short}</code>`;
 }
 
 /**
