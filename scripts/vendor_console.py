@@ -42,6 +42,10 @@ def _as_module(text: str) -> str:
     return f"{text.rstrip()}\nexport default uPlot;\n"
 
 
+def _from_global(text: str) -> str:
+    return f"{text.rstrip()}\nexport const {{ diffWordsWithSpace }} = globalThis.Diff;\n"
+
+
 @dataclass(frozen=True)
 class Library:
     package: str
@@ -69,6 +73,7 @@ LIBRARIES = (
         CONSOLE,
         {"uplot.mjs": ("dist/uPlot.iife.min.js", _as_module), "uplot.css": ("dist/uPlot.min.css", _as_it_is)},
     ),
+    Library("diff", "9.0.0", "BSD-3-Clause", CONSOLE, {"diff.mjs": ("dist/diff.min.js", _from_global)}),
     Library("cytoscape", "3.34.4", "MIT", CONSOLE, {"cytoscape.mjs": ("dist/cytoscape.esm.min.mjs", _without_map)}),
     Library(
         "swagger-ui-dist",

@@ -15,7 +15,7 @@ from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
 from app.operations import service
 from app.operations.service import OperationService
-from app.operations.stats import Stats, StatsService
+from app.operations.stats import StatsService, StoreStats
 from app.settings import Settings
 from app.storage.repository import Repository
 from app.writes.dependencies import Writer
@@ -93,7 +93,7 @@ async def undo_operation(operation_id: OperationId, operations: Operations, writ
     return await write(lambda: operations.undo(operation_id))
 
 
-@stats_router.get("", response_model=Stats, responses=problems())
+@stats_router.get("", response_model=StoreStats, responses=problems())
 async def get_stats(request: Request, resources: InResources) -> Response:
     """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service
     answers. Counts are at most ten seconds old."""

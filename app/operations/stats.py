@@ -90,7 +90,7 @@ class RouteLatency(Schema):
     p95_ms: float
 
 
-class Stats(Schema):
+class StoreStats(Schema):
     """What a tenant holds and how the service does."""
 
     counts: RecordCounts
@@ -117,7 +117,7 @@ class StatsService:
         self._store, self._scope, self._clock, self._accesses, self._kept = store, scope, clock, accesses, kept
 
     async def stats(self, *, with_latency: bool) -> Doc:
-        """Returns the figures as `Stats`. Raises StoreUnavailable."""
+        """Returns the figures as `StoreStats`. Raises StoreUnavailable."""
         latency = request_latency() if with_latency else None
         return await self._counted() | {"recalled": await self._recalled(), "latency": latency}
 

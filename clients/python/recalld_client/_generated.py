@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 5e7005e23614289027e3bcfb36d3f174."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 761fed7fc5a9bc9469a54f3697707f17."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1695,6 +1695,19 @@ class Spent(TypedDict):
     tokens: int
 
 
+class Stats(TypedDict):
+    total_actions: int
+    counts: dict[str, int]
+    success_rate: "Rate | None"
+    failure_rate: "Rate | None"
+    partial_rate: "Rate | None"
+    mean_duration_ms: float | None
+    p95_duration_ms: float | None
+    mean_rating: float | None
+    window_days: int
+    groups: NotRequired["list[Group] | None"]
+
+
 class Step(TypedDict):
     step: int
     action: str
@@ -1720,6 +1733,19 @@ class StepPatch(TypedDict):
 
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "skipped"]
+
+
+class StoreStats(TypedDict):
+    """What a tenant holds and how the service does."""
+
+    counts: "RecordCounts"
+    memories_by_type: dict[str, int]
+    memories_by_status: dict[str, int]
+    operations_by_status: dict[str, int]
+    growth: "list[DayCounts]"
+    recalled: "list[RecalledMemory]"
+    latency: "list[RouteLatency] | None"
+    counted_at: str
 
 
 class StoredProfile(TypedDict):
@@ -1835,32 +1861,6 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
-
-
-class AppActionsSchemasStats(TypedDict):
-    total_actions: int
-    counts: dict[str, int]
-    success_rate: "Rate | None"
-    failure_rate: "Rate | None"
-    partial_rate: "Rate | None"
-    mean_duration_ms: float | None
-    p95_duration_ms: float | None
-    mean_rating: float | None
-    window_days: int
-    groups: NotRequired["list[Group] | None"]
-
-
-class AppOperationsStatsStats(TypedDict):
-    """What a tenant holds and how the service does."""
-
-    counts: "RecordCounts"
-    memories_by_type: dict[str, int]
-    memories_by_status: dict[str, int]
-    operations_by_status: dict[str, int]
-    growth: "list[DayCounts]"
-    recalled: "list[RecalledMemory]"
-    latency: "list[RouteLatency] | None"
-    counted_at: str
 
 
 class Recalld(SyncBase):
@@ -2159,9 +2159,9 @@ class Recalld(SyncBase):
         found: "ActionSearchResult" = self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "AppActionsSchemasStats":
+    def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
-        found: "AppActionsSchemasStats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        found: "Stats" = self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     def get_action(self, action_id: str) -> "Action":
@@ -2347,9 +2347,9 @@ class Recalld(SyncBase):
         found: "Operation" = self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def get_stats(self) -> "AppOperationsStatsStats":
+    def get_stats(self) -> "StoreStats":
         """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
-        found: "AppOperationsStatsStats" = self._call("GET", "/v1/stats")
+        found: "StoreStats" = self._call("GET", "/v1/stats")
         return found
 
     def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
@@ -2699,9 +2699,9 @@ class AsyncRecalld(AsyncBase):
         found: "ActionSearchResult" = await self._call("POST", "/v1/actions/search", body=body)
         return found
 
-    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "AppActionsSchemasStats":
+    async def get_action_stats(self, *, agent_id: str | None = None, user_id: str | None = None, action_type: str | None = None, window_days: int | None = None, group_by: "GroupBy | None" = None, tz: str | None = None) -> "Stats":
         """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals."""
-        found: "AppActionsSchemasStats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
+        found: "Stats" = await self._call("GET", "/v1/actions/stats", query={"agent_id": agent_id, "user_id": user_id, "action_type": action_type, "window_days": window_days, "group_by": group_by, "tz": tz})
         return found
 
     async def get_action(self, action_id: str) -> "Action":
@@ -2887,9 +2887,9 @@ class AsyncRecalld(AsyncBase):
         found: "Operation" = await self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def get_stats(self) -> "AppOperationsStatsStats":
+    async def get_stats(self) -> "StoreStats":
         """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
-        found: "AppOperationsStatsStats" = await self._call("GET", "/v1/stats")
+        found: "StoreStats" = await self._call("GET", "/v1/stats")
         return found
 
     async def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":

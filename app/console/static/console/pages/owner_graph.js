@@ -96,7 +96,7 @@ function Picture({ drawn, walk }) {
     const ids = new Set(wanted.map((one) => one.data.id));
     graph.remove(graph.elements().filter((/** @type {any} */ one) => !ids.has(one.id())));
     for (const one of wanted) graph.getElementById(one.data.id).length ? graph.getElementById(one.data.id).data(one.data) : graph.add(one);
-    graph.layout({ name: "cose", animate: false, randomize: false, padding: 20 }).run();
+    graph.layout({ name: "cose", animate: false, randomize: false, padding: 20, idealEdgeLength: () => 110, nodeRepulsion: () => 9000 }).run();
   }, [drawn]);
   return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${Object.keys(drawn.names).length} entities; the list has the same`}></div>`;
 }

@@ -70,7 +70,7 @@ export function Actions({ id, route }) {
     return html`<ul class="tiles"><li><b>${types.total_actions}</b>actions in ${types.window_days} days</li>
         <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
         <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating</li></ul>
-      <div class="grid"><${Chart} label="Actions a day" x=${x} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} />
+      <div class="grid"><${Chart} label="Actions a day" x=${x} range=${[0, Math.max(4, ...days.map((day) => day.total_actions)) + 1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} />
         <${Chart} label="Success rate by day" x=${x} range=${[0, 1]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></div>
       <section class="box"><h2>By type</h2><div class="scroll" tabindex="0" role="region" aria-label="Actions by type"><table><thead><tr><th>Type</th><th>Actions</th><th>Success, with its 95 % interval</th><th>p95 ms</th><th>Rating</th></tr></thead>
         <tbody>${(types.groups ?? []).map((group) => html`<tr key=${group.key}><td><${Text} text=${group.key} long=${80} /></td><td class="number">${group.total_actions}</td>

@@ -1,7 +1,10 @@
 /** Bars of named parts: the parts of a score, the sections of a budget. */
 import { html } from "../ui.js";
 
-/** @typedef {{ name: string, value: number, title?: string }} Part */
+/** @typedef {{ name: string, value: number, title?: string, tone?: number }} Part `tone`: 0 to 7, the colour. */
+
+/** @param {Part} part @param {Part[]} parts */
+const tone = (part, parts) => `tone-${(part.tone ?? parts.indexOf(part)) % 8}`;
 
 /**
  * A bar of parts, each as wide as its value, with a legend that says the numbers: colour is not the only sign.
@@ -15,9 +18,9 @@ export function Bar({ parts, whole, label, digits = 3, unit = "" }) {
   const number = (/** @type {number} */ value) => `${value.toFixed(digits)}${unit}`;
   return html`<div class="bar" role="group" aria-label=${label}>
     <div class="track" aria-hidden="true">${seen.map((part) => html`
-      <span class=${`part tone-${parts.indexOf(part) % 8}`} title=${`${part.name} ${number(part.value)}`}
+      <span class=${`part ${tone(part, parts)}`} title=${`${part.name} ${number(part.value)}`}
         style=${{ width: `${Math.min(100, (part.value / full) * 100)}%` }}></span>`)}</div>
-    <ul class="legend">${parts.map((part, index) => html`<li title=${part.title ?? ""}>
-      <i class=${`tone-${index % 8}`}></i>${part.name} <b>${number(part.value)}</b></li>`)}</ul>
+    <ul class="legend">${parts.map((part) => html`<li title=${part.title ?? ""}>
+      <i class=${tone(part, parts)}></i>${part.name} <b>${number(part.value)}</b></li>`)}</ul>
   </div>`;
 }
