@@ -83,7 +83,7 @@ export function useLoad(load, inputs) {
 /**
  * Loads a list page by page. `more()` appends the next page; `next` says whether there is one.
  * @template T
- * @param {(cursor: string | undefined, signal: AbortSignal) => Promise<{ items: T[], next_cursor: string | null }>} load
+ * @param {(cursor: string | undefined, signal: AbortSignal) => Promise<{ items: T[], next_cursor?: string | null }>} load
  * @param {unknown[]} inputs
  */
 export function usePages(load, inputs) {
@@ -99,7 +99,7 @@ export function usePages(load, inputs) {
     busy.current = true;
     try {
       const page = await load(current.next, new AbortController().signal);
-      setRest({ of: current.of, items: [...current.items, ...page.items], next: page.next_cursor });
+      setRest({ of: current.of, items: [...current.items, ...page.items], next: page.next_cursor ?? null });
       setProblem(undefined);
     } catch (error) {
       setProblem(asProblem(error));

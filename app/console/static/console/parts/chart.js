@@ -3,7 +3,7 @@ import uPlot from "../vendor/uplot.mjs";
 import { html, useEffect, useRef } from "../ui.js";
 
 /** @param {HTMLElement} near @param {string} name a custom property @returns {string} a colour that a canvas takes */
-function colour(near, name) {
+export function colour(near, name) {
   const probe = document.createElement("i");
   probe.style.color = `var(${name})`;
   near.append(probe);
