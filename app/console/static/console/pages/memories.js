@@ -40,14 +40,15 @@ export function searchBody(params) {
   };
 }
 
-/** The agents and users to choose from: the registered ones. */
+/** The agents and users to choose from: the first hundred that are registered. `every`: these are all agents.
+ * @typedef {{ agents: Schemas["Agent"][], every: boolean, users: string[] }} Owners */
 function useOwners() {
   return useLoad(async (signal) => {
     const [agents, users] = await Promise.all([
       ask(api.GET("/v1/agents", { params: { query: { limit: 100 } }, signal })),
       ask(api.GET("/v1/users", { params: { query: { limit: 100 } }, signal })),
     ]);
-    return { agents: agents.items.map((one) => one.agent_id), users: users.items.map((one) => one.user_id) };
+    return { agents: agents.items, every: !agents.next_cursor, users: users.items.map((one) => one.user_id) };
   }, []);
 }
 
@@ -81,9 +82,8 @@ function Field({ name, params, set, options = [] }) {
     <datalist id=${`of-${name}`}>${options.map((one) => html`<option value=${one}></option>`)}</datalist></label>`;
 }
 
-/** @param {{ params: Params, set: (given: Params) => void }} props */
-function Filters({ params, set }) {
-  const owners = useOwners();
+/** @param {{ params: Params, set: (given: Params) => void, owners: Owners | undefined }} props */
+function Filters({ params, set, owners }) {
   const [typed, type] = useState(params.query ?? "");
   useEffect(() => type(params.query ?? ""), [params.query]);
   useEffect(() => {
@@ -94,8 +94,8 @@ function Filters({ params, set }) {
     <input type="search" aria-label="Search memories" placeholder="Search memories ( / )" value=${typed} maxlength="32000"
       onInput=${(/** @type {any} */ event) => type(event.target.value)} />
     <div class="filters">
-      <${Field} name="agent_id" params=${params} set=${set} options=${owners.data?.agents} />
-      <${Field} name="user_id" params=${params} set=${set} options=${owners.data?.users} />
+      <${Field} name="agent_id" params=${params} set=${set} options=${owners?.agents.map((one) => one.agent_id)} />
+      <${Field} name="user_id" params=${params} set=${set} options=${owners?.users} />
       <${Choice} name="memory_type" params=${params} set=${set} options=${TYPES} any="any type" />
       <${Choice} name="status" params=${params} set=${set} options=${STATUSES} any=${params.query ? "active" : "any status"} />
       <${Field} name="tag" params=${params} set=${set} /><${Field} name="session_id" params=${params} set=${set} />
@@ -130,6 +130,7 @@ function Nothing({ params }) {
 export default function Memories({ route, caller }) {
   const { params, rest: [chosen] } = route;
   const hits = useHits(params);
+  const owners = useOwners();
   const owner = hits.items?.[0]?.memory;
   const set = (/** @type {Params} */ given) => {
     const next = { ...params, ...given };
@@ -139,13 +140,13 @@ export default function Memories({ route, caller }) {
     }
     go(to("memories", chosen ? [chosen] : [], next), { replace: true });
   };
-  return html`<h1>Memories</h1><${Filters} params=${params} set=${set} /><${ProblemBox} problem=${hits.error} />
+  return html`<h1>Memories</h1><${Filters} params=${params} set=${set} owners=${owners.data} /><${ProblemBox} problem=${hits.error} />
     <div class=${chosen ? "two detail" : ""}>
       <section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
         ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} />`}
         ${!hits.items && hits.loading && html`<p class="quiet" role="status">Loading…</p>`}
         <ul class="list">${hits.items?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} params=${params} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         <${More} of=${hits} /></section>
-      ${chosen && html`<${MemoryView} key=${chosen} id=${chosen} caller=${caller} back=${to("memories", [], params)} onChange=${hits.again} />`}
+      ${chosen && html`<${MemoryView} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
     </div>`;
 }

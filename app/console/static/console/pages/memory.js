@@ -147,8 +147,9 @@ function Actions({ memory, onDone, onGone }) {
       <p>Its history goes, too, and this cannot be undone. Memories that it replaced come back. To keep it out of answers only, archive it.</p></${Confirm}>`}`;
 }
 
-/** @param {{ id: string, caller: import("../api.js").Caller, back: string, onChange: () => void }} props */
-export function MemoryView({ id, caller, back, onChange }) {
+/** @param {{ id: string, caller: import("../api.js").Caller, owners: { data?: import("./memories.js").Owners, loading: boolean },
+ *   back: string, onChange: () => void }} props */
+export function MemoryView({ id, caller, owners, back, onChange }) {
   const found = useLoad((signal) => load(id, signal), [id]);
   const done = () => { found.again(); onChange(); };
   const gone = () => { location.hash = back; onChange(); };
@@ -162,7 +163,7 @@ export function MemoryView({ id, caller, back, onChange }) {
         ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
       ${may(caller, "write") && memory.status === "disputed" && html`<${Dispute} memory=${memory} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
-      <${ImportanceCurve} memory=${memory} versions=${versions} />
+      ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners.data} />`}
       <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} /><${History} memory=${memory} versions=${versions} />
       <section><h3>Fields</h3><dl class="pairs">
         ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),

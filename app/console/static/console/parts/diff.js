@@ -8,11 +8,12 @@ const TIMEOUT_MS = 200;
 /** @param {unknown} value */
 const shown = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value));
 
-/** Two texts, word by word. Where that takes too long, the whole of both. @param {{ old: unknown, now: unknown }} props */
+/** Two texts, word by word; other values, and texts where that takes too long, whole. @param {{ old: unknown, now: unknown }} props */
 export function Diff({ old, now }) {
   const [before, after] = [shown(old), shown(now)];
-  const pieces = diffWordsWithSpace(before, after, { timeout: TIMEOUT_MS })
-    ?? [{ value: before, removed: true, added: false }, { value: after, added: true, removed: false }];
+  const texts = typeof old === "string" && typeof now === "string";
+  const pieces = (texts && diffWordsWithSpace(before, after, { timeout: TIMEOUT_MS }))
+    || [{ value: before, removed: true, added: false }, { value: after, added: true, removed: false }];
   return html`<span class="text" dir="auto">${pieces.map(({ value, added, removed }) =>
     added ? html`<ins>${visible(value)}</ins>` : removed ? html`<del>${visible(value)}</del>` : visible(value))}</span>`;
 }

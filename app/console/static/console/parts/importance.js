@@ -9,13 +9,13 @@ import { DAY, DEFAULT_DECAY, anchorOf, importanceAt, whenAt } from "./decay.js";
 const FUTURE_DAYS = 365;
 const STEPS = 48;
 
-/** The decay of an agent: its settings, or the defaults if it is not registered. @param {string | null} agent_id */
-function useDecay(agent_id) {
+/** The decay of an agent: its settings, or the defaults if it is not registered. An agent is asked for only if the list of
+ * agents is not whole. @param {string | null} agent_id @param {import("../pages/memories.js").Owners | undefined} owners */
+function useDecay(agent_id, owners) {
   return useLoad(async (signal) => {
-    if (!agent_id) return { decay: DEFAULT_DECAY, least: 0 };
-    const { data, response } = await api.GET("/v1/agents/{agent_id}", { params: { path: { agent_id } }, signal });
-    if (response.status === 404) return { decay: DEFAULT_DECAY, least: 0 };
-    const { settings } = data ?? await ask(api.GET("/v1/agents/{agent_id}", { params: { path: { agent_id } }, signal }));
+    const listed = owners?.agents.find((one) => one.agent_id === agent_id);
+    if (!agent_id || (!listed && owners?.every)) return { decay: DEFAULT_DECAY, least: 0 };
+    const { settings } = listed ?? await ask(api.GET("/v1/agents/{agent_id}", { params: { path: { agent_id } }, signal }));
     return { decay: { ...DEFAULT_DECAY, ...settings.decay }, least: settings.min_importance ?? 0 };
   }, [agent_id]);
 }
@@ -55,9 +55,9 @@ function ending(memory, fading, least, now) {
     : `If nobody recalls it, it fades until ${day(floor)} and stays at ${fading.decay.floor}. A policy of retention may forget it.`;
 }
 
-/** @param {{ memory: Schemas["Memory"], versions: Schemas["HistoryEntry"][] }} props */
-export function ImportanceCurve({ memory, versions }) {
-  const found = useDecay(memory.agent_id);
+/** @param {{ memory: Schemas["Memory"], versions: Schemas["HistoryEntry"][], owners: import("../pages/memories.js").Owners | undefined }} props */
+export function ImportanceCurve({ memory, versions, owners }) {
+  const found = useDecay(memory.agent_id, owners);
   const { decay, least } = found.data ?? { decay: DEFAULT_DECAY, least: 0 };
   if (!found.data && found.loading) return html`<p class="quiet">Loading…</p>`;
   const now = Math.floor(Date.now() / 60_000) * 60_000;
