@@ -17,7 +17,7 @@ def test_a_dry_run_of_decay_shows_histograms_before_and_after(visit: Visit, serv
     page = visit.open("operations", "Dry run")
     visit.check()
     page.get_by_role("button", name="Dry run of decay").click()
-    page.get_by_text("Memories by importance, after").wait_for()
+    page.get_by_text("Memories by importance, after").first.wait_for()
     latest = server.client.get("/v1/operations?limit=1").json()["items"][0]
     assert (latest["kind"], latest["status"]) == ("decay", "succeeded")
     page.get_by_role("figure", name="Memories by importance, before").first.get_by_text("Numbers").click()
