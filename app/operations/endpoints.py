@@ -95,8 +95,8 @@ async def undo_operation(operation_id: OperationId, operations: Operations, writ
 
 @stats_router.get("", response_model=StoreStats, responses=problems())
 async def get_stats(request: Request, resources: InResources) -> Response:
-    """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service
-    answers. Counts are at most ten seconds old."""
+    """Get the number of records of each kind, their growth, what was recalled lately, and latency. Counts are at most
+    ten seconds old."""
     principal = get_caller(request)[1]
     figures = StatsService(resources.store, principal.scope, resources.clock, resources.accesses, resources.stats)
     return answer(await figures.stats(with_latency=_reads_metrics(resources.settings, principal)))

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 761fed7fc5a9bc9469a54f3697707f17."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 7f4bbacf97507c01621e77dc1a693a3c."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2348,7 +2348,7 @@ class Recalld(SyncBase):
         return found
 
     def get_stats(self) -> "StoreStats":
-        """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
+        """Get the number of records of each kind, their growth, what was recalled lately, and latency."""
         found: "StoreStats" = self._call("GET", "/v1/stats")
         return found
 
@@ -2888,7 +2888,7 @@ class AsyncRecalld(AsyncBase):
         return found
 
     async def get_stats(self) -> "StoreStats":
-        """Get how many records there are of each kind, how they grew, what was recalled lately, and how fast the service answers."""
+        """Get the number of records of each kind, their growth, what was recalled lately, and latency."""
         found: "StoreStats" = await self._call("GET", "/v1/stats")
         return found
 
