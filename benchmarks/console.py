@@ -8,6 +8,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 from playwright.sync_api import Browser, sync_playwright
@@ -51,7 +52,7 @@ def _fill(client: httpx.Client, memories: int) -> None:
         client.post("/v1/memories/batch", json={"items": items}).raise_for_status()
 
 
-def _row(browser: Browser, base: str, name: str, page: str, sign: str, views: int) -> dict[str, object]:
+def _row(browser: Browser, base: str, name: str, page: str, sign: str, views: int) -> dict[str, Any]:
     """Opens the view in a browser without a cache each time, so that every file is fetched."""
     took = []
     for _ in range(views):

@@ -19,8 +19,9 @@ AXE = HERE / "vendor" / "axe.min.js"
 MOST_REQUESTS = 10
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of one module: while Playwright is open, its event loop runs in this thread, and no asynchronous test can."""
     if not Path(CHROMIUM).exists():
         why = f"There is no Chromium at {CHROMIUM}: install Debian's package chromium, or set RECALLD_TEST_CHROMIUM."
         if os.environ.get("RECALLD_TEST_BROWSER") == "required":
