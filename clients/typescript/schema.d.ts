@@ -726,6 +726,15 @@ export interface paths {
          */
         post: operations["undo_operation"];
     };
+    "/v1/stats": {
+        parameters: {};
+        /**
+         * Get the number of records of each kind, their growth, what was recalled lately, and latency.
+         * @description Get the number of records of each kind, their growth, what was recalled lately, and latency. Counts are at most
+         *     ten seconds old.
+         */
+        get: operations["get_stats"];
+    };
     "/v1/keys": {
         parameters: {};
         /**
@@ -764,6 +773,22 @@ export interface paths {
          *     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`.
          */
         post: operations["revoke_key"];
+    };
+    "/v1/whoami": {
+        parameters: {};
+        /**
+         * Get what the calling key may do: its tenant, verbs and bindings.
+         * @description Get what the calling key may do: its tenant, verbs and bindings.
+         */
+        get: operations["whoami"];
+    };
+    "/v1/settings": {
+        parameters: {};
+        /**
+         * List the settings of the process that answers.
+         * @description List the settings of the process that answers. Secrets are not shown.
+         */
+        get: operations["list_settings"];
     };
     "/v1/audit": {
         parameters: {};
@@ -1017,6 +1042,17 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description What the calling key may do. */
+        Caller: {
+            tenant: string;
+            /** @description Of the API key; `oidc:…`: a token; `anonymous` or `unauthenticated`: there was none. */
+            key_id: string;
+            verbs: components["schemas"]["Verb"][];
+            /** @description The agents that the key is bound to; null: not bound. */
+            agents: string[] | null;
+            /** @description The users that the key is bound to; null: not bound. */
+            users: string[] | null;
+        };
         /** @enum {string} */
         Cardinality: "one" | "many";
         ChatMessage: {
@@ -1147,6 +1183,14 @@ export interface components {
             updated_at: string;
             /** @description The whole key, this once: null where the answer comes again. */
             key: string | null;
+        };
+        /** @description Records that were created on a UTC day and are still there. */
+        DayCounts: {
+            day: string;
+            memories: number;
+            sessions: number;
+            facts: number;
+            actions: number;
         };
         /** @description How what this agent remembers fades (docs/concepts/retrieval.md). */
         Decay: {
@@ -2083,6 +2127,8 @@ export interface components {
             operation_id: string;
             agent_id: string | null;
             user_id: string | null;
+            /** @description The session that it learns from or summarizes. */
+            session_id?: string | null;
             kind: string;
             status: components["schemas"]["OperationStatus"];
             progress: components["schemas"]["Progress"];
@@ -2392,6 +2438,16 @@ export interface components {
             points: number;
             detail: string;
         };
+        /** @description A memory that a search or a context returned lately. */
+        RecalledMemory: {
+            memory_id: string;
+            memory_type: components["schemas"]["MemoryType"];
+            /** @description The first 200 characters. */
+            content: string;
+            agent_id: string | null;
+            user_id: string | null;
+            recalled_at: string;
+        };
         /** @description What an erasure took away. */
         Receipt: {
             user_id: string;
@@ -2414,6 +2470,19 @@ export interface components {
             rate: number;
             failed_in_a_row: number;
         };
+        /** @description How many records there are that the key sees, those included that have expired and are not purged yet. */
+        RecordCounts: {
+            memories: number;
+            messages: number;
+            sessions: number;
+            /** @description Statements of all times, those that hold no longer included. */
+            facts: number;
+            actions: number;
+            tasks: number;
+            procedures: number;
+            users: number;
+            agents: number;
+        };
         Resolution: {
             /** @description The disputed fact, to let it take the place of those it contends with; one of these, to retract the disputed one; or `both`. */
             keep: string;
@@ -2423,6 +2492,16 @@ export interface components {
             seq?: number;
             /** @description Needed where the task is completed or cancelled. Default: false. */
             reopen?: boolean;
+        };
+        /** @description How fast a route answers, since the process started. Quantiles are estimated from a histogram. */
+        RouteLatency: {
+            method: string;
+            route: string;
+            requests: number;
+            /** Format: double */
+            p50_ms: number;
+            /** Format: double */
+            p95_ms: number;
         };
         Scores: {
             [key: string]: number;
@@ -2568,6 +2647,23 @@ export interface components {
         SessionStatus: "active" | "ended";
         /** @enum {string} */
         SettableStatus: "active" | "archived";
+        /** @description A setting of the process that answers. */
+        SettingInForce: {
+            /** @description Its environment variable. */
+            name: string;
+            /** @description `set` for a secret that is set. */
+            value: string;
+            default: string;
+            /** @description Whether the value differs from the default. */
+            changed: boolean;
+            secret: boolean;
+            description: string;
+        };
+        SettingsInForce: {
+            items: components["schemas"]["SettingInForce"][];
+            /** @description Always null: this is all. */
+            next_cursor?: string | null;
+        };
         Similar: {
             memory_id: string;
             content: string;
@@ -2677,6 +2773,27 @@ export interface components {
         };
         /** @enum {string} */
         StepStatus: "pending" | "in_progress" | "completed" | "failed" | "skipped";
+        /** @description What a tenant holds and how the service does. */
+        StoreStats: {
+            counts: components["schemas"]["RecordCounts"];
+            memories_by_type: {
+                [key: string]: number;
+            };
+            memories_by_status: {
+                [key: string]: number;
+            };
+            operations_by_status: {
+                [key: string]: number;
+            };
+            /** @description The last 30 days, the oldest first; days without any included. */
+            growth: components["schemas"]["DayCounts"][];
+            /** @description At most 10, the latest first, of those that this process recalled since it started. */
+            recalled: components["schemas"]["RecalledMemory"][];
+            /** @description Of the routes with the most requests in this process, of all tenants. Null for a key that may not read `/metrics`. */
+            latency: components["schemas"]["RouteLatency"][] | null;
+            /** @description An answer is kept for 10 seconds. */
+            counted_at: string;
+        };
         StoredProfile: {
             name?: string | null;
             age?: number | null;
@@ -2841,6 +2958,12 @@ export interface operations {
                 memory_type?: components["schemas"]["MemoryType"];
                 /** @description Made from messages of this session. */
                 session_id?: string;
+                /** @description Made from a message after this one. Needs `session_id`. */
+                after_seq?: number;
+                /** @description Made from a message before this one. Needs `session_id`. */
+                before_seq?: number;
+                /** @description How it was made, as `source.origin` says. */
+                origin?: components["schemas"]["Origin"];
                 key?: string;
                 tag?: string;
                 pinned?: boolean;
@@ -2907,6 +3030,12 @@ export interface operations {
                 memory_type?: components["schemas"]["MemoryType"];
                 /** @description Made from messages of this session. */
                 session_id?: string;
+                /** @description Made from a message after this one. Needs `session_id`. */
+                after_seq?: number;
+                /** @description Made from a message before this one. Needs `session_id`. */
+                before_seq?: number;
+                /** @description How it was made, as `source.origin` says. */
+                origin?: components["schemas"]["Origin"];
                 key?: string;
                 tag?: string;
                 pinned?: boolean;
@@ -3442,6 +3571,12 @@ export interface operations {
                 predicate?: string;
                 object?: string;
                 object_type?: components["schemas"]["ObjectType"];
+                /** @description Its source names this session. */
+                session_id?: string;
+                /** @description Made from a message after this one. Needs `session_id`. */
+                after_seq?: number;
+                /** @description Made from a message before this one. Needs `session_id`. */
+                before_seq?: number;
                 /** @description True at that time; default: now. */
                 as_of?: string;
                 /** @description As it was known then; default: now. */
@@ -5002,6 +5137,10 @@ export interface operations {
     list_operations: {
         parameters: {
             query?: {
+                /** @description Those that learned from this session. */
+                session_id?: string;
+                /** @description Such as `post_conversation`. */
+                kind?: string;
                 /** @description Most items on a page. */
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
@@ -5051,6 +5190,18 @@ export interface operations {
             202: {
                 content: {
                     "application/json": components["schemas"]["Operation"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    get_stats: {
+        parameters: {};
+        responses: {
+            /** @description Successful Response */
+            200: {
+                content: {
+                    "application/json": components["schemas"]["StoreStats"];
                 };
             };
             default: components["responses"]["Problem"];
@@ -5164,6 +5315,30 @@ export interface operations {
             200: {
                 content: {
                     "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    whoami: {
+        parameters: {};
+        responses: {
+            /** @description Successful Response */
+            200: {
+                content: {
+                    "application/json": components["schemas"]["Caller"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    list_settings: {
+        parameters: {};
+        responses: {
+            /** @description Successful Response */
+            200: {
+                content: {
+                    "application/json": components["schemas"]["SettingsInForce"];
                 };
             };
             default: components["responses"]["Problem"];
