@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract f3cca1752e7acb416b8009368b9d56a9."""
+"""Made by scripts/generate_clients.py; do not edit. Contract fe840cb2c554d631827d8589ca991e2b."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1968,6 +1968,9 @@ class MemoryFilter(TypedDict):
     status: NotRequired["MemoryListStatus"]
     memory_type: NotRequired["MemoryType"]
     session_id: NotRequired[str]
+    after_seq: NotRequired[int]
+    before_seq: NotRequired[int]
+    origin: NotRequired["Origin"]
     key: NotRequired[str]
     tag: NotRequired[str]
     pinned: NotRequired[bool]
@@ -1985,6 +1988,9 @@ class FactFilter(TypedDict):
     predicate: NotRequired[str]
     object: NotRequired[str]
     object_type: NotRequired["ObjectType"]
+    session_id: NotRequired[str]
+    after_seq: NotRequired[int]
+    before_seq: NotRequired[int]
     as_of: NotRequired[str]
     known_at: NotRequired[str]
     timeline: NotRequired[bool]
