@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import serve as serve_command
-from app.cli._common import configure
+from app.cli._logs import configure
 from app.errors import invalid
 from app.setting_groups import JobSettings
 from app.settings import Settings, describe
@@ -50,8 +50,9 @@ def _fill(folder: Path) -> None:
         os.environ.pop(name, None)
     os.environ |= {"RECALLD_DATA_DIR": str(folder / "data"), "RECALLD_LOG_LEVEL": "error"}
     os.chdir(folder)  # a .env of the caller's folder may name another store
-    configure("error")
+    settings = Settings(jobs=JobSettings(enabled=False))
+    configure(settings)
     writer: Any = importlib.import_module("app.cli.demo_writer")  # imports the service, which takes a second
     print("Writing the story …", file=sys.stderr)
-    counts = asyncio.run(writer.write_story(Settings(jobs=JobSettings(enabled=False))))
+    counts = asyncio.run(writer.write_story(settings))
     print(", ".join(f"{number} × {kind}" for kind, number in counts.items()), file=sys.stderr)
