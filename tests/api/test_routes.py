@@ -31,7 +31,7 @@ async def test_the_document_names_every_route(service: Service) -> None:
 
 
 @pytest.mark.before_store
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v2/memories", "/v1/memories/", "/v1/nope", "//", "/v1/%ff"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v2/memories", "/v1/memories/", "/v1/nope", "/v1/%ff"])
 async def test_unknown_routes_are_problems(api: httpx.AsyncClient, service: Service, path: str) -> None:
     for method in METHODS:
         response = await api.request(method, path)
@@ -89,9 +89,9 @@ async def test_every_list_has_the_page_envelope(service: Service) -> None:
 
 @pytest.mark.before_store
 async def test_the_pages_of_the_documentation_can_be_shut(start: Starter, settings: Settings) -> None:
-    pages = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
+    pages = ("/docs", "/openapi.json")
     async with start(settings) as service:
-        assert [(await service.client.get(page)).status_code for page in pages] == [200] * 4
+        assert [(await service.client.get(page)).status_code for page in pages] == [200] * 2
     async with start(settings.model_copy(update={"docs": "off"})) as service:
         for page in pages:
             problem(await service.client.get(page), 404, "not_found")

@@ -107,6 +107,8 @@ def _query(operation: str, query: Json) -> None:
         query["user_id"] = "ada"
     if query.get("timeline") in (True, "true"):
         query.pop("as_of", None)
+    if {"after_seq", "before_seq"} & query.keys() and operation.endswith(("/v1/memories", "/v1/facts")):
+        query.setdefault("session_id", "s")
     if "metadata" in query:
         query["metadata"] = '{"topic": "billing"}'
     if "tz" in query:
