@@ -70,10 +70,13 @@ class ScriptedModel:
         """Returns the answer of the story in this shape, or one that says nothing."""
         budget.claim(0)
         said = {name: _nothing(field.annotation) for name, field in shape.model_fields.items()}
-        said |= self.says.get(shape.__name__, {})
+        said |= {name: value for name, value in self.says.items() if name in said}
         known = {one["content"]: one["memory_id"] for one in json.loads(data).get("known_memories", ())}
-        for memory in said.get("memories", ()):
-            memory["superseded_ids"] = [known[text] for text in memory["superseded_ids"] if text in known]
+        said["memories"] = [
+            one | {"superseded_ids": [known[text] for text in one["superseded_ids"] if text in known]}
+            for one in said.get("memories", ())
+        ]
+        said = {name: value for name, value in said.items() if name in shape.model_fields}
         return shape.model_validate(said)
 
     async def close(self) -> None:
