@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, sync_playwright
 
-from benchmarks.harness import Section
-from tests.support.server import serving
+from benchmarks.harness import Section, recalld
 
 BATCH = 500
 TARGET_MS = 300.0
@@ -27,9 +26,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data") as server:
-        _fill(server.client, options.memories)
-        base = str(server.client.base_url).rstrip("/")
+    with tempfile.TemporaryDirectory() as folder, recalld(Path(folder) / "data") as server:
+        with httpx.Client(base_url=server.url, timeout=120) as client:
+            _fill(client, options.memories)
+        base = server.url.rstrip("/")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])
             views = {

@@ -4,7 +4,7 @@ import logging
 import sys
 import traceback
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
@@ -62,11 +62,23 @@ def _one_line(record: logging.LogRecord) -> str:
     return "".join(one if one.isprintable() else " " for one in record.getMessage())
 
 
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is at that moment, which a caller in the same process may have replaced."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """Does nothing: the stream is always standard error."""
+
+
 def configure(settings: Settings, *, at_least: int = logging.DEBUG) -> None:
     """Configures logging to standard error as the settings say. Lines below the level `at_least` are left out."""
     terminal = sys.stderr.isatty()
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and terminal)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(TextFormatter(colours=terminal) if as_text else JsonFormatter())
     level = max(at_least, logging.getLevelNamesMapping()[settings.log_level.upper()])
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -76,7 +76,7 @@ def auc_interval(positive: ArrayLike, negative: ArrayLike) -> tuple[float, float
     """Positives and negatives are drawn apart, each as many as there are."""
     wins = _wins(positive, negative)
     rows, columns = (_weights(size, seed) for seed, size in enumerate(wins.shape))
-    return _bounds(((rows @ wins) * columns).sum(axis=1))
+    return _bounds(np.minimum(((rows @ wins) * columns).sum(axis=1), 1))  # sums of shares may round to more than 1
 
 
 def percentiles(values: ArrayLike) -> tuple[float, float]:
