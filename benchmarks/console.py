@@ -1,6 +1,6 @@
 """The console's first view: a browser's time from the address to the figures of the overview, with many memories.
 
-It needs Chromium and takes minutes to fill the store: about 100 memories a second and core.
+It needs Chromium. The store is made by `benchmarks/scale_data.py`: memories of 100 users over 300 days.
 """
 
 import argparse
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.harness import Section, recalld
+from benchmarks.scale_data import Size, build
 
-BATCH = 500
+USERS = 100
 TARGET_MS = 300.0
 
 
@@ -26,9 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
-    with tempfile.TemporaryDirectory() as folder, recalld(Path(folder) / "data") as server:
-        with httpx.Client(base_url=server.url, timeout=120) as client:
-            _fill(client, options.memories)
+    size = Size(options.memories, USERS)
+    with tempfile.TemporaryDirectory() as folder:
+        build(Path(folder), size)
+        yield from _views(Path(folder) / size.name, options)
+
+
+def _views(data: Path, options: argparse.Namespace) -> Iterator[Section]:
+    with recalld(data) as server:
         base = server.url.rstrip("/")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])
@@ -41,15 +46,6 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
             browser.close()
     met = all(float(row["median ms"]) <= TARGET_MS for row in rows)
     yield Section(f"First views with {options.memories:,} memories", rows, met)
-
-
-def _fill(client: httpx.Client, memories: int) -> None:
-    for start in range(0, memories, BATCH):
-        items = [
-            {"agent_id": "bench", "user_id": f"user-{n % 1000}", "content": f"Order {n} of part {n * 7919 % 10_007}"}
-            for n in range(start, min(memories, start + BATCH))
-        ]
-        client.post("/v1/memories/batch", json={"items": items}).raise_for_status()
 
 
 def _row(browser: Browser, base: str, name: str, page: str, sign: str, views: int) -> dict[str, Any]:
