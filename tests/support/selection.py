@@ -24,6 +24,8 @@ TAKES_SECONDS = {
 """A third of the time of all that needs neither process nor MongoDB."""
 SERVICE = {"service", "shared", "api", "start"}
 """Fixtures that start the whole service in this process."""
+BROWSER = {"browser", "visit", "page"}
+"""Fixtures that open pages in a browser, which takes seconds each."""
 ALWAYS_ON_MONGODB = ("contract", "storage")
 ONE_OF = 6
 """Of the feature tests, one in so many runs on MongoDB without `--all`: what differs between engines is in the contract
@@ -36,6 +38,8 @@ def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
         item.add_marker("takes_seconds")
     if SERVICE & set(getattr(item, "fixturenames", ())):
         item.add_marker("service")
+    if BROWSER & set(getattr(item, "fixturenames", ())):
+        item.add_marker("slow")
     if STARTS_PROCESSES & vars(getattr(item, "module", None)).keys():
         item.add_marker("process")
     if engine != "mongodb" and "mongodb" not in getattr(item, "fixturenames", ()):
