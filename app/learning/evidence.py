@@ -24,7 +24,7 @@ _CLAUSE = re.compile(
 )
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(?<!\w)\d+")
 
 __all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
 

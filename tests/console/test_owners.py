@@ -24,7 +24,7 @@ def test_people_and_agents_are_listed(visit: Visit) -> None:
         expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
     visit.check()
     page.get_by_role("link", name="mira", exact=True).click()
-    expect(page.get_by_text("Write, do not call.")).to_be_visible()
+    expect(page.get_by_text("write to me")).to_be_visible()
     expect(page.get_by_text("Error 26 on a cold start")).to_be_visible()
     visit.check()
 

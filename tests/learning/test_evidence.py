@@ -266,6 +266,12 @@ def test_a_summary_keeps_what_was_said() -> None:
     assert faithful(text, lines, None) == "The user needs a flight to Oslo on 12 May."
 
 
+def test_a_number_inside_a_name_is_part_of_the_name() -> None:
+    lines = conversation("I moved to Bergedorf and ride a Halcyon E3 now.")
+    text = "Ada moved to Bergedorf and rides a Halcyon E3 now."
+    assert faithful(text, lines, "Ada rode.") == text
+
+
 def test_a_summary_is_no_longer_than_what_it_sums_up() -> None:
     lines = conversation("I need tea.", "Noted.")
     assert len(faithful("The user needs tea. " * 50, lines, None).split()) <= 12
