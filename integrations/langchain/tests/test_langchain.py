@@ -127,6 +127,15 @@ def test_what_another_program_appended_is_there_too(me: UserMemory) -> None:
     assert (result.content, result.tool_call_id) == ("sun", "c1")
 
 
+async def test_a_message_that_was_deleted_is_gone(me: UserMemory, me_async: AsyncUserMemory) -> None:
+    session = me.session()
+    history = RecalldChatMessageHistory(session, me_async.session(session.session_id))
+    history.add_messages([HumanMessage("One"), HumanMessage("Two")])
+    me.client.delete_message(session.session_id, 1)
+    assert history.messages == [HumanMessage("Two")]
+    assert await history.aget_messages() == [HumanMessage("Two")]
+
+
 def test_an_ended_session_takes_no_more(me: UserMemory) -> None:
     session = me.session()
     history = RecalldChatMessageHistory(session)

@@ -38,6 +38,11 @@ class RecalldHistory(AbstractCapability[AgentDepsT]):
     """Of one run: the block of each query, empty where memory failed. Each step of a loop of tools asks the same."""
     _prompt_stored: bool = field(default=False, init=False, repr=False)
 
+    @classmethod
+    def get_serialization_name(cls) -> str | None:
+        """None: a session cannot be written into the specification of an agent."""
+        return None
+
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> "RecalldHistory[AgentDepsT]":
         """One of its own for each run."""
         chosen = self.session if isinstance(self.session, AsyncUserSession) else self.session(ctx)

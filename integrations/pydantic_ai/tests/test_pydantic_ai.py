@@ -191,8 +191,8 @@ async def test_what_is_known_is_in_the_request_and_the_conversation_is_stored(me
 
 
 async def test_the_next_run_has_the_messages_of_the_first_once(me: AsyncUserMemory) -> None:
-    model, session = Scripted("Nice.", "In Boston."), me.session()
-    agent = Agent(model.model, capabilities=[RecalldHistory(session)])
+    model, session, events = Scripted("Nice.", "In Boston."), me.session(), list[MemoryEvent]()
+    agent = Agent(model.model, capabilities=[RecalldHistory(session, on_memory=events.append)])
     first = await agent.run("I live in Boston.")
     await agent.run("Where do I live?", message_history=first.all_messages())
     assert [prompts([one])[-1] for one in model.seen[1] if isinstance(one, ModelRequest)] == [
@@ -200,6 +200,10 @@ async def test_the_next_run_has_the_messages_of_the_first_once(me: AsyncUserMemo
         "Where do I live?",
     ]
     assert len(await said(session)) == 4
+    recalled = [one.context for one in events if one.context is not None]
+    assert len(recalled) == 2
+    for context in recalled:
+        assert "messages" not in [section["name"] for section in context["sections"]]
     another = Scripted("In Boston.")  # a new conversation, as in another process
     await Agent(another.model, capabilities=[RecalldHistory(me.session())]).run("Which city do I live in?")
     assert "I live in Boston." in prompts(another.seen[0])[0]
