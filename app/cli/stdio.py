@@ -58,8 +58,10 @@ async def _bound(api: Api, whom: Whom) -> Whom:
     """Returns the owners that the service fixes for this key and these owners. A service of an earlier version does not
     name them: then they are those of `whom`. Raises ToolError."""
     answer = checked(await api("POST", "/mcp" + query(**whom.values()), _LIST, _ACCEPT))
-    meta = answer.body.get("result", {}).get("_meta") or {}
-    return Whom(**{**whom.values(), **meta.get(OWNERS_META, {})})
+    result = answer.body.get("result") if isinstance(answer.body, dict) else None
+    if not isinstance(result, dict) or "tools" not in result:
+        raise ToolError("The service does not answer as Recalld does.", code="unavailable")
+    return Whom(**{**whom.values(), **(result.get("_meta") or {}).get(OWNERS_META, {})})
 
 
 async def _serve(tools: Toolbox) -> None:
