@@ -26,9 +26,9 @@ class ToolRequest:
         """Calls the API. Raises ToolError."""
         return checked(await self.api(method, path, body, headers))
 
-    async def write(self, path: str, body: Json, step: str = "", method: str = "POST") -> ApiAnswer:
-        """Sends a write with the idempotency key. `step` distinguishes several writes of one tool call."""
-        return await self(method, path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
+    async def write(self, path: str, body: Json, step: str = "") -> ApiAnswer:
+        """Sends a POST with the idempotency key. `step` distinguishes several POSTs of one tool call."""
+        return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,5 +63,5 @@ async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
 async def update_profile(call: ToolRequest, body: args.UpdateProfile) -> Json:
     """Adds to a user's profile."""
     path = f"/v1/users/{segment(body.user_id)}/profile"
-    result: Json = (await call.write(path, changed(body, "user_id"), method="PATCH")).body
+    result: Json = (await call("PATCH", path, changed(body, "user_id"))).body
     return result

@@ -65,7 +65,7 @@ async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
 async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
     """Changes the given fields of a memory."""
     path = f"/v1/memories/{segment(body.memory_id)}"
-    return _whole((await call.write(path, changed(body, "memory_id"), method="PATCH")).body)
+    return _whole((await call("PATCH", path, changed(body, "memory_id"))).body)
 
 
 def _whole(memory: Json) -> Json:
