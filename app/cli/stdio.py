@@ -7,14 +7,15 @@ from mcp.server.stdio import stdio_server
 from app.auth.keys import Keys, unauthenticated
 from app.errors import RecalldError
 from app.main import create_app
-from app.mcp.server import Toolbox, Whom, connected, server
-from app.mcp.transport import InProcess, ToolError, checked, get_caller
+from app.mcp.calls import query
+from app.mcp.connection import Toolbox, Whom, connected
+from app.mcp.server import server
+from app.mcp.transport import OWNERS_META, Api, InProcess, ToolError, checked, get_caller
 from app.resources import Resources
 from app.settings import Settings
 
 DefaultOwnerIds: TypeAlias = tuple[str | None, str | None]
 """An agent and a user."""
-FORBIDDEN = 403
 
 
 class NoService(RecalldError):
@@ -43,12 +44,24 @@ async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
     async with get_caller(url, key) as api:
         _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
-            answer = await api("GET", "/v1/memories?limit=1")
-            if answer.status != FORBIDDEN:  # a key with only the verb write
-                checked(answer)
+            whom = await _bound(api, whom)
         except ToolError as error:
             raise NoService(str(error)) from error
         await _serve(Toolbox(api, whom))
+
+
+_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+_ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+async def _bound(api: Api, whom: Whom) -> Whom:
+    """Returns the owners that the service fixes for this key and these owners. A service of an earlier version does not
+    name them: then they are those of `whom`. Raises ToolError."""
+    answer = checked(await api("POST", "/mcp" + query(**whom.values()), _LIST, _ACCEPT))
+    result = answer.body.get("result") if isinstance(answer.body, dict) else None
+    if not isinstance(result, dict) or "tools" not in result:
+        raise ToolError("The service does not answer as Recalld does.", code="unavailable")
+    return Whom(**{**whom.values(), **(result.get("_meta") or {}).get(OWNERS_META, {})})
 
 
 async def _serve(tools: Toolbox) -> None:

@@ -3,11 +3,17 @@ they contain only what it needs to choose; the API validates the rest."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Timestamp
-from app.memories.schemas import Importance, MemoryKey, MemoryText, Tags
+from app.core.schemas import WHOLE, Flag, Identifier, Json, NotNull, Object, Schema, Text, Timestamp
+from app.facts.schemas import FactName
+from app.memories.schemas import Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
+from app.profiles.schemas import Age, ProfileLine, ProfileLines, ProfilePatch
+from app.sessions.schemas import MessageName
 from app.tasks.schemas import StepStatus, TaskStatus
+
+CLEARABLE: Any = {"x-clearable": True}
+"""Marks fields of an update that null clears. Their JSON schemas keep the null, which the others lose."""
 
 MemoryKind = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
 
@@ -99,7 +105,86 @@ class Forget(Schema):
     memory_ids: Annotated[list[Identifier], Field(min_length=1, max_length=50)]
 
 
-_WORTHLESS = frozenset({"title", "pattern", "format", "minLength", "maxLength", "examples", "default"})
+class ListMemories(Whose):
+    memory_type: MemoryKind | Literal["message", "summary"] | None = None
+    tag: Tag | None = None
+    since: Timestamp | None = Field(None, description="Stored then or later, RFC 3339 with zone.")
+    until: Timestamp | None = None
+    limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 20
+    cursor: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        None, description="next_cursor of the page before."
+    )
+
+
+class GetMemory(Schema):
+    memory_id: Identifier
+
+
+class UpdateMemory(Schema):
+    memory_id: Identifier
+    content: Annotated[MemoryText | None, NotNull] = Field(None, description="")
+    memory_type: Annotated[MemoryKind | None, NotNull] = None
+    key: MemoryKey | None = Field(None, json_schema_extra=CLEARABLE)
+    context: str | None = Field(None, json_schema_extra=CLEARABLE)
+    importance: Annotated[Importance | None, NotNull] = Field(None, description="0 to 1.")
+    tags: Annotated[Tags | None, NotNull] = Field(None, description="Replaces all tags.")
+    event_at: Timestamp | None = Field(None, json_schema_extra=CLEARABLE)
+    expires_at: Timestamp | None = Field(None, description="Forgotten from then on.", json_schema_extra=CLEARABLE)
+    status: Annotated[SettableStatus | None, NotNull] = Field(None, description="archived: out of searches.")
+
+
+class AssertFact(Whose):
+    subject: FactName
+    predicate: FactName = Field(description="Such as lives_in.")
+    object: Text
+    valid_from: Timestamp | None = Field(
+        None, description="When it began to be true; default: now; null: always was.", json_schema_extra=CLEARABLE
+    )
+    valid_until: Timestamp | None = Field(None, description="That moment excluded.")
+    many: Flag = Field(False, description="True: several objects can be true at once.")
+    shared: Flag = Field(False, description="True: for all agents of the user.")
+
+
+class FindFacts(Whose):
+    query: Text = Field(description="What you want to know.")
+    subject: FactName | None = None
+    predicate: FactName | None = None
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
+    top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
+
+
+class SaidMessage(Schema):
+    role: Literal["user", "assistant"]
+    content: Text
+    name: MessageName | None = None
+    timestamp: Timestamp | None = None
+
+
+class AppendMessages(AgentsOwn):
+    user_id: Identifier = Field(description="Of which user.")
+    session_id: Identifier = Field(description="A name of yours, the same for the whole conversation.")
+    messages: Annotated[list[SaidMessage], Field(min_length=1, max_length=100)]
+
+
+class GetProfile(Schema):
+    user_id: Identifier
+
+
+class UpdateProfile(ProfilePatch):
+    user_id: Identifier
+    name: ProfileLine | None = Field(None, json_schema_extra=CLEARABLE)
+    age: Age | None = Field(None, json_schema_extra=CLEARABLE)
+    home: ProfileLine | None = Field(None, json_schema_extra=CLEARABLE)
+    occupation: ProfileLine | None = Field(None, json_schema_extra=CLEARABLE)
+    conversation_preferences: ProfileLines | None = Field(None, description="How they like to be talked to.")
+    preferences: Object | None = Field(None, description="null removes a key.")
+    custom: Object | None = Field(None, description="Anything else, by name.")
+
+
+_WORTHLESS = frozenset(
+    {"title", "pattern", "format", "minLength", "maxLength", "minItems", "maxItems", "examples", "default"}
+)
 """Keywords that are left out of schemas. A value that violates such a rule is refused with the rule's message."""
 
 
@@ -128,6 +213,9 @@ def _short(node: Any, defs: Json) -> Any:
         return [_short(one, defs) for one in node]
     if not isinstance(node, dict):
         return node
+    if node.get("x-clearable"):
+        short = _short({name: value for name, value in node.items() if name != "x-clearable"}, defs)
+        return {**short, "type": [short["type"], "null"]}
     if "$ref" in node:
         kept = {name: value for name, value in node.items() if name != "$ref"}
         return _short({**defs[node["$ref"].rpartition("/")[2]], **kept}, defs)
@@ -138,7 +226,7 @@ def _short(node: Any, defs: Json) -> Any:
     if options and all("enum" in one or "const" in one for one in options):
         words = [word for one in options for word in one.get("enum", [one.get("const")])]
         return {"type": "string", "enum": words}
-    short = {name: _short(value, defs) for name, value in node.items() if name not in _WORTHLESS}
+    short = {name: _short(value, defs) for name, value in node.items() if name not in _WORTHLESS and value != ""}
     if short.get("additionalProperties") is True or isinstance(short.get("additionalProperties"), dict):
         del short["additionalProperties"]
     return short

@@ -13,6 +13,8 @@ import orjson
 from app.auth.keys import Principal
 from app.resources import Resources
 
+OWNERS_META = "recalld/owners"
+"""The field of the tool list's `_meta` with the agent and user that the connection fixes."""
 BAD = 400
 """The lowest status of an error."""
 

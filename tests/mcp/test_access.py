@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.mcp.tools import TOOLS
 from tests.conftest import Service
 from tests.mcp.conftest import Connect, call, refused
 from tests.support.memories import problem
@@ -98,8 +99,8 @@ async def test_what_a_connection_fixes_is_no_argument(connect: Connect, service:
     ):
         async with connect(query, headers) as client:
             for tool in (await client.list_tools()).tools:
-                if tool.name not in ("forget", "memory_feedback"):  # they go by ids alone
-                    assert {"agent_id", "user_id"} & set(tool.input_schema["properties"]) == names
+                taken = names & set(TOOLS[tool.name].arguments.model_fields)  # some go by ids, or by the user alone
+                assert {"agent_id", "user_id"} & set(tool.input_schema["properties"]) == taken
     for query in ("?user_id=v", "?agent_id=b"):
         problem(await post(service.client, query, **bound), 403, "forbidden")
 

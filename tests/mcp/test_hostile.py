@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.mcp.test_access import HEADERS, post
+from tests.support.memories import problem
 
 pytestmark = [pytest.mark.anyio, pytest.mark.before_store]
 MODERN = {"MCP-Protocol-Version": "2026-07-28"}
@@ -54,8 +55,10 @@ async def test_what_is_no_request_is_refused(api: httpx.AsyncClient, headers: di
 
 
 async def test_other_types_and_sizes_are_refused(api: httpx.AsyncClient) -> None:
-    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        assert 400 <= (await post(api, **{"content-type": kind})).status_code < 500
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""):
+        for headers in ({}, MODERN):
+            problem(await post(api, **{"content-type": kind, **headers}), 415, "unsupported_media_type")
+    assert (await post(api, **{"content-type": "Application/JSON; charset=utf-8"})).status_code == 200
     assert (await post(api, body=b" " * (5 << 20))).status_code == 413
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -94,6 +97,20 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
     ("update_task", {"goal": _HERE}),
     ("update_task", {"goal": "x", "context": {"a": _HERE}}),
     ("forget", {"memory_ids": [_HERE]}),
+    ("list_memories", {"tag": _HERE}),
+    ("list_memories", {"cursor": _HERE, "limit": 3}),
+    ("list_memories", {"limit": _HERE, "since": _HERE}),
+    ("get_memory", {"memory_id": _HERE}),
+    ("update_memory", {"memory_id": _HERE, "content": "x"}),
+    ("update_memory", {"memory_id": "mem_nothere", "tags": _HERE, "key": _HERE}),
+    ("assert_fact", {"subject": "Ada", "predicate": "likes", "object": _HERE}),
+    ("assert_fact", {"subject": _HERE, "predicate": _HERE, "object": "x", "valid_from": _HERE}),
+    ("find_facts", {"query": _HERE, "as_of": _HERE}),
+    ("find_facts", {"query": "x", "subject": _HERE}),
+    ("append_messages", {"session_id": "hostile", "messages": [{"role": "user", "content": _HERE}]}),
+    ("append_messages", {"session_id": _HERE, "messages": [{"role": _HERE, "content": "x"}]}),
+    ("update_profile", {"name": _HERE, "age": _HERE}),
+    ("update_profile", {"custom": {"a": _HERE}}),
 ]
 
 

@@ -57,6 +57,29 @@ async def test_one_store_by_the_service_and_by_its_files(data: Path, key: str) -
 
 
 @pytest.fixture
+def writing_key(run: Run) -> str:
+    bound = ("--agent", "a", "--user", "ada", "--verbs", "write")
+    return run("keys", "create", "--tenant", "default", "--name", "writing", *bound).stdout.strip()
+
+
+async def test_a_bound_key_fills_its_owners(data: Path, key: str, writing_key: str) -> None:
+    with serving(data) as server:
+        url = str(server.client.base_url)
+        async with (
+            started(data, "--url", url, RECALLD_KEY=writing_key) as far,
+            started(data, RECALLD_KEY=key) as near,
+        ):
+            for tool in (await far.list_tools()).tools:
+                assert not {"agent_id", "user_id"} & set(tool.input_schema["properties"])
+            await call(far, "remember", content="Ada keeps bees")
+            assert (await call(near, "recall", query="bees", agent_id="a"))["items"][0]["content"] == "Ada keeps bees"
+            for client in (far, near):
+                (resource,) = (await client.list_resources()).resources
+                assert resource.uri == "recalld://users/ada/profile"
+                assert "for ada only" in await refused(client, "get_profile", user_id="bob")
+
+
+@pytest.fixture
 def own_logging() -> Iterator[None]:
     """The command sets up the logs of its process, which here is the tests'."""
     before, level = logging.root.handlers[:], logging.root.level
