@@ -151,11 +151,19 @@ def _before(quote: Quote, value: str) -> str:
 
 
 def _clause_of(quote: Quote, value: str) -> str:
-    """Returns the clause that contains the value, or the whole sentence."""
-    wanted = _terms(value)
-    clauses = [clause for clause in _CLAUSE.split(quote.sentence) if clause]
-    held = [clause for clause in clauses if wanted & _terms(clause)]
-    return " ".join(held) or quote.sentence
+    """Returns the clauses of the quote that contain the value, or else those of its sentence, or the whole sentence."""
+    wanted, place = _terms(value), quote.sentence.find(quote.text)
+    end = place + len(quote.text) if place >= 0 else len(quote.sentence)
+    held = [span for span in _clauses(quote.sentence) if wanted & _terms(quote.sentence[slice(*span)])]
+    quoted = [span for span in held if span[0] < end and span[1] > place]
+    return " ".join(quote.sentence[slice(*span)] for span in quoted or held) or quote.sentence
+
+
+def _clauses(sentence: str) -> list[tuple[int, int]]:
+    """Returns where the clauses of a sentence begin and end."""
+    breaks = [(found.start(), found.end()) for found in _CLAUSE.finditer(sentence)]
+    starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(sentence)]
+    return list(zip(starts, ends, strict=True))
 
 
 def _last_subject(text: str, spoken: frozenset[str]) -> str | None:

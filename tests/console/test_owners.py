@@ -72,7 +72,7 @@ def test_the_graph_is_walked_by_the_keyboard(visit: Visit) -> None:
     step.focus()
     page.keyboard.press("Enter")
     page.get_by_text("5 of at most 80 entities drawn, 25 new ones a step.").wait_for()
-    expect(links).to_contain_text("torque sensor")
+    expect(links).to_contain_text("error 26")
     assert page.locator(".graph canvas").count() > 0
     page.get_by_label("Begins with").fill("el")
     page.get_by_label("Begins with").press("Enter")

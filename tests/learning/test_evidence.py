@@ -130,6 +130,7 @@ def test_a_short_answer_to_a_question_is_about_the_user() -> None:
     [
         ("I live in Boston.", fact("I live in Boston", "Boston"), None),
         ("I moved to Boston.", fact("I moved to Boston", "Boston", "lives_in"), None),
+        ("I live in Boston, so no Boston jokes.", fact("I live in Boston", "Boston"), None),
         ("I live in Boston.", fact("I live in Oslo", "Boston"), "unfounded"),
         ("I live in Boston.", fact("I live in Boston", "Oslo"), "not_said"),
         ("I live in Boston.", fact("I live in Boston", "unknown"), "no_value"),
