@@ -42,6 +42,7 @@ class Tools:
 
 
 NO_LLM = "no language model is configured"
+SMALL_TALK_ONLY = "the messages are small talk"
 
 
 class Unfinished(RecalldError):

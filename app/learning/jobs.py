@@ -16,7 +16,7 @@ from app.learning.conversation_extractors import (
     MemoryExtractor,
     ProfileExtractor,
 )
-from app.learning.dependencies import ALWAYS, NO_LLM, Report, Tools, Unfinished
+from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools, Unfinished
 from app.learning.derivations import commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, extracted, stored, written_by
@@ -86,22 +86,24 @@ class ConversationJobs:
     async def _learn_with(
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
     ) -> Doc | None:
-        """Returns None if the session is gone."""
-        budget = llm.budget()
+        """Returns None if the session is gone. Small talk is not sent to the model."""
+        budget, heard = llm.budget(), prompts.heard(lines)
+        if lines and not heard:
+            _skip_all(report, SMALL_TALK_ONLY)
 
         async def learned(talk: Conversation, done: int) -> None:
             await self._mark_learned(run, talk)
-            await run.progress(done, len(lines))
+            await run.progress(done, len(heard))
 
         def extractors(talk: Conversation) -> Sequence[Extractor[Conversation]]:
             return _allowed(talk, report)
 
         try:
-            chunks = self._chunks(run, scope, lines)
+            chunks = self._chunks(run, scope, heard)
             done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
         except _SessionGone:
             return None
-        return {"messages": done, "llm": budget.spent}
+        return {"messages": done, "small_talk": len(lines) - len(heard), "llm": budget.spent}
 
     async def _chunks(
         self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine]
@@ -139,7 +141,7 @@ class ConversationJobs:
             await self._extract(run, scope, report)
             return Done({"parts": report.parts})
         session = await self._session(run, scope)
-        lines = [] if session is None else await self._lines(scope, session, 0)
+        lines = [] if session is None else prompts.heard(await self._lines(scope, session, 0))
         if session is None or not lines:
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
@@ -257,6 +259,11 @@ def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversat
         return EXTRACTORS
     _skip_all_but_summary(report, "the session remembers nothing")
     return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]
+
+
+def _skip_all(report: Report, why: str) -> None:
+    for extractor in EXTRACTORS:
+        report.skip(extractor.name, why)
 
 
 def _skip_all_but_summary(report: Report, why: str) -> None:

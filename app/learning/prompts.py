@@ -21,6 +21,7 @@ from pydantic import (
 from app.core import tokens
 from app.core.process import off_loop
 from app.core.served_text import strip_served
+from app.core.small_talk import is_small_talk
 from app.setting_groups import TrustSettings
 from app.storage.schema import Doc
 
@@ -58,6 +59,11 @@ def read(messages: Sequence[Doc], trust: TrustSettings) -> list[TranscriptLine]:
 def _line(doc: Doc, trust: float) -> TranscriptLine:
     text = strip_served(doc["text"]).strip()[:MESSAGE_CHARS]
     return TranscriptLine(doc["seq"], doc["role"], doc["name"], doc["timestamp"], text, trust)
+
+
+def heard(lines: Sequence[TranscriptLine]) -> list[TranscriptLine]:
+    """Returns the lines without small talk. Nothing can be learned from it."""
+    return [line for line in lines if not is_small_talk(line.text)]
 
 
 async def chunked(lines: Sequence[TranscriptLine]) -> list[list[TranscriptLine]]:

@@ -79,7 +79,7 @@ class Learning:
         budget, part = llm.budget(), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
-            for chunk in await prompts.chunked(talk.lines)
+            for chunk in await prompts.chunked(prompts.heard(talk.lines))
         ]
         plan = part.plan_all(self._tools, talk, llm.model, extraction)
 
