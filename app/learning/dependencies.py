@@ -65,6 +65,7 @@ class Report:
         self.done = self.done or not by_earlier_try
         part = self.parts.setdefault(name, {})
         part["status"] = "done"
+        part.pop("reason", None)
         for key, value in result.items():
             part[key] = _sum(part.get(key), value)
 

@@ -86,24 +86,22 @@ class ConversationJobs:
     async def _learn_with(
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
     ) -> Doc | None:
-        """Returns None if the session is gone. Small talk is not sent to the model."""
-        budget, heard = llm.budget(), prompts.heard(lines)
-        if lines and not heard:
-            _skip_all(report, SMALL_TALK_ONLY)
+        """Returns None if the session is gone."""
+        budget = llm.budget()
 
         async def learned(talk: Conversation, done: int) -> None:
             await self._mark_learned(run, talk)
-            await run.progress(done, len(heard))
+            await run.progress(done, len(lines))
 
         def extractors(talk: Conversation) -> Sequence[Extractor[Conversation]]:
             return _allowed(talk, report)
 
         try:
-            chunks = self._chunks(run, scope, heard)
+            chunks = self._chunks(run, scope, lines)
             done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
         except _SessionGone:
             return None
-        return {"messages": done, "small_talk": len(lines) - len(heard), "llm": budget.spent}
+        return {"messages": done, "small_talk": len(lines) - len(prompts.heard(lines)), "llm": budget.spent}
 
     async def _chunks(
         self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine]
@@ -121,7 +119,7 @@ class ConversationJobs:
         """Writes the summary as an extract. The other extractors and their messages wait for a model: `learned_seq`
         stays."""
         if lines:
-            _skip_all_but_summary(report, NO_LLM)
+            _skip_all_but(SummaryExtractor.name, report, NO_LLM)
         await self._extract(run, scope, report)
         return {"messages": len(lines), "llm": None}
 
@@ -141,8 +139,8 @@ class ConversationJobs:
             await self._extract(run, scope, report)
             return Done({"parts": report.parts})
         session = await self._session(run, scope)
-        lines = [] if session is None else prompts.heard(await self._lines(scope, session, 0))
-        if session is None or not lines:
+        lines = [] if session is None else await self._lines(scope, session, 0)
+        if session is None or not prompts.heard(lines):
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
         budget, talk = llm.budget(), await self._talk(scope, session, lines)
@@ -254,19 +252,19 @@ class ConversationJobs:
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
-    """Returns the extractors for the session. If it remembers nothing, only its summary is written."""
-    if talk.session is None or talk.session["memorize"] != "none":
+    """Returns the extractors for the session. If it remembers nothing, only its summary is written. Of small talk
+    alone, only the agent may learn: from the tools that it called."""
+    remembers = talk.session is None or talk.session["memorize"] != "none"
+    if not prompts.heard(talk.lines):
+        return _skip_all_but(ExperienceExtractor.name if remembers else "", report, SMALL_TALK_ONLY)
+    if remembers:
         return EXTRACTORS
-    _skip_all_but_summary(report, "the session remembers nothing")
-    return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]
+    return _skip_all_but(SummaryExtractor.name, report, "the session remembers nothing")
 
 
-def _skip_all(report: Report, why: str) -> None:
+def _skip_all_but(name: str, report: Report, why: str) -> Sequence[Extractor[Conversation]]:
+    """Notes that the other extractors are skipped, and returns those of that name."""
     for extractor in EXTRACTORS:
-        report.skip(extractor.name, why)
-
-
-def _skip_all_but_summary(report: Report, why: str) -> None:
-    for extractor in EXTRACTORS:
-        if extractor.name != SummaryExtractor.name:
+        if extractor.name != name:
             report.skip(extractor.name, why)
+    return [extractor for extractor in EXTRACTORS if extractor.name == name]

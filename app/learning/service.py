@@ -79,7 +79,8 @@ class Learning:
         budget, part = llm.budget(), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
-            for chunk in await prompts.chunked(prompts.heard(talk.lines))
+            for chunk in await prompts.chunked(talk.lines)
+            if prompts.heard(chunk)
         ]
         plan = part.plan_all(self._tools, talk, llm.model, extraction)
 
