@@ -52,6 +52,7 @@ from app.learning.jobs import ConversationJobs
 from app.learning.predicate_job import PredicateJobs
 from app.learning.rederivation import Rederivation
 from app.learning.summaries import day_teller
+from app.learning.token_usage import LLM_DAYS
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
@@ -103,6 +104,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     SCHEDULES,
     OPERATIONS,
     DERIVATIONS,
+    LLM_DAYS,
     AUDIT,
     ERASED,
     ERASURE_NOTES,
@@ -280,9 +282,9 @@ def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Returns the runner with the handlers and schedules of every kind of job."""
-    teller = None if llm is None else partial(day_teller, llm)
-    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
+    teller = None if llm is None else partial(day_teller, llm, tools)
+    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)

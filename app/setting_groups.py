@@ -165,6 +165,9 @@ class LLMSettings(SettingGroup):
     answer_tokens: int = Field(4096, ge=64, description="Most tokens of one answer.")
     max_calls: int = Field(20, ge=1, description="Most calls in one run of background work, repeated ones included.")
     max_tokens: int = Field(200_000, ge=1000, description="Most tokens in one run, prompts included.")
+    tokens_per_day: int = Field(
+        0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
+    )
 
 
 class JobSettings(SettingGroup):

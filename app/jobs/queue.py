@@ -199,9 +199,13 @@ class Lease:
         conflict in `changes`."""
         await self._commit([*changes, Delete(JOBS, SYSTEM, self.doc["job_id"], self._ours())])
 
-    async def failed(self, error: str, changes: list[Change]) -> bool:
+    async def failed(self, error: str, changes: list[Change], until: datetime | None = None) -> bool:
         """Queues the job again with growing delays. After the last attempt marks it as failed and returns True.
-        `changes` are part of the same commit."""
+        `changes` are part of the same commit. With `until`, queues it for that time; that run is no attempt."""
+        if until is not None:
+            waits = {"status": "queued", "error": error, "run_at": rfc3339(until), "leased_until": None}
+            await self._commit([*changes, self._touch(waits)])
+            return False
         attempts = self.doc["attempts"] + 1
         if self.last_attempt:
             over = {"status": "failed", "attempts": attempts, "error": error, "leased_until": None, "slot": None}

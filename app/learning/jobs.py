@@ -16,7 +16,7 @@ from app.learning.conversation_extractors import (
     MemoryExtractor,
     ProfileExtractor,
 )
-from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools, Unfinished
+from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools
 from app.learning.derivations import commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, extracted, stored, written_by
@@ -87,7 +87,7 @@ class ConversationJobs:
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
     ) -> Doc | None:
         """Returns None if the session is gone."""
-        budget = llm.budget()
+        budget = llm.budget(self._tools.allowance(run.tenant))
 
         async def learned(talk: Conversation, done: int) -> None:
             await self._mark_learned(run, talk)
@@ -124,8 +124,8 @@ class ConversationJobs:
         return {"messages": len(lines), "llm": None}
 
     async def _over(self, run: Run, report: Report, result: Doc) -> Done:
-        if report.failed and (not report.done or not run.lease.last_attempt):
-            raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+        if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
+            raise report.unfinished()
         undo = await undo_of(run, self._undo_days)
         return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
@@ -143,7 +143,7 @@ class ConversationJobs:
         if session is None or not prompts.heard(lines):
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
-        budget, talk = llm.budget(), await self._talk(scope, session, lines)
+        budget, talk = llm.budget(self._tools.allowance(run.tenant)), await self._talk(scope, session, lines)
         written = await self._written(run, talk, llm, budget)
         try:
             result = await commit_planned(run, stored(self._tools, talk, written))

@@ -76,7 +76,7 @@ class Learning:
         self._scope.require_write(body.agent_id, body.user_id)
         begun = rfc3339(self._tools.clock.now())
         talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(body))
-        budget, part = llm.budget(), MemoryExtractor()
+        budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
             for chunk in await prompts.chunked(talk.lines)

@@ -13,7 +13,7 @@ from app.core import tokens
 from app.core.openai_client import headers, passes, reason, retry_after
 from app.core.process import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.base import Budget, ObserveCall
+from app.llm.base import Allowance, Budget, ObserveCall
 from app.llm.replies import (
     FORMATS,
     CutOff,
@@ -81,8 +81,8 @@ class OpenAIChat:
     def model(self) -> str:
         return self._settings.model
 
-    def budget(self) -> Budget:
-        return Budget(self._settings.max_calls, self._settings.max_tokens)
+    def budget(self, allowance: Allowance | None = None) -> Budget:
+        return Budget(self._settings.max_calls, self._settings.max_tokens, allowance)
 
     async def close(self) -> None:
         await self._client.close()
@@ -141,13 +141,13 @@ class OpenAIChat:
         self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, budget: Budget, again: bool
     ) -> str:
         asked = sum(tokens.count(message["content"]) for message in messages)
-        budget.claim(asked)
-        started, outcome, spent = time.perf_counter(), "failed", asked
+        await budget.claim(asked)
+        started, outcome, spent, cached = time.perf_counter(), "failed", asked, 0
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):
                 body = await self._post(messages, shape, kind, SECOND_TEMPERATURE if again else 0)
             answer = completion(body)
-            budget.cached_tokens += answer.cached_tokens
+            cached = answer.cached_tokens
             if answer.usage and answer.usage.total_tokens:
                 spent = answer.usage.total_tokens
             said = text_of(answer)
@@ -156,8 +156,8 @@ class OpenAIChat:
         except TimeoutError:
             raise _Fault(f"did not answer within {self._settings.timeout_seconds:g} s") from None
         finally:
-            budget.spend(spent)
             self._observe(outcome, time.perf_counter() - started, spent)
+            await budget.spend(asked, spent, cached)
 
     async def _post(self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, temperature: float) -> bytes:
         body: dict[str, Any] = {
