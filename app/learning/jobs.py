@@ -97,17 +97,17 @@ class ConversationJobs:
             return _allowed(talk, report)
 
         try:
-            chunks = self._chunks(run, scope, lines)
+            chunks = self._chunks(run, scope, lines, llm.prompt_tokens)
             done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
         except _SessionGone:
             return None
         return {"messages": done, "small_talk": len(lines) - len(prompts.heard(lines)), "llm": budget.spent}
 
     async def _chunks(
-        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine]
+        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], prompt_tokens: int
     ) -> AsyncIterator[Conversation]:
         """Yields the conversation in chunks. Raises _SessionGone if the session was deleted meanwhile."""
-        for chunk in await prompts.chunked(lines):
+        for chunk in await prompts.chunked(lines, prompt_tokens):
             session = await self._session(run, scope)
             if session is None:
                 raise _SessionGone
@@ -153,12 +153,12 @@ class ConversationJobs:
 
     async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
         """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
-        chunks, summary = await prompts.chunked(talk.lines), None
+        chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
         for number, chunk in enumerate(chunks, start=1):
             summary = await ask_for(replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
         assert summary is not None
-        return written_by(llm.model, talk, summary)
+        return written_by(llm.model_for(prompts.Summary), talk, summary)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Learning:
         budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
-            for chunk in await prompts.chunked(talk.lines)
+            for chunk in await prompts.chunked(talk.lines, llm.prompt_tokens)
             if prompts.heard(chunk)
         ]
         plan = part.plan_all(self._tools, talk, llm.model, extraction)

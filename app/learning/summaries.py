@@ -177,7 +177,8 @@ def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], 
         batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
         text, budget.allowance = earlier, tools.allowance(first["tenant_id"])
         try:
-            for chunk in islice(chunks(batch, max_episodes=len(actions)), MOST_CHUNKS):
+            limit = prompts.stretch(llm.prompt_tokens, [PROMPT])
+            for chunk in islice(chunks(batch, limit, len(actions)), MOST_CHUNKS):
                 request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
                 text = strip_served(reply.text).strip() or text
@@ -185,7 +186,7 @@ def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], 
             log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:
             return None
-        return {"text": text, "model": llm.model, "prompt_version": prompt.id}
+        return {"text": text, "model": llm.model_for(prompts.DayText), "prompt_version": prompt.id}
 
     return tell
 

@@ -1,12 +1,21 @@
 """The interface of a language model, and the budget of its calls."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
 from app.errors import LLMBudgetSpent, LLMNotConfigured
 from app.setting_groups import LLMSettings
+
+
+class ReplyShape(BaseModel):
+    """The shape of an answer."""
+
+    answer_tokens: ClassVar[int] = 4096
+    """Most tokens of an answer of this shape."""
+    cheap: ClassVar[bool] = False
+    """A small model can give such an answer."""
 
 
 class Allowance(Protocol):
@@ -64,6 +73,15 @@ class LLM(Protocol):
     @property
     def model(self) -> str:
         """Name of the model."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Most tokens of a prompt: what the context has beside the answer."""
+        ...
+
+    def model_for(self, shape: type[BaseModel]) -> str:
+        """Returns the name of the model that is asked for such an answer."""
         ...
 
     def budget(self, allowance: Allowance | None = None) -> Budget:

@@ -13,7 +13,7 @@ from app.core import tokens
 from app.core.openai_client import headers, passes, reason, retry_after
 from app.core.process import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.base import Allowance, Budget, ObserveCall
+from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
 from app.llm.replies import (
     FORMATS,
     CutOff,
@@ -80,6 +80,14 @@ class OpenAIChat:
     @property
     def model(self) -> str:
         return self._settings.model
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._settings.prompt_tokens
+
+    def model_for(self, shape: type[BaseModel]) -> str:
+        cheap = issubclass(shape, ReplyShape) and shape.cheap
+        return (self._settings.small_model if cheap else "") or self._settings.model
 
     def budget(self, allowance: Allowance | None = None) -> Budget:
         return Budget(self._settings.max_calls, self._settings.max_tokens, allowance)
@@ -161,9 +169,9 @@ class OpenAIChat:
 
     async def _post(self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, temperature: float) -> bytes:
         body: dict[str, Any] = {
-            "model": self._settings.model,
+            "model": self.model_for(shape),
             "messages": messages,
-            "max_tokens": self._settings.answer_tokens,
+            "max_tokens": self._answer_tokens(shape),
             "temperature": temperature,
             **parameters(shape, kind),
         }
@@ -181,6 +189,10 @@ class OpenAIChat:
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             fault = type(error.__cause__ or error).__name__
             raise _Fault(f"cannot be reached, or broke off ({fault})") from None
+
+    def _answer_tokens(self, shape: type[BaseModel]) -> int:
+        most = self._settings.most_answer_tokens
+        return min(most, shape.answer_tokens) if issubclass(shape, ReplyShape) else most
 
     async def _read(self, body: dict[str, Any]) -> bytes:
         """Reads the answer in pieces, so that a large one cannot fill the memory."""
