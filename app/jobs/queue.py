@@ -242,15 +242,15 @@ class Queue:
         self._store, self._clock, self._length = store, clock, lease
 
     async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
-        """Leases the job that was due first: a job queued in one of the lanes `queued`, or a running job in one of the
-        lanes `lapsed` whose lease has lapsed. Returns None if there is none."""
+        """Leases a running job in one of the lanes `lapsed` whose lease has lapsed, else a job queued in one of the lanes
+        `queued`. Takes the one that was due first. Returns None if there is none."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
         left = both(Eq("status", "running"), Range("leased_until", le=now))
         # an index finds the next job of a lane; running jobs are few
         wanted = [both(of_lane, due) for of_lane in _each(queued)] + ([both(left, _any(lapsed))] if lapsed else [])
         found = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
-        for doc in heapq.merge(*found, key=lambda doc: (doc["run_at"], doc["job_id"])):
+        for doc in heapq.merge(*found, key=_urgency):
             lease = await self._lease(doc)
             if lease is not None:
                 return lease
@@ -292,6 +292,11 @@ class Queue:
     async def failed(self, limit: int = 100) -> list[Doc]:
         """Returns jobs that failed for good."""
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)
+
+
+def _urgency(doc: Doc) -> tuple[bool, str, str]:
+    """Returns the place of a job among those that may be taken: first the jobs whose worker died."""
+    return doc["status"] != "running", doc["run_at"], doc["job_id"]
 
 
 def _in(lane: Lane) -> Filter:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import (
@@ -270,6 +270,6 @@ def together(shapes: Sequence[type[ReplyShape]]) -> type[ReplyShape]:
 def _together(shapes: tuple[type[ReplyShape], ...]) -> type[ReplyShape]:
     # Fields of the last base come first. The last shape, a summary, is first in the answer, so that an answer that is
     # cut off ends in a list.
-    made: type[ReplyShape] = create_model("Learned", __base__=(*shapes[-2::-1], shapes[-1]))
+    made = cast("type[ReplyShape]", create_model("Learned", __base__=(*shapes[-2::-1], shapes[-1])))
     made.answer_tokens, made.cheap = sum(shape.answer_tokens for shape in shapes), False
     return made
