@@ -32,6 +32,7 @@ from app.jobs.models import (
     EMBED_PENDING,
     ERASE_USER,
     EXPIRY,
+    EXTRACT,
     FORGET,
     JOBS,
     MERGE_PREDICATES,
@@ -48,6 +49,7 @@ from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
+from app.learning.extraction_job import ExtractionJobs
 from app.learning.jobs import ConversationJobs
 from app.learning.predicate_job import PredicateJobs
 from app.learning.rederivation import Rederivation
@@ -310,6 +312,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
+        EXTRACT: ExtractionJobs(tools, llm).handle,
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
         MERGE_PREDICATES: predicates.handle,

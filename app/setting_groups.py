@@ -174,6 +174,12 @@ class LLMSettings(SettingGroup):
     answer_tokens: int = Field(
         4096, ge=64, description="Most tokens of one answer, and at most a quarter of the context."
     )
+    extract_seconds: float = Field(
+        30,
+        gt=0,
+        le=600,
+        description="How long a request to extract memories may take. Past it the answer is 202 with an operation.",
+    )
     max_calls: int = Field(20, ge=1, description="Most calls in one run of background work, repeated ones included.")
     max_tokens: int = Field(200_000, ge=1000, description="Most tokens in one run, prompts included.")
     tokens_per_day: int = Field(

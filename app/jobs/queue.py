@@ -242,7 +242,7 @@ class Queue:
         self._store, self._clock, self._length = store, clock, lease
 
     async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
-        """Leases a running job in one of the lanes `lapsed` whose lease has lapsed, else a job queued in one of the lanes
+        """Leases a running job in one of the lanes `lapsed` whose lease has lapsed, else a job queued in a lane of
         `queued`. Takes the one that was due first. Returns None if there is none."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
