@@ -232,8 +232,7 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
 
 
 async def _warm() -> None:
-    """Loads the vocabulary once the service is ready (earlier token counts wait for it), then returns memory that
-    loading freed."""
+    """Loads the vocabulary once the service is ready, then returns memory that loading freed."""
     await asyncio.sleep(WARM_AFTER_SECONDS)
     await asyncio.to_thread(tokens.warm)
     await asyncio.to_thread(process.trim)
@@ -290,10 +289,8 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    undoing = {FORGET: forgetting.undo} | dict.fromkeys(
-        (CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES), deeds.undo
-    )
-    erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
+    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES
+    undoing = {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
@@ -307,7 +304,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EXPIRY: forgetting.expire,
         RETENTION: forgetting.retain,
         FORGET: forgetting.forget,
-        ERASE_USER: erasures.handle,
+        ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
         UNDO: undo,
         EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
