@@ -14,10 +14,10 @@ from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.writes.executor import WriteHandler, WriteResult
 
-Reading = asyncio.Task[WriteHandler]
+ExtractionTask = asyncio.Task[WriteHandler]
 """The model reads the messages. The result stores what it found."""
 
-_HANDED_OVER: dict[str, Reading] = {}
+_HANDED_OVER: dict[str, ExtractionTask] = {}
 """Readings of this process that outlasted their requests, by operation. Their jobs wait for them, so that the model is
 not asked twice. A job that runs in another process asks again."""
 
@@ -27,7 +27,7 @@ class TimedExtraction:
 
     def __init__(self, learning: Learning, body: ExtractRequest, seconds: float) -> None:
         self._learning, self._body, self._seconds = learning, body, seconds
-        self._reading: Reading | None = None
+        self._reading: ExtractionTask | None = None
         self._operation_id = ""
         self.job_id: str | None = None
         """The job that ends the extraction; None if it ended within the request."""
@@ -66,7 +66,7 @@ class ExtractionJobs:
         result = await commit_planned(run, _as_plan(store))
         return Done(result)
 
-    async def _found(self, run: Run, reading: Reading | None) -> WriteHandler:
+    async def _found(self, run: Run, reading: ExtractionTask | None) -> WriteHandler:
         if reading is None:
             scope = Scope.of_bindings(run.tenant, run.payload)
             tombstones = Tombstones(run.store, run.tenant, ErasureKey.of(self._tools.settings))

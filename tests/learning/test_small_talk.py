@@ -19,7 +19,7 @@ ASSISTANT = ("Good morning! How can I help you today?", "You're welcome!", "Glad
 
 def _memories(data: Json) -> Json:
     texts = list(dict.fromkeys(line["text"] for line in data["conversation"]))[:50]
-    shape = {"context": None, "memory_type": "preference", "importance": 0.9, "superseded_ids": []}
+    shape: Json = {"context": None, "memory_type": "preference", "importance": 0.9, "superseded_ids": []}
     return {"memories": [{"quote": text, "content": text, **shape} for text in texts]}
 
 
