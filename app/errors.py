@@ -40,6 +40,7 @@ RecalldError
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
 from typing import ClassVar
@@ -62,6 +63,8 @@ class RecalldError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
     title: ClassVar[str] = "Internal error"
+    until: datetime | None = None
+    """When the work may go on, if that is known. A job that fails so waits until then, and it is no attempt."""
 
     def __init__(self, detail: str = "", *, errors: Sequence[FieldError] = (), retry_after: int | None = None) -> None:
         self.detail = detail or self.title

@@ -32,6 +32,7 @@ from app.jobs.models import (
     EMBED_PENDING,
     ERASE_USER,
     EXPIRY,
+    EXTRACT,
     FORGET,
     JOBS,
     MERGE_PREDICATES,
@@ -48,10 +49,12 @@ from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
+from app.learning.extraction_job import ExtractionJobs
 from app.learning.jobs import ConversationJobs
 from app.learning.predicate_job import PredicateJobs
 from app.learning.rederivation import Rederivation
 from app.learning.summaries import day_teller
+from app.learning.token_usage import LLM_DAYS
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
@@ -103,6 +106,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     SCHEDULES,
     OPERATIONS,
     DERIVATIONS,
+    LLM_DAYS,
     AUDIT,
     ERASED,
     ERASURE_NOTES,
@@ -228,8 +232,7 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
 
 
 async def _warm() -> None:
-    """Loads the vocabulary once the service is ready (earlier token counts wait for it), then returns memory that
-    loading freed."""
+    """Loads the vocabulary once the service is ready, then returns memory that loading freed."""
     await asyncio.sleep(WARM_AFTER_SECONDS)
     await asyncio.to_thread(tokens.warm)
     await asyncio.to_thread(process.trim)
@@ -280,16 +283,14 @@ def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Returns the runner with the handlers and schedules of every kind of job."""
-    teller = None if llm is None else partial(day_teller, llm)
-    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
+    teller = None if llm is None else partial(day_teller, llm, tools)
+    forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    undoing = {FORGET: forgetting.undo} | dict.fromkeys(
-        (CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES), deeds.undo
-    )
-    erasures = ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name)
+    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES
+    undoing = {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
@@ -303,11 +304,12 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EXPIRY: forgetting.expire,
         RETENTION: forgetting.retain,
         FORGET: forgetting.forget,
-        ERASE_USER: erasures.handle,
+        ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
         UNDO: undo,
         EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
+        EXTRACT: ExtractionJobs(tools, llm).handle,
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
         MERGE_PREDICATES: predicates.handle,

@@ -1,4 +1,5 @@
-"""Prometheus metrics of the service. Labels are route templates, kinds and outcomes: few values, and no ids."""
+"""Prometheus metrics of the service. Labels are route templates, kinds and outcomes: few values, and no ids
+but that of the tenant in the use of the language model."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -44,6 +45,11 @@ LLM_SECONDS = Histogram(
     "Time of one call of the language model, by outcome",
     ["outcome"],
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+)
+LLM_USAGE = Counter(
+    "recalld_llm_usage",
+    "Calls, tokens and cached tokens of the language model, by tenant and kind",
+    ["tenant", "kind"],
 )
 LLM_TOKENS = Counter("recalld_llm_tokens", "Tokens of the language model's calls, prompts included")
 

@@ -161,10 +161,40 @@ class LLMSettings(SettingGroup):
         description="How answers are asked for in a shape. `auto` finds out what the server knows, in this order. With "
         "`json_object` and `none` the schema is in the prompt.",
     )
+    small_model: str = Field(
+        "", max_length=200, description="Model for cheap parts: a summary alone, texts of days; empty: the same one."
+    )
     timeout_seconds: float = Field(60, gt=0, le=600, description="How long one call may take.")
-    answer_tokens: int = Field(4096, ge=64, description="Most tokens of one answer.")
+    context_tokens: int = Field(
+        16_384,
+        ge=4096,
+        description="Tokens of the model's context, prompt and answer together. It sizes the stretches in which long "
+        "conversations are read.",
+    )
+    answer_tokens: int = Field(
+        4096, ge=64, description="Most tokens of one answer, and at most a quarter of the context."
+    )
+    extract_seconds: float = Field(
+        30,
+        gt=0,
+        le=600,
+        description="How long a request to extract memories may take. Past it the answer is 202 with an operation.",
+    )
     max_calls: int = Field(20, ge=1, description="Most calls in one run of background work, repeated ones included.")
     max_tokens: int = Field(200_000, ge=1000, description="Most tokens in one run, prompts included.")
+    tokens_per_day: int = Field(
+        0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
+    )
+
+    @property
+    def most_answer_tokens(self) -> int:
+        """Tokens that an answer may have."""
+        return min(self.answer_tokens, self.context_tokens // 4)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that a prompt may have, its answer fitting into the context, too."""
+        return self.context_tokens - self.most_answer_tokens
 
 
 class JobSettings(SettingGroup):

@@ -17,7 +17,7 @@ from app.auth.keys import unauthenticated
 from app.core.clock import Clock, SystemClock, rfc3339
 from app.core.schemas import Json
 from app.lifespan import RealParts, job_runner
-from app.llm.base import LLM, Budget
+from app.llm.base import LLM, Allowance, Budget
 from app.main import create_app
 from app.mcp.transport import InProcess, checked, segment
 from app.memories.access_log import AccessRecorder
@@ -62,13 +62,19 @@ class ScriptedModel:
     def __init__(self) -> None:
         self.says: Mapping[str, Json] = {}
 
-    def budget(self) -> Budget:
+    prompt_tokens = 100_000
+
+    def model_for(self, shape: type[BaseModel]) -> str:  # noqa: ARG002 (the protocol)
+        """Returns the one name that it has."""
+        return self.model
+
+    def budget(self, allowance: Allowance | None = None) -> Budget:
         """Returns a budget that no run of the story reaches."""
-        return Budget(calls=1_000, tokens=10_000_000)
+        return Budget(1_000, 10_000_000, allowance)
 
     async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:  # noqa: ARG002 (the protocol)
         """Returns the answer of the story in this shape, or one that says nothing."""
-        budget.claim(0)
+        await budget.claim(0)
         said = {name: _nothing(field.annotation) for name, field in shape.model_fields.items()}
         said |= {name: value for name, value in self.says.items() if name in said}
         known = {one["content"]: one["memory_id"] for one in json.loads(data).get("known_memories", ())}

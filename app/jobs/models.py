@@ -12,6 +12,7 @@ from app.storage.schema import Collection, Unique
 
 POST_CONVERSATION = "post_conversation"
 SUMMARIZE = "summarize"
+EXTRACT = "extract"
 REDERIVE = "rederive"
 CONSOLIDATION = "consolidation"
 RETENTION = "retention"
@@ -35,6 +36,7 @@ LANES: tuple[Lane, ...] = (LANGUAGE_MODEL, EMBEDDING_MODEL, ORDINARY)
 _LANE_OF: Mapping[str, Lane] = {
     POST_CONVERSATION: LANGUAGE_MODEL,
     SUMMARIZE: LANGUAGE_MODEL,
+    EXTRACT: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
     RETENTION: LANGUAGE_MODEL,  # summarizes days
     REDERIVE: ORDINARY,

@@ -201,9 +201,13 @@ class Lease:
         conflict in `changes`."""
         await self._commit([*changes, Delete(JOBS, SYSTEM, self.doc["job_id"], self._ours())])
 
-    async def failed(self, error: str, changes: list[Change]) -> bool:
+    async def failed(self, error: str, changes: list[Change], until: datetime | None = None) -> bool:
         """Queues the job again with growing delays. After the last attempt marks it as failed and returns True.
-        `changes` are part of the same commit."""
+        `changes` are part of the same commit. With `until`, queues it for that time; that run is no attempt."""
+        if until is not None:
+            waits = {"status": "queued", "error": error, "run_at": rfc3339(until), "leased_until": None}
+            await self._commit([*changes, self._touch(waits)])
+            return False
         attempts = self.doc["attempts"] + 1
         if self.last_attempt:
             over = {"status": "failed", "attempts": attempts, "error": error, "leased_until": None, "slot": None}
@@ -240,15 +244,15 @@ class Queue:
         self._store, self._clock, self._length = store, clock, lease
 
     async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
-        """Leases the job that was due first: a job queued in one of the lanes `queued`, or a running job in one of the
-        lanes `lapsed` whose lease has lapsed. Returns None if there is none."""
+        """Leases a running job in one of the lanes `lapsed` whose lease has lapsed, else a job queued in a lane of
+        `queued`. Takes the one that was due first. Returns None if there is none."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
         left = both(Eq("status", "running"), Range("leased_until", le=now))
         # an index finds the next job of a lane; running jobs are few
         wanted = [both(of_lane, due) for of_lane in _each(queued)] + ([both(left, _any(lapsed))] if lapsed else [])
         found = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
-        for doc in heapq.merge(*found, key=lambda doc: (doc["run_at"], doc["job_id"])):
+        for doc in heapq.merge(*found, key=_urgency):
             lease = await self._lease(doc)
             if lease is not None:
                 return lease
@@ -290,6 +294,11 @@ class Queue:
     async def failed(self, limit: int = 100) -> list[Doc]:
         """Returns jobs that failed for good."""
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)
+
+
+def _urgency(doc: Doc) -> tuple[bool, str, str]:
+    """Returns the place of a job among those that may be taken: first the jobs whose worker died."""
+    return doc["status"] != "running", doc["run_at"], doc["job_id"]
 
 
 def _in(lane: Lane) -> Filter:

@@ -242,18 +242,20 @@ class Runner:
 
     async def _failed(self, lease: Lease, error: Exception) -> str:
         reason = error.detail if isinstance(error, RecalldError) else type(error).__name__
-        if not isinstance(error, CommitConflict):
+        until = error.until if isinstance(error, RecalldError) else None
+        over = lease.last_attempt and until is None
+        if not isinstance(error, CommitConflict) and until is None:
             log.error("job failed", exc_info=error, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
-        if lease.last_attempt:
+        if over:
             noted = self._noted(lease, {"status": "failed", "error": reason}, "failed")
         else:
             noted = self._told(lease, {"status": "queued", "error": reason})
 
         async def failed(changes: list[Change]) -> None:
-            await lease.failed(reason, changes)
+            await lease.failed(reason, changes, until)
 
         await _where_missing_without(noted, failed)
-        return "failed" if lease.last_attempt else "retried"
+        return "failed" if over else "retried"
 
     def _told(self, lease: Lease, fields: Doc) -> list[Change]:
         """Returns the update of the operation that waits for the job, if there is one."""

@@ -17,10 +17,10 @@ from app.jobs.models import CONSOLIDATION, SCHEDULES
 from app.jobs.runner import Done, Run
 from app.learning import deduplication
 from app.learning.deduplication import Deduplicator, Merged
-from app.learning.dependencies import NO_LLM, Report, Tools, Unfinished
+from app.learning.dependencies import NO_LLM, Report, Tools
 from app.learning.derivations import DERIVATIONS, undo_of
 from app.learning.episode_extractors import EpisodeLearning, skipped, waiting
-from app.llm.base import LLM
+from app.llm.base import LLM, Budget
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, Update
@@ -64,8 +64,8 @@ class TidyingJobs:
             report.parts = skipped(learned["waiting"], "a dry run asks no model" if dry_run else NO_LLM)
         else:
             learned |= await self._learn(run, scope, request, self._llm, report)
-        if report.failed and not run.lease.last_attempt:
-            raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+        if report.failed and (report.waits or not run.lease.last_attempt):
+            raise report.unfinished()
         result = {"dry_run": dry_run, "memories": merged.report(), **learned, "parts": report.parts}
         left = learned["waiting"] and not dry_run and self._llm is not None  # without a model they are `skipped`
         whole = merged.whole and not report.failed and not left
@@ -85,7 +85,7 @@ class TidyingJobs:
 
     async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> Doc:
         """Learns from the episodes of one partition after the other, within the run's budget."""
-        episode_learning, budget, done = EpisodeLearning(self._tools, llm), llm.budget(), 0
+        episode_learning, budget, done = EpisodeLearning(self._tools, llm), self._budget(llm, run), 0
         for pair in await self._with_episodes(run.tenant, request):
             assert pair.agent is not None
             done += await episode_learning.learn(run, scope, pair.agent, pair.user, budget, report)
@@ -93,6 +93,9 @@ class TidyingJobs:
                 break
         left = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
         return {"episodes": done, "waiting": left, "llm": budget.spent}
+
+    def _budget(self, llm: LLM, run: Run) -> Budget:
+        return llm.budget(self._tools.allowance(run.tenant))
 
     # --- Scheduled runs -----------------------------------------------------------------------------------------------
 

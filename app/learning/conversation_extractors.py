@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from app.core.clock import rfc3339, to_ms
 from app.core.process import off_loop
 from app.learning import deduplication, derivations, prompts, tool_calls
-from app.learning.dependencies import ALWAYS, Tools
+from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.extraction import Rules, new_lessons, profile_patch
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
@@ -85,8 +85,8 @@ class Conversation:
         return [Update(SESSIONS, self.scope.tenant, self.session["session_id"], expect=same)]
 
     def data(self, known: Doc) -> str:
-        """Returns the messages, and further data, as JSON for the model."""
-        return data(self.lines, **known)
+        """Returns the messages without small talk, and further data, as JSON for the model."""
+        return data(prompts.heard(self.lines), **known)
 
 
 def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> Doc:
@@ -241,10 +241,12 @@ class ExperienceExtractor:
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
         """Returns known lessons and tool calls. What a tool gave back is shown to no other part.
 
-        Raises Skipped if the agent is not registered.
+        Raises Skipped if the agent is not registered, or if there is nothing but small talk.
         """
         agent = await registered_agent(tools, talk.scope, talk.agent_id)
         calls = await self._calls(tools, talk)
+        if not calls and not prompts.heard(talk.lines):
+            raise Skipped(SMALL_TALK_ONLY)
         known = {"experience": shown_lessons(agent), **({"tool_calls": calls} if calls else {})}
         return PartRequest(known, context=(agent, calls), apart=bool(calls))
 

@@ -6,6 +6,7 @@ from typing import Any
 from app.core.clock import Clock
 from app.embedding.embedder import Embedder
 from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError
+from app.learning.token_usage import TenantAllowance
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
@@ -34,6 +35,10 @@ class Tools:
     agents: AgentSettingsReader
     settings: Settings
 
+    def allowance(self, tenant: str) -> TenantAllowance:
+        """Returns the tokens that the tenant may spend on a day."""
+        return TenantAllowance(self.store, self.clock, tenant, self.settings.llm.tokens_per_day)
+
     def users(self, scope: Scope) -> UserService:
         """Returns the user service for a scope."""
         decays = Decays(self.agents, scope.tenant)
@@ -42,6 +47,7 @@ class Tools:
 
 
 NO_LLM = "no language model is configured"
+SMALL_TALK_ONLY = "the messages are small talk"
 
 
 class Unfinished(RecalldError):
@@ -64,8 +70,20 @@ class Report:
         self.done = self.done or not by_earlier_try
         part = self.parts.setdefault(name, {})
         part["status"] = "done"
+        part.pop("reason", None)
         for key, value in result.items():
             part[key] = _sum(part.get(key), value)
+
+    @property
+    def waits(self) -> bool:
+        """True if the parts that failed can go on at a known time, on which they wait."""
+        return self.unreachable is not None and self.unreachable.until is not None
+
+    def unfinished(self) -> "Unfinished":
+        """Returns the error with which a job ends that is to run again for the parts that failed."""
+        error = Unfinished("; ".join(f"{name}: {why}" for name, why in self.failed.items()))
+        error.until = None if self.unreachable is None else self.unreachable.until
+        return error
 
     def skip(self, name: str, why: str) -> None:
         """Notes that a part was skipped, unless it has an outcome."""

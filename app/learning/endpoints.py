@@ -12,9 +12,9 @@ from app.core.schemas import Identifier
 from app.jobs.models import Operation
 from app.learning import service
 from app.learning.dependencies import Tools
+from app.learning.extraction_job import TimedExtraction
 from app.learning.service import Learning
 from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import WriteHandler, WriteResult
 
 
 async def learning(request: Request) -> Learning:
@@ -32,19 +32,27 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
 
 
 @memories_router.post(
-    "/extract", status_code=201, response_model=service.Extracted, responses=problems(409, 412, 503, *BODY)
+    "/extract",
+    status_code=201,
+    response_model=service.Extracted,
+    responses={202: {"model": Operation, "description": "It takes longer"}, **problems(409, 412, 503, *BODY)},
 )
-async def extract_memories(body: service.ExtractRequest, learning: InLearning, write: Writer) -> Response:
+async def extract_memories(
+    request: Request, body: service.ExtractRequest, learning: InLearning, write: Writer
+) -> Response:
     """Extract memories from messages: the language model reads them, and what it finds is stored by the usual rules.
-    Without a model: 409 `llm_not_configured`."""
-    extraction: list[WriteHandler] = []
-
-    async def plan() -> WriteResult:
-        if not extraction:  # after a conflict the handler runs again, but the model is asked only once
-            extraction.append(await learning.extract(body))
-        return await extraction[0]()
-
-    return await write(plan)
+    After `RECALLD_LLM_EXTRACT_SECONDS` the answer is 202 with an operation, whose result is that of a 201. Without a
+    model: 409 `llm_not_configured`."""
+    resources, _ = get_caller(request)
+    extraction = TimedExtraction(learning, body, resources.settings.llm.extract_seconds)
+    try:
+        answer = await write(extraction.plan)
+    except BaseException:
+        extraction.stop()
+        raise
+    if extraction.job_id is not None:
+        await resources.jobs.carry_out(extraction.job_id, 0)  # here, where the model is reading already
+    return answer
 
 
 @sessions_router.post(

@@ -200,6 +200,7 @@ async def _user_name(tools: Tools, batch: Batch) -> str:
 
 PAGE = 50
 """The number of episodes that one query reads."""
+EPISODE_PROMPTS = ("episodes", "episode_facts", "procedures", "episode_experience")
 NEW = Absent("consolidated_at")
 """Filters episodes that no job has learned from."""
 
@@ -225,7 +226,8 @@ class EpisodeLearning:
         """Yields batches of the episodes that are not marked as learned, the oldest first."""
         where = both(of_pair(agent, user), NEW, scope.visible())
         while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
-            yield next(chunks(Batch(scope, agent, user, docs)))
+            limit = prompts.stretch(self._llm.prompt_tokens, EPISODE_PROMPTS)
+            yield next(chunks(Batch(scope, agent, user, docs), limit))
 
     async def _mark_learned(self, run: Run, batch: Batch) -> None:
         """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""

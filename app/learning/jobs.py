@@ -16,7 +16,7 @@ from app.learning.conversation_extractors import (
     MemoryExtractor,
     ProfileExtractor,
 )
-from app.learning.dependencies import ALWAYS, NO_LLM, Report, Tools, Unfinished
+from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools
 from app.learning.derivations import commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, extracted, stored, written_by
@@ -87,7 +87,7 @@ class ConversationJobs:
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
     ) -> Doc | None:
         """Returns None if the session is gone."""
-        budget = llm.budget()
+        budget = llm.budget(self._tools.allowance(run.tenant))
 
         async def learned(talk: Conversation, done: int) -> None:
             await self._mark_learned(run, talk)
@@ -97,17 +97,17 @@ class ConversationJobs:
             return _allowed(talk, report)
 
         try:
-            chunks = self._chunks(run, scope, lines)
+            chunks = self._chunks(run, scope, lines, llm.prompt_tokens)
             done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
         except _SessionGone:
             return None
-        return {"messages": done, "llm": budget.spent}
+        return {"messages": done, "small_talk": len(lines) - len(prompts.heard(lines)), "llm": budget.spent}
 
     async def _chunks(
-        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine]
+        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], prompt_tokens: int
     ) -> AsyncIterator[Conversation]:
         """Yields the conversation in chunks. Raises _SessionGone if the session was deleted meanwhile."""
-        for chunk in await prompts.chunked(lines):
+        for chunk in await prompts.chunked(lines, prompt_tokens):
             session = await self._session(run, scope)
             if session is None:
                 raise _SessionGone
@@ -119,13 +119,13 @@ class ConversationJobs:
         """Writes the summary as an extract. The other extractors and their messages wait for a model: `learned_seq`
         stays."""
         if lines:
-            _skip_all_but_summary(report, NO_LLM)
+            _skip_all_but(SummaryExtractor.name, report, NO_LLM)
         await self._extract(run, scope, report)
         return {"messages": len(lines), "llm": None}
 
     async def _over(self, run: Run, report: Report, result: Doc) -> Done:
-        if report.failed and (not report.done or not run.lease.last_attempt):
-            raise Unfinished("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+        if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
+            raise report.unfinished()
         undo = await undo_of(run, self._undo_days)
         return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
@@ -140,10 +140,10 @@ class ConversationJobs:
             return Done({"parts": report.parts})
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
-        if session is None or not lines:
+        if session is None or not prompts.heard(lines):
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
-        budget, talk = llm.budget(), await self._talk(scope, session, lines)
+        budget, talk = llm.budget(self._tools.allowance(run.tenant)), await self._talk(scope, session, lines)
         written = await self._written(run, talk, llm, budget)
         try:
             result = await commit_planned(run, stored(self._tools, talk, written))
@@ -153,12 +153,12 @@ class ConversationJobs:
 
     async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
         """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
-        chunks, summary = await prompts.chunked(talk.lines), None
+        chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
         for number, chunk in enumerate(chunks, start=1):
             summary = await ask_for(replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
         assert summary is not None
-        return written_by(llm.model, talk, summary)
+        return written_by(llm.model_for(prompts.Summary), talk, summary)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -252,14 +252,19 @@ class ConversationJobs:
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
-    """Returns the extractors for the session. If it remembers nothing, only its summary is written."""
-    if talk.session is None or talk.session["memorize"] != "none":
+    """Returns the extractors for the session. If it remembers nothing, only its summary is written. Of small talk
+    alone, only the agent may learn: from the tools that it called."""
+    remembers = talk.session is None or talk.session["memorize"] != "none"
+    if not prompts.heard(talk.lines):
+        return _skip_all_but(ExperienceExtractor.name if remembers else "", report, SMALL_TALK_ONLY)
+    if remembers:
         return EXTRACTORS
-    _skip_all_but_summary(report, "the session remembers nothing")
-    return [extractor for extractor in EXTRACTORS if extractor.name == SummaryExtractor.name]
+    return _skip_all_but(SummaryExtractor.name, report, "the session remembers nothing")
 
 
-def _skip_all_but_summary(report: Report, why: str) -> None:
+def _skip_all_but(name: str, report: Report, why: str) -> Sequence[Extractor[Conversation]]:
+    """Notes that the other extractors are skipped, and returns those of that name."""
     for extractor in EXTRACTORS:
-        if extractor.name != SummaryExtractor.name:
+        if extractor.name != name:
             report.skip(extractor.name, why)
+    return [extractor for extractor in EXTRACTORS if extractor.name == name]

@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel
-
+from app.core import tokens
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
-from app.llm.base import LLM, Budget
+from app.llm.base import LLM, Budget, ReplyShape
 from app.storage.changes import Change
 from app.storage.schema import Doc
 
@@ -90,7 +89,7 @@ class Extractor(Protocol[S_contra]):
         ...
 
     @property
-    def shape(self) -> type[BaseModel]:
+    def shape(self) -> type[ReplyShape]:
         """The shape of the answer. Field names of different parts differ."""
         ...
 
@@ -108,7 +107,8 @@ Part = tuple[Extractor[S], PartRequest]
 
 
 async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> Any:
-    """Asks the model once for all parts and returns an answer that has the shape of each of them.
+    """Asks the model once for all parts and returns an answer that has the shape of each of them. Known data that has
+    no room in the model's context is left out.
 
     Raises what the model's client raises.
     """
@@ -117,8 +117,9 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
     known: Doc = {}
     for _, request in parts:
         known |= request.known
-    shape = prompts.together([part.shape for part, _ in parts])
-    return await llm.reply(instructions, source.data(known), shape, budget)
+    shape = _shape(parts)
+    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - tokens.count(f"{source.data({})}{instructions}")
+    return await llm.reply(instructions, source.data(prompts.fitting(known, room)), shape, budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class LearningRun:
             self.report.unreachable = error
             return self._failed(parts, error)
         for extractor, request in parts:
-            plan = extractor.plan(self.tools, source, Answer(reply, request, llm.model))
+            plan = extractor.plan(self.tools, source, Answer(reply, request, llm.model_for(_shape(parts))))
             await self.derive(extractor.name, _id(source, extractor), source, plan)
         return None
 
@@ -220,6 +221,10 @@ class LearningRun:
             self.report.skip(name, error.detail)
         else:
             self.report.add(name, result or {})
+
+
+def _shape(parts: Sequence[Part[S]]) -> type[ReplyShape]:
+    return prompts.together([part.shape for part, _ in parts])
 
 
 def _id(source: S, extractor: Extractor[S]) -> str:

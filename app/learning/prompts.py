@@ -1,14 +1,13 @@
 """Prompts of the extractors, and the transcript of a conversation that they read."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     StringConstraints,
@@ -21,13 +20,18 @@ from pydantic import (
 from app.core import tokens
 from app.core.process import off_loop
 from app.core.served_text import strip_served
+from app.core.small_talk import is_small_talk
+from app.llm.base import ReplyShape
 from app.setting_groups import TrustSettings
 from app.storage.schema import Doc
 
 READ_ROLES = ("user", "assistant")
 """Roles that are read. Output of tools and system prompts is not the user's word, and nothing is learned from it."""
 CHUNK_TOKENS = 6_000
-"""The limit of tokens in one request to the model."""
+"""The limit of tokens of a stretch. A model with a small context reads shorter ones (`stretch`)."""
+SHAPE_TOKENS = 700
+"""Tokens that a request has beside data and instructions: the system message and the schema."""
+LEAST_STRETCH = 400
 MESSAGE_CHARS = 8_000
 """The limit of characters of one message."""
 
@@ -60,14 +64,40 @@ def _line(doc: Doc, trust: float) -> TranscriptLine:
     return TranscriptLine(doc["seq"], doc["role"], doc["name"], doc["timestamp"], text, trust)
 
 
-async def chunked(lines: Sequence[TranscriptLine]) -> list[list[TranscriptLine]]:
-    """Runs `chunks`, in a thread if the text is long."""
-    return await off_loop(sum(len(line.text) for line in lines), lambda: list(chunks(lines)))
+def heard(lines: Sequence[TranscriptLine]) -> list[TranscriptLine]:
+    """Returns the lines without small talk. Nothing can be learned from it."""
+    return [line for line in lines if not is_small_talk(line.text)]
+
+
+async def chunked(lines: Sequence[TranscriptLine], prompt_tokens: int) -> list[list[TranscriptLine]]:
+    """Runs `chunks` for prompts of at most `prompt_tokens` tokens, in a thread if the text is long."""
+    limit = stretch(prompt_tokens, CONVERSATION_PROMPTS)
+    return await off_loop(sum(len(line.text) for line in lines), lambda: list(chunks(lines, limit)))
 
 
 def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterator[list[TranscriptLine]]:
-    """Splits lines into chunks of at most `limit` tokens. A longer message is a chunk of its own."""
-    return tokens.in_chunks(lines, lambda line: line.text, limit)
+    """Splits lines into chunks of at most `limit` tokens. A longer message is cut, and is a chunk of its own."""
+    cut = (line if len(line.text) <= limit else replace(line, text=tokens.truncate(line.text, limit)) for line in lines)
+    return tokens.in_chunks(cut, lambda line: orjson.dumps(line.shown()).decode(), limit)
+
+
+def stretch(prompt_tokens: int, names: Sequence[str]) -> int:
+    """Returns the most tokens of a stretch that is read under these prompts: three quarters of what they leave. The
+    last quarter is for known data."""
+    instructions = sum(tokens.count(load(name).text) for name in names)
+    return max(LEAST_STRETCH, min(CHUNK_TOKENS, (prompt_tokens - instructions - SHAPE_TOKENS) * 3 // 4))
+
+
+def fitting(known: Doc, limit: int) -> Doc:
+    """Returns known data of at most `limit` tokens, as far as its lists allow: the last items of the longest one go."""
+    known = dict(known)
+    while tokens.count(orjson.dumps(known).decode()) > limit:
+        sizes = {name: len(orjson.dumps(value)) for name, value in known.items() if isinstance(value, list) and value}
+        if not sizes:
+            break
+        longest = max(sizes, key=lambda name: sizes[name])
+        known[longest] = known[longest][:-1]
+    return known
 
 
 def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
@@ -78,6 +108,8 @@ def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
     return orjson.dumps({"conversation": [line.shown() for line in lines], **known}).decode()
 
 
+CONVERSATION_PROMPTS = ("conversation", "memories", "profile", "facts", "experience", "summary")
+"""The prompts of a call for all parts of a conversation."""
 _FOLDER = Path(__file__).parent / "prompts"
 
 
@@ -123,7 +155,7 @@ LENIENT = WrapValidator(_or_none)
 """An item that does not have its shape becomes None. The other items of the answer stay; None is counted as dropped."""
 
 
-class Shape(BaseModel):
+class Shape(ReplyShape):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
@@ -137,6 +169,7 @@ class LearnedMemory(Shape):
 
 
 class LearnedMemories(Shape):
+    answer_tokens = 2000
     memories: Annotated[list[Annotated[LearnedMemory, LENIENT]], Field(max_length=50)]
 
 
@@ -159,6 +192,7 @@ class LearnedFact(FactReply, _Quoted):
 
 
 class LearnedFacts(Shape):
+    answer_tokens = 2000
     facts: Annotated[list[Annotated[LearnedFact, LENIENT]], Field(max_length=50)]
 
 
@@ -170,6 +204,7 @@ class ProfileItem(Shape):
 
 
 class LearnedProfile(Shape):
+    answer_tokens = 1000
     profile: Annotated[list[Annotated[ProfileItem, LENIENT]], Field(max_length=30)]
 
 
@@ -188,10 +223,12 @@ class LearnedLesson(Shape):
 
 
 class LearnedExperience(Shape):
+    answer_tokens = 1000
     lessons: Annotated[list[Annotated[LearnedLesson, LENIENT]], Field(max_length=20)]
 
 
 class Summary(Shape):
+    answer_tokens, cheap = 1000, True
     summary: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
 
 
@@ -218,10 +255,11 @@ class FoundProcedures(Shape):
 
 
 class DayText(Shape):
+    answer_tokens, cheap = 500, True
     text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
 
 
-def together(shapes: Sequence[type[BaseModel]]) -> type[BaseModel]:
+def together(shapes: Sequence[type[ReplyShape]]) -> type[ReplyShape]:
     """Returns one shape with the fields of all, for one call. An answer of that shape is also of each of them."""
     if len(shapes) == 1:
         return shapes[0]
@@ -229,7 +267,9 @@ def together(shapes: Sequence[type[BaseModel]]) -> type[BaseModel]:
 
 
 @cache
-def _together(shapes: tuple[type[BaseModel], ...]) -> type[BaseModel]:
+def _together(shapes: tuple[type[ReplyShape], ...]) -> type[ReplyShape]:
     # Fields of the last base come first. The last shape, a summary, is first in the answer, so that an answer that is
     # cut off ends in a list.
-    return create_model("Learned", __base__=(*shapes[-2::-1], shapes[-1]))
+    made = cast("type[ReplyShape]", create_model("Learned", __base__=(*shapes[-2::-1], shapes[-1])))
+    made.answer_tokens, made.cheap = sum(shape.answer_tokens for shape in shapes), False
+    return made

@@ -1,6 +1,8 @@
 """Extraction that a caller asks for: bodies of requests and responses, and what they start."""
 
-from dataclasses import replace
+import asyncio
+from contextvars import Context
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -11,7 +13,7 @@ from app.core.process import off_loop
 from app.core.schemas import Count, Owned, Schema, example
 from app.errors import Conflict, invalid
 from app.jobs import queue
-from app.jobs.models import SUMMARIZE
+from app.jobs.models import EXTRACT, JOBS, SUMMARIZE
 from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, MemoryExtractor
 from app.learning.dependencies import Tools
@@ -19,6 +21,7 @@ from app.llm.base import LLM, configured
 from app.memories.schemas import MemoryCreated
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessageIn
+from app.storage.changes import Insert
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteHandler, WriteResult
 
@@ -50,6 +53,15 @@ class Extracted(Schema):
     llm: Spent
 
 
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """An extraction that a job ends: the answer, its operation and its job."""
+
+    result: WriteResult
+    operation_id: str
+    job_id: str
+
+
 class Learning:
     """Summarizes sessions and extracts memories within a caller's scope."""
 
@@ -69,17 +81,38 @@ class Learning:
         answer, changes = queue.start(self._scope, SUMMARIZE, payload, now, **owner, session_id=session_id)
         return WriteResult(answer, changes, 202)
 
-    async def extract(self, body: ExtractRequest) -> WriteHandler:
+    def check(self, body: ExtractRequest) -> None:
+        """Raises LLMNotConfigured, Forbidden or Invalid."""
+        configured(self._llm)
+        self._scope.require_write(body.agent_id, body.user_id)
+
+    def start(self, body: ExtractRequest, begun: str | None = None) -> asyncio.Task[WriteHandler]:
+        """Starts to extract. `begun`: when the caller asked for it; None is now."""
+        begun = begun or rfc3339(self._tools.clock.now())
+        # a context of its own: the model takes longer than the deadline of the request for the store
+        return asyncio.create_task(self.extract(body, begun), context=Context())
+
+    def hand_over(self, body: ExtractRequest) -> HandedOver:
+        """Returns the answer with the operation that a job ends."""
+        now = self._tools.clock.now()
+        payload = {"body": body.model_dump(mode="json"), "begun": rfc3339(now), **self._scope.bindings()}
+        owner = {"agent_id": body.agent_id, "user_id": body.user_id}
+        operation, changes = queue.start(self._scope, EXTRACT, payload, now, **owner)
+        inserts = [change for change in changes if isinstance(change, Insert)]
+        (job_id,) = [insert.doc["job_id"] for insert in inserts if insert.collection is JOBS]
+        return HandedOver(WriteResult(operation, changes, 202), operation["operation_id"], job_id)
+
+    async def extract(self, body: ExtractRequest, begun: str) -> WriteHandler:
         """Asks the model and returns a write handler, which may run again after a conflict without asking again.
         Raises what the model's client raises; nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
-        begun = rfc3339(self._tools.clock.now())
         talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(body))
-        budget, part = llm.budget(), MemoryExtractor()
+        budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         extraction = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
-            for chunk in await prompts.chunked(talk.lines)
+            for chunk in await prompts.chunked(talk.lines, llm.prompt_tokens)
+            if prompts.heard(chunk)
         ]
         plan = part.plan_all(self._tools, talk, llm.model, extraction)
 

@@ -166,7 +166,7 @@ MOST_CHUNKS = 3
 log = logging.getLogger(__name__)
 
 
-def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]:
+def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]:
     """Returns a function that describes days in one run, with one budget for all of them."""
     budget, prompt = llm.budget(), prompts.load(PROMPT)
 
@@ -175,9 +175,10 @@ def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc 
         the day is then described by its counts and not kept waiting."""
         first = actions[0]
         batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
-        text = earlier
+        text, budget.allowance = earlier, tools.allowance(first["tenant_id"])
         try:
-            for chunk in islice(chunks(batch, max_episodes=len(actions)), MOST_CHUNKS):
+            limit = prompts.stretch(llm.prompt_tokens, [PROMPT])
+            for chunk in islice(chunks(batch, limit, len(actions)), MOST_CHUNKS):
                 request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
                 text = strip_served(reply.text).strip() or text
@@ -185,7 +186,7 @@ def day_teller(llm: LLM) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc 
             log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:
             return None
-        return {"text": text, "model": llm.model, "prompt_version": prompt.id}
+        return {"text": text, "model": llm.model_for(prompts.DayText), "prompt_version": prompt.id}
 
     return tell
 

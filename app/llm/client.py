@@ -13,7 +13,7 @@ from app.core import tokens
 from app.core.openai_client import headers, passes, reason, retry_after
 from app.core.process import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.base import Budget, ObserveCall
+from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
 from app.llm.replies import (
     FORMATS,
     CutOff,
@@ -81,8 +81,16 @@ class OpenAIChat:
     def model(self) -> str:
         return self._settings.model
 
-    def budget(self) -> Budget:
-        return Budget(self._settings.max_calls, self._settings.max_tokens)
+    @property
+    def prompt_tokens(self) -> int:
+        return self._settings.prompt_tokens
+
+    def model_for(self, shape: type[BaseModel]) -> str:
+        cheap = issubclass(shape, ReplyShape) and shape.cheap
+        return (self._settings.small_model if cheap else "") or self._settings.model
+
+    def budget(self, allowance: Allowance | None = None) -> Budget:
+        return Budget(self._settings.max_calls, self._settings.max_tokens, allowance)
 
     async def close(self) -> None:
         await self._client.close()
@@ -141,13 +149,13 @@ class OpenAIChat:
         self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, budget: Budget, again: bool
     ) -> str:
         asked = sum(tokens.count(message["content"]) for message in messages)
-        budget.claim(asked)
-        started, outcome, spent = time.perf_counter(), "failed", asked
+        await budget.claim(asked)
+        started, outcome, spent, cached = time.perf_counter(), "failed", asked, 0
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):
                 body = await self._post(messages, shape, kind, SECOND_TEMPERATURE if again else 0)
             answer = completion(body)
-            budget.cached_tokens += answer.cached_tokens
+            cached = answer.cached_tokens
             if answer.usage and answer.usage.total_tokens:
                 spent = answer.usage.total_tokens
             said = text_of(answer)
@@ -156,14 +164,14 @@ class OpenAIChat:
         except TimeoutError:
             raise _Fault(f"did not answer within {self._settings.timeout_seconds:g} s") from None
         finally:
-            budget.spend(spent)
             self._observe(outcome, time.perf_counter() - started, spent)
+            await budget.spend(asked, spent, cached)
 
     async def _post(self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, temperature: float) -> bytes:
         body: dict[str, Any] = {
-            "model": self._settings.model,
+            "model": self.model_for(shape),
             "messages": messages,
-            "max_tokens": self._settings.answer_tokens,
+            "max_tokens": self._answer_tokens(shape),
             "temperature": temperature,
             **parameters(shape, kind),
         }
@@ -181,6 +189,10 @@ class OpenAIChat:
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             fault = type(error.__cause__ or error).__name__
             raise _Fault(f"cannot be reached, or broke off ({fault})") from None
+
+    def _answer_tokens(self, shape: type[BaseModel]) -> int:
+        most = self._settings.most_answer_tokens
+        return min(most, shape.answer_tokens) if issubclass(shape, ReplyShape) else most
 
     async def _read(self, body: dict[str, Any]) -> bytes:
         """Reads the answer in pieces, so that a large one cannot fill the memory."""

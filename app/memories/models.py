@@ -6,7 +6,8 @@ from app.storage.schema import Collection, SearchSchema, Unique
 
 MAX_TAGS = 64
 STANDING = "instruction"
-"""Value of the field `standing`."""
+SMALL_TALK = "small_talk"
+"""Values of the field `standing`."""
 INTERNAL = frozenset(
     {
         "tenant_id",
@@ -24,6 +25,8 @@ INTERNAL = frozenset(
     }
 )
 """Fields that no response contains."""
+
+NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
 
 MEMORIES = Collection(
     name="agent_memories",
@@ -81,7 +84,7 @@ contains a digest of each metadata entry, so that callers' keys never name a fie
 `identity_hash` say the same (`records.IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
 memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
 key that a disputed memory was sent with. `standing` is `STANDING` for a memory that belongs into every prompt: it is
-pinned, or an instruction.
+pinned, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out.
 """
 
 HISTORY = Collection(

@@ -8,8 +8,9 @@ import orjson
 
 from app.core.clock import new_id, parse_rfc3339
 from app.core.schemas import same
+from app.core.small_talk import is_small_talk
 from app.memories.indexing import IndexText
-from app.memories.models import STANDING
+from app.memories.models import SMALL_TALK, STANDING
 from app.storage.schema import Doc
 from app.storage.text import content_hash, normalise_content
 
@@ -31,6 +32,8 @@ SOURCE: Mapping[str, Any] = {
 """The fields of a memory's `source`, with their defaults."""
 
 
+SMALL_TALK_IMPORTANCE = 0.05
+"""Importance of the memory of a message without content. A caller that raises it makes searches find the memory."""
 IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
 """Fields that distinguish two memories of the same partition and type."""
 
@@ -85,8 +88,11 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
 
 
 def standing(doc: Doc) -> str | None:
-    """Returns the mark of a memory that belongs into every prompt, or None."""
-    return STANDING if doc["pinned"] or doc["memory_type"] == "instruction" else None
+    """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None."""
+    if doc["pinned"] or doc["memory_type"] == "instruction":
+        return STANDING
+    unimportant = doc["memory_type"] == "message" and doc["base_importance"] <= SMALL_TALK_IMPORTANCE
+    return SMALL_TALK if unimportant and is_small_talk(doc["content"]) else None
 
 
 def identity_hash(doc: Doc) -> int:
@@ -120,7 +126,7 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
         changed |= {"superseded_by": None, "merged": False} if doc["status"] == "superseded" else {}
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
-    if not changed.keys().isdisjoint(("memory_type", "pinned")):
+    if not changed.keys().isdisjoint(("memory_type", "pinned", "content", "base_importance")):
         changed["standing"] = standing(doc | changed)
     if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
         changed["identity_hash"] = identity_hash(doc | changed)

@@ -7,7 +7,9 @@ import numpy as np
 import orjson
 
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
+from app.core.small_talk import is_small_talk
 from app.memories.decay_settings import Decays
+from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.records import metadata_terms
 from app.memories.repository import true_at
 from app.memories.schemas import render, rounded
@@ -16,11 +18,12 @@ from app.resources import AccessLog
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range
+from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import unexpired
 from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.storage.search import Bools, Columns, Floats
+from app.storage.text import content_hash
 
 
 class MemoryFragment:
@@ -66,7 +69,7 @@ class MemorySearch:
             RetrievalQuery(
                 query=body.query,
                 pairs=self._scope.pairs(body.agent_id, body.user_id, body.include_shared),
-                where=search_filter(body, rfc3339(now)),
+                where=both(search_filter(body, rfc3339(now)), _leaves_out(body)),
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
@@ -78,13 +81,13 @@ class MemorySearch:
                 interval=interval,
             )
         )
-        if body.record_access and retrieved.hits:
-            self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in retrieved.hits])
-        whole = body.fields is None
-        memories = await (self._whole(retrieved.hits, now_ms) if whole else self._slim(retrieved.hits, now_ms, body))
-        scores = _written([hit.score for hit in retrieved.hits])
+        hits = _asked_for(body, retrieved.hits)
+        if body.record_access and hits:
+            self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
+        memories = await (self._whole(hits, now_ms) if body.fields is None else self._slim(hits, now_ms, body))
+        scores = _written([hit.score for hit in hits])
         pieces = [b'{"items":[']
-        for hit, memory, score in zip(retrieved.hits, memories, scores, strict=True):
+        for hit, memory, score in zip(hits, memories, scores, strict=True):
             parts = b',"scores":' + orjson.dumps(hit.parts) if hit.parts else b""
             pieces += b'{"memory":', memory, b',"score":', score, parts, b"},"
         if memories:
@@ -133,6 +136,19 @@ def search_filter(body: SearchRequest, now: str) -> Filter:
     """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
     return And((_of_status(body.status), unexpired(now), *true_at(moment), *_narrowed(body)))
+
+
+def _leaves_out(body: SearchRequest) -> Filter | None:
+    """Returns the filter that leaves out small talk, or None if the request names the session or is small talk."""
+    return None if body.session_id is not None or is_small_talk(body.query) else NO_SMALL_TALK
+
+
+def _asked_for(body: SearchRequest, hits: Sequence[Hit]) -> Sequence[Hit]:
+    """Returns the hits without small talk in other words than those of the query."""
+    if body.session_id is not None or not any(hit.doc.get("standing") == SMALL_TALK for hit in hits):
+        return hits
+    same = content_hash(body.query)
+    return [hit for hit in hits if hit.doc.get("standing") != SMALL_TALK or hit.doc["content_hash"] == same]
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ from app.memories.records import passage, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession
 from app.sessions import repository
-from app.sessions.repository import SessionRepository, was_said_in
+from app.sessions.repository import SessionRepository, importance_of, was_said_in
 from app.sessions.schemas import MessageIn, MessagePatch, render_message
 from app.sessions.summaries import SessionSummaries, revised
 from app.settings import Settings
@@ -176,6 +176,8 @@ class MessageEdits:
 def _follows(memory: Doc, old: Doc, new: Doc, fresh: Doc, now: str) -> Doc:
     """Returns the fields of a message's memory that change with the message. What a caller changed stays."""
     fields = {"content": fresh["content"]} if new["text"] != old["text"] else {}
+    if fields and memory["base_importance"] == importance_of(memory["content"]):
+        fields["importance"] = fresh["importance"]
     fields |= {"event_at": fresh["event_at"]} if new["timestamp"] != old["timestamp"] else {}
     fields |= {"metadata": fresh["metadata"]} if not same(new["metadata"], old["metadata"]) else {}
     changed = revision(memory, fields, now)

@@ -8,8 +8,9 @@ import orjson
 from app.core import tokens
 from app.core.clock import new_id
 from app.core.served_text import strip_served
+from app.core.small_talk import is_small_talk
 from app.memories.models import MEMORIES
-from app.memories.records import metadata_terms, new_memory
+from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.filters import Absent, And, Eq, Filter, Has, Or, Range, both
@@ -114,7 +115,7 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
         "user_id": session["user_id"],
         "memory_type": "message",
         "content": said if said == message["text"] else said.strip(),
-        "importance": MESSAGE_IMPORTANCE,
+        "importance": importance_of(said),
         "trust": trust,
         "metadata": message["metadata"],
         "event_at": message["timestamp"],
@@ -128,6 +129,11 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
         "api_key_id": key_id,
     }
     return new_memory(fields, source, now, unique=False)
+
+
+def importance_of(text: str) -> float:
+    """Returns the importance of a message's memory, 0 to 1."""
+    return SMALL_TALK_IMPORTANCE if is_small_talk(text) else MESSAGE_IMPORTANCE
 
 
 def was_said_in(session: Doc, memory: Doc) -> bool:

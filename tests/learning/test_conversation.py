@@ -175,14 +175,14 @@ async def test_what_was_served_is_not_learned_again(service: Service, llm: Model
     await remember(service.client, "Ada lives in Boston.")
     served = (await service.client.post("/v1/context", json={**PAIR, "query": "Where does she live?"})).json()["text"]
     assert "Boston" in served
-    await talk(service, f"{served}\nHello there.")
-    greeting = learned("Hello there.", 1, memory_type="instruction")
+    await talk(service, f"{served}\nPlease whisper.")
+    greeting = learned("Please whisper.", 1, memory_type="instruction")
     llm.says["LearnedMemories"] = {"memories": [learned(served, 1), greeting]}
     done = await end(service)
     (shown,) = llm.shown("LearnedMemories")
-    assert [line["text"] for line in shown["conversation"]] == ["Hello there."]
+    assert [line["text"] for line in shown["conversation"]] == ["Please whisper."]
     assert done["result"]["parts"]["memories"]["dropped"] == {"empty": 1}
-    assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Hello there."]
+    assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Please whisper."]
 
 
 async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:

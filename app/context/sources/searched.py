@@ -13,7 +13,7 @@ from app.facts.keys import sentence
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS
 from app.memories.decay_settings import Decays
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.records import standing
 from app.memories.search import search_filter
 from app.memories.search_schemas import SearchRequest
@@ -96,7 +96,7 @@ def visible(request: SourceRequest) -> Filter:
         as_of=body.as_of,
         now=body.now,
     )
-    return search_filter(search_request, rfc3339(request.now))
+    return both(search_filter(search_request, rfc3339(request.now)), NO_SMALL_TALK)
 
 
 async def _least_importance(request: SourceRequest, decays: Decays) -> float:
