@@ -178,7 +178,7 @@ def test_without_a_reserve_the_commands_still_say_what_is_there(disk: Path) -> N
         server.stop()
     (disk / "recalld.db-reserve").unlink()
     take_the_rest(disk / "other")
-    doctor = recalld(disk, "doctor")
+    doctor = recalld(disk, "doctor", "--all")
     assert doctor.returncode == 1
     assert "Traceback" not in doctor.stderr
     table = {line.split()[0]: line for line in doctor.stdout.splitlines()}

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract fe840cb2c554d631827d8589ca991e2b."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 8d15d62b3c30aa2be5724f5e6df90576."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2200,9 +2200,9 @@ class Operations(Transport):
         found: ForgetPlan | Operation = self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> "Extracted":
+    def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> Extracted | Operation:
         """Extract memories from messages:"""
-        found: "Extracted" = self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
+        found: Extracted | Operation = self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
     def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
@@ -2740,9 +2740,9 @@ class AsyncOperations(AsyncTransport):
         found: ForgetPlan | Operation = await self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> "Extracted":
+    async def extract_memories(self, body: "ExtractRequest", *, idempotency_key: str | None = None) -> Extracted | Operation:
         """Extract memories from messages:"""
-        found: "Extracted" = await self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
+        found: Extracted | Operation = await self._call("POST", "/v1/memories/extract", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
     async def summarize_session(self, session_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Operation":
