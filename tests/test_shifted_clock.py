@@ -87,7 +87,7 @@ def shifted(folder: Path, command: tuple[str, ...]) -> Iterator[Shifted]:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "RECALLD_EMBEDDING_MODEL": "openai:small",
             "RECALLD_EMBEDDING_BASE_URL": embedding.url,
-            "RECALLD_EMBEDDING_TIMEOUT_SECONDS": "0.5",
+            "RECALLD_EMBEDDING_TIMEOUT_SECONDS": "10",
             **{f"RECALLD_JOBS_{name}_SECONDS": seconds for name, seconds in periods.items()},
         }
         with serving(folder / "data", command, **environment) as server:
