@@ -90,8 +90,10 @@ class Conversation:
 
 
 def says(text: str, words: Iterable[str]) -> bool:
-    """Returns whether a text has all words, in any order. A word of more than three letters may be a part of a longer one:
-    "allerg" stands in "allergic". Case and accents do not count."""
+    """Returns whether a text has all words, in any order. Case and accents do not count.
+
+    A word of more than three letters may be a part of a longer one: "allerg" stands in "allergic".
+    """
     there = _folded(text)
     return all(_pattern(word).search(there) for word in words)
 

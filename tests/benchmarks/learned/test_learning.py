@@ -63,15 +63,15 @@ def test_a_record_is_right_unlisted_or_invented() -> None:
     found = judged(
         ENGLISH,
         Derived("memory", "The user is vegetarian.", "I'm vegetarian"),
-        Derived("memory", "The user is vegetarian.", "Sounds good"),
+        Derived("memory", "The brother is allergic to penicillin.", "Sounds good"),
         Derived("memory", "The user is up early.", "Hi"),
         Derived("fact", "ada allergic_to penicillin", "is allergic to penicillin", "penicillin"),
     )
     memory, fact = found.parts["memory"], found.parts["fact"]
-    assert (memory.must, memory.found, memory.stored, memory.right, memory.misquoted) == (2, 1, 3, 2, 1)
+    assert (memory.must, memory.found, memory.stored, memory.right, memory.misquoted) == (2, 2, 3, 2, 1)
     assert (fact.stored, fact.right, fact.invented, found.invented) == (1, 0, 1, 1)
     assert found.junk == 0.5
-    assert "sample-en: missing memory: ('brother', 'allergic', 'penicillin')" in found.faults
+    assert "sample-en: missing fact: ('live', 'Leeds')" in found.faults
 
 
 @pytest.mark.parametrize(
