@@ -34,7 +34,7 @@ from benchmarks.learned.small_talk import ENOUGH, TURNS, small_talk
 DEV = ROOT / "tests" / "data" / "learning_dev.json"
 MODELS = (*SAYS, "none", *WHEELS)
 REQUEST_SECONDS = 120
-ANSWER_TOKENS = 1500
+ANSWER_TOKENS = 500
 """The most tokens of one answer of a real model."""
 
 

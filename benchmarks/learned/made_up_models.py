@@ -4,13 +4,13 @@ They are told which conversation is being read. What they quote are real words o
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, TypeAlias, get_args
 
 from app.learning.prompts import ProfileItem
+from app.learning.quotes import sentences
 from app.learning.words import Token, fold, tokens
 from benchmarks.learned.meter import Json, completion
 from benchmarks.learned.sets import Conversation, Expected, Words, says
@@ -23,7 +23,6 @@ FIELDS: Sequence[str] = get_args(ProfileItem.model_fields["field"].annotation)
 SUMMARY = "summary"
 INVENTED = ("Bartholomew Quexley", "Zanzibar", "48213", "4 July 1987")
 """Values that no conversation of a set contains."""
-_SENTENCE = re.compile(r"(?<=[.!?\u2026])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ def _evidence(talk: Conversation, one: Expected) -> tuple[str, Words]:
     """Returns the sentence of the message that holds the words of an alternative, else the message."""
     said = _message(talk, one)
     for words in one.any_of:
-        for sentence in _sentences(said):
+        for sentence in sentences(said):
             if says(sentence, words):
                 return sentence, words
     held = next((words for words in one.any_of if says(said, words)), one.any_of[0])
@@ -94,6 +93,8 @@ def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:
     start, end = _place(said, words)
     before = [token.word for token in said[max(0, start - 2) : start]]
     subject = talk.user_id if one.about in ("user", talk.user_id) else one.about
+    if not says(talk.text, (subject,)) and subject != talk.user_id:
+        subject = words[0]  # the word of the conversation for a relation that the set names in English
     object_ = quote[said[start].start : said[end - 1].end] if said else quote
     fact = {"quote": quote, "subject": subject, "predicate": "_".join(before) or "is", "object": object_}
     return {**fact, "cardinality": "many", "valid_from": None}
@@ -148,8 +149,8 @@ def _claimed(talk: Conversation, quote: str, claim: str) -> Json:
 def _nearest(talk: Conversation, claim: str) -> str:
     """Returns the sentence, of whomever, that has most of a claim's words."""
     wanted = {fold(word) for word in claim.split()}
-    sentences = [part for message in talk.messages for part in _sentences(message["content"])]
-    return max(sentences, key=lambda part: sum(word in fold(part) for word in wanted))
+    found = [part for message in talk.messages for part in sentences(message["content"])]
+    return max(found, key=lambda part: sum(word in fold(part) for word in wanted))
 
 
 def echo(talk: Conversation) -> Parts:
@@ -171,10 +172,6 @@ def _capped(told: Mapping[str, list[Json]]) -> Parts:
     """Returns as many items as the shapes allow: more would make the whole answer invalid."""
     most = {"memories": 50, "facts": 50, "profile": 30, "lessons": 20}
     return {name: items[: most[name]] for name, items in told.items()}
-
-
-def _sentences(text: str) -> Iterable[str]:
-    return [part.strip() for part in _SENTENCE.split(text) if part.strip()]
 
 
 def _first(talk: Conversation) -> str:
