@@ -15,9 +15,9 @@ USER = "user"
 def borne_out(sentence: str, lines: Sequence[TranscriptLine]) -> bool:
     """Returns whether the sentence of the conversation that is nearest to a summary's sentence bears it out.
 
-    Nearest is the one with most of its names and numbers, then most of its other words. A sentence that says of the user
-    what the assistant alone said, what the user asked, denied, wished or quoted, or what is true of somebody else, is not
-    borne out. One that repeats the conversation word for word is.
+    Nearest is the one with most of its names and numbers, then most of its other words. A sentence is not borne out if
+    it says of the user what the assistant alone said, what the user asked, denied, wished or quoted, or what is true of
+    somebody else. A sentence that repeats the conversation word for word is borne out.
     """
     if find(sentence, lines) is not None:
         return True
