@@ -19,6 +19,7 @@ from app.api.cors import Cors
 from app.api.fast_path import Shortcut
 from app.api.middleware import RequestLayer
 from app.auth import endpoints as authentication
+from app.console import endpoints as console
 from app.context import endpoints as context
 from app.facts import endpoints as facts
 from app.learning import endpoints as consolidation
@@ -53,7 +54,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     profiles.agents_router,
     operations.jobs_router,
     operations.operations_router,
+    operations.stats_router,
     administration.keys_router,
+    administration.caller_router,
+    administration.settings_router,
     administration.audit_router,
     health.router,
 )
@@ -111,7 +115,9 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         version=VERSION,
         lifespan=resources,
         redirect_slashes=False,
-        openapi_url="/openapi.json" if settings.docs == "open" else None,  # without it there are no pages either
+        openapi_url="/openapi.json" if settings.docs == "open" else None,
+        docs_url=None,  # the framework's pages fetch their scripts from elsewhere: `/docs` is our own
+        redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
@@ -122,6 +128,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     # the framework's own pages.
     app.router.routes[:0] = routes()
     app.router.routes.append(mcp.route())
+    app.router.routes += console.routes(settings)
     if settings.oidc.issuer:
         app.router.routes += authentication.routes()
     return app

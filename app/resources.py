@@ -1,7 +1,9 @@
 """The resources that the lifespan builds and the dependencies of endpoints read."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol, TypedDict
 
 from app.core.clock import Clock
@@ -11,7 +13,8 @@ from app.llm.base import LLM
 from app.retrieval.reranking import SecondStage
 from app.settings import Settings
 from app.storage.protocol import Store
-from app.storage.schema import Collection
+from app.storage.schema import Collection, Doc
+from app.storage.scope import Scope
 
 
 class AccessLog(Protocol):
@@ -19,6 +22,10 @@ class AccessLog(Protocol):
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
         """Records a recall of the memories, to be written later."""
+        ...
+
+    def recent(self, tenant: str) -> list[tuple[str, datetime]]:
+        """Returns the memories that this process recalled last, the latest first, each with the time."""
         ...
 
 
@@ -129,6 +136,8 @@ class Resources:
     """Set if an issuer is configured."""
     collections: Sequence[Collection] = ()
     """All collections, for features that concern every kind of record: erasing and exporting a user."""
+    stats: dict[Scope, asyncio.Task[Doc]] = field(default_factory=dict)
+    """The counts of each scope, for the seconds that they are shown without counting anew."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
 

@@ -76,7 +76,8 @@ class Settings(BaseSettings):
     metrics: Literal["open", "admin", "off"] = Field(
         "open", description="Who reads `/metrics`: anybody, an admin key without bindings, or nobody (404)."
     )
-    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs`, `/redoc` and `/openapi.json` are 404.")
+    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs` and `/openapi.json` are 404.")
+    console: Literal["on", "off"] = Field("on", description="`off`: `/console` is 404.")
     public_url: str = Field(
         "",
         pattern=r"^(https?://[^\s@/?#]+)?$",
@@ -177,6 +178,26 @@ def describe() -> list[tuple[str, str, str]]:
         else:
             rows.append((f"RECALLD_{name}".upper(), _shown(field.default), field.description or ""))
     return rows
+
+
+def in_force(settings: Settings) -> list[dict[str, Any]]:
+    """Returns every setting with its value as `name`, `value`, `default`, `changed`, `secret` and `description`. The
+    value of a secret is `set`, or empty."""
+    rows = []
+    for name, default, description in describe():
+        path = name.removeprefix(_PREFIX).lower()
+        given = getattr(settings, path) if path in Settings.model_fields else _of_group(settings, path)
+        secret = isinstance(given, SecretStr)
+        changed = _shown(given) != default
+        value = ("set" if changed else default) if secret else str(given)
+        named = {"name": name, "value": value, "default": default}
+        rows.append({**named, "changed": changed, "secret": secret, "description": description})
+    return rows
+
+
+def _of_group(settings: Settings, path: str) -> object:
+    group, _, field = path.partition("_")
+    return getattr(getattr(settings, group), field)
 
 
 def _shown(default: object) -> str:

@@ -1,4 +1,4 @@
-"""HTTP endpoints for keys and the audit trail. They need an admin key."""
+"""HTTP endpoints for keys and the audit trail, which need an admin key, and for what a key may do."""
 
 from typing import Annotated, Any
 
@@ -40,6 +40,8 @@ _AS_IT_IS = service.KeyRotate()
 _UNFORCED = service.KeyRevoke()
 
 keys_router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
+caller_router = APIRouter(prefix="/v1/whoami", tags=["keys"], route_class=StrictRoute)
+settings_router = APIRouter(prefix="/v1/settings", tags=["keys"], route_class=StrictRoute)
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
 
 
@@ -94,6 +96,18 @@ async def revoke_key(
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
     with using_reserve():  # a full disk must not keep a key valid
         return await write(lambda: keys.revoke(key_id, body, if_match))
+
+
+@caller_router.get("", response_model=service.Caller, responses=problems())
+async def whoami(request: Request) -> Response:
+    """Get what the calling key may do: its tenant, verbs and bindings."""
+    return answer(service.caller(get_caller(request)[1]))
+
+
+@settings_router.get("", response_model=service.SettingsInForce, responses=problems(), openapi_extra=ADMIN)
+async def list_settings(request: Request, resources: InResources) -> Response:
+    """List the settings of the process that answers. Secrets are not shown."""
+    return answer(service.settings_in_force(resources.settings, get_caller(request)[1]))
 
 
 async def audit_filters(

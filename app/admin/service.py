@@ -9,9 +9,10 @@ from typing_extensions import TypeAliasType
 
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
-from app.auth.keys import API_KEYS, UNAUTHENTICATED, Keys, Made, NewKey, Principal, public
+from app.auth.keys import API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
+from app.settings import Settings, in_force
 from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
@@ -78,6 +79,38 @@ class CreatedKey(ApiKey):
     key: str | None = Field(description="The whole key, this once: null where the answer comes again.")
 
 
+class Caller(Schema):
+    """What the calling key may do."""
+
+    model_config = example(
+        {"tenant": "default", "key_id": "0123456789abcdef", "verbs": ["read"], "agents": ["support"], "users": None}
+    )
+
+    tenant: str
+    key_id: str = Field(
+        description="Of the API key; `oidc:…`: a token; `anonymous` or `unauthenticated`: there was none."
+    )
+    verbs: list[Verb]
+    agents: list[str] | None = Field(description="The agents that the key is bound to; null: not bound.")
+    users: list[str] | None = Field(description="The users that the key is bound to; null: not bound.")
+
+
+class SettingInForce(Schema):
+    """A setting of the process that answers."""
+
+    name: str = Field(description="Its environment variable.", examples=["RECALLD_DOCS"])
+    value: str = Field(description="`set` for a secret that is set.")
+    default: str
+    changed: bool = Field(description="Whether the value differs from the default.")
+    secret: bool
+    description: str
+
+
+class SettingsInForce(Schema):
+    items: list[SettingInForce]
+    next_cursor: str | None = Field(None, description="Always null: this is all.")
+
+
 class AuditEntry(Schema):
     """Who did what to which records of whom, when; never what is in them."""
 
@@ -91,6 +124,25 @@ class AuditEntry(Schema):
     records: list[str] = Field(description="Ids, at most 1,000.")
     changes: dict[str, dict[str, Any]] = Field(description="Counts by collection and kind.")
     created_at: str
+
+
+def settings_in_force(settings: Settings, principal: Principal) -> Doc:
+    """Returns the settings, as `SettingsInForce`. Raises Forbidden for a caller with bindings."""
+    if principal.scope.agents is not None or principal.scope.users is not None:
+        raise Forbidden("A key that is bound to agents or users does not read the settings.")
+    return {"items": in_force(settings), "next_cursor": None}
+
+
+def caller(principal: Principal) -> Doc:
+    """Returns what a caller may do, as `Caller`."""
+    scope = principal.scope
+    return {
+        "tenant": scope.tenant,
+        "key_id": principal.key_id,
+        "verbs": [verb for verb in VERBS if verb in principal.verbs],
+        "agents": None if scope.agents is None else sorted(scope.agents),
+        "users": None if scope.users is None else sorted(scope.users),
+    }
 
 
 class KeyService:

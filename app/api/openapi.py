@@ -46,7 +46,7 @@ TAGS = [
     {"name": "procedures", "description": "Procedural memory: how things are done, and how often that worked."},
     {"name": "users", "description": "People: profiles, interactions, issues and solutions."},
     {"name": "agents", "description": "Agents: settings and experience."},
-    {"name": "jobs", "description": "Background work, and operations that were asked for."},
+    {"name": "jobs", "description": "Background work, operations that were asked for, and figures of the service."},
     {"name": "keys", "description": "For admin keys: the keys of a tenant, and who did what."},
     {"name": "operating", "description": "Health and metrics; they need no key, unless a setting says so."},
 ]

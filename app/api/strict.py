@@ -15,6 +15,7 @@ from typing_extensions import TypeAliasType
 
 from app.auth.dependencies import resources_of
 from app.core.identifiers import RULE
+from app.core.schemas import MAX_SEQ
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
 from app.setting_groups import LimitSettings
 from app.storage.repository import Listing
@@ -217,6 +218,12 @@ def _query_pointer(name: str) -> str:
 
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
+AfterSeq = Annotated[
+    int | None, Query(ge=0, le=MAX_SEQ, description="Made from a message after this one. Needs `session_id`.")
+]
+BeforeSeq = Annotated[
+    int | None, Query(ge=0, le=MAX_SEQ, description="Made from a message before this one. Needs `session_id`.")
+]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
 
 

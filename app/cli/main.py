@@ -11,6 +11,7 @@ from app import VERSION
 from app.cli import (
     archive,
     conversation,
+    demo,
     evaluate,
     import_,
     maintenance,
@@ -51,6 +52,7 @@ app.command("sessions")(conversation.sessions)
 app.command("chat")(conversation.chat)
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(serve.worker)
+app.command("demo")(demo.demo)
 app.command("doctor")(maintenance.doctor)
 app.command("export")(archive.export)
 app.command("import")(import_.import_)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.strict import Cursor, InListing, Limit, answer
+from app.api.strict import AfterSeq, BeforeSeq, Cursor, InListing, Limit, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import schemas
@@ -51,6 +51,9 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
     predicate: Named = None,
     object: Named = None,
     object_type: Annotated[schemas.ObjectType | None, Query()] = None,
+    session_id: Annotated[Identifier | None, Query(description="Its source names this session.")] = None,
+    after_seq: AfterSeq = None,
+    before_seq: BeforeSeq = None,
     as_of: Annotated[Timestamp | None, Query(description="True at that time; default: now.")] = None,
     known_at: Annotated[Timestamp | None, Query(description="As it was known then; default: now.")] = None,
     timeline: Annotated[bool, Query(description="Whatever the time at which it is true.")] = False,

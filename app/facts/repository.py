@@ -9,7 +9,7 @@ from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, Val
 from app.facts.keys import key_of, predicate_key
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.embedding_backfill import note
-from app.memories.repository import of_pair
+from app.memories.repository import of_pair, of_session
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.filters import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both
 from app.storage.protocol import Store
@@ -79,7 +79,7 @@ def about(filters: Mapping[str, Any]) -> Filter:
         parts.append(along(filters["predicate"]))
     if filters.get("object_type") is not None:
         parts.append(Eq("object_type", filters["object_type"]))
-    return both(*parts)
+    return both(*parts, *of_session(filters))
 
 
 def along(predicate: str) -> Filter:

@@ -35,6 +35,8 @@ FACTS = Collection(
         "known_from": "time",
         "known_until": "time",
         "created_at": "time",
+        "source.session_id": "text",
+        "source.message_seq": "number",
     },
     indexes=(
         ("group_id", "known_until"),
@@ -43,6 +45,7 @@ FACTS = Collection(
         ("object_key", "user_id", "agent_id"),
         ("user_id", "agent_id"),
         ("user_id",),
+        ("source.session_id",),
     ),
     selective=("group_id", "subject_key", "object_key"),
     searched=SearchSchema(

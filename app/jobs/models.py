@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Count, Schema
@@ -83,12 +84,13 @@ OPERATIONS = Collection(
     fields={
         "agent_id": "text",
         "user_id": "text",
+        "session_id": "text",
         "kind": "text",
         "status": "text",
         "created_at": "time",
         "updated_at": "time",
     },
-    indexes=(("user_id",),),
+    indexes=(("user_id",), ("session_id",)),
     global_indexes=("updated_at",),
     opaque=("result", "undo"),
     internal=frozenset({"undo", "undoing"}),
@@ -111,6 +113,7 @@ class Operation(Schema):
     operation_id: str
     agent_id: str | None
     user_id: str | None
+    session_id: str | None = Field(None, description="The session that it learns from or summarizes.")
     kind: str
     status: OperationStatus
     progress: Progress

@@ -33,6 +33,7 @@ def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[
         "operation_id": new_id("op"),
         "agent_id": owner.get("agent_id"),
         "user_id": owner.get("user_id"),
+        "session_id": owner.get("session_id"),
         "kind": kind,
         "status": "queued",
         "progress": {"done": 0, "total": None},
@@ -61,6 +62,7 @@ def report(tenant: str, operation_id: str, now: datetime, fields: Mapping[str, A
 def render(doc: Doc, now: datetime) -> Doc:
     """Returns an operation as callers see it."""
     shown = {name: value for name, value in doc.items() if name not in HIDDEN}
+    shown.setdefault("session_id", None)  # operations of earlier versions name no session
     return shown | {"can_undo": can_undo(doc, now) and doc.get("undoing") is None}
 
 

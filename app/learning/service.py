@@ -66,7 +66,7 @@ class Learning:
         self._scope.require_write(session["agent_id"], session["user_id"])
         configured(self._llm)
         payload = {"session_id": session_id, **self._scope.bindings()}
-        answer, changes = queue.start(self._scope, SUMMARIZE, payload, now, **owner)
+        answer, changes = queue.start(self._scope, SUMMARIZE, payload, now, **owner, session_id=session_id)
         return WriteResult(answer, changes, 202)
 
     async def extract(self, body: ExtractRequest) -> WriteHandler:

@@ -5,6 +5,7 @@ An accessed memory is counted, and its decay starts anew.
 
 import asyncio
 import logging
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +22,8 @@ from app.storage.schema import Doc
 
 FLUSH_SECONDS = 0.4
 MAX_WAITING = 100_000
+MAX_RECENT = 1_000
+"""Memories of which it is remembered that they were recalled, of all tenants."""
 TRIES = 5
 TOGETHER = 100
 
@@ -43,6 +46,7 @@ class AccessRecorder:
     def __init__(self, store: Store, agents: AgentSettingsReader, clock: Clock) -> None:
         self._store, self._agents, self._clock = store, agents, clock
         self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self._recent: OrderedDict[tuple[str, str], datetime] = OrderedDict()
         self._flushing = asyncio.Lock()
         self._noted = asyncio.Event()
 
@@ -53,10 +57,18 @@ class AccessRecorder:
         """
         now = self._clock.now()
         for memory_id in memory_ids:
+            self._recent[(tenant, memory_id)] = now
+            self._recent.move_to_end((tenant, memory_id))
             count, _ = self._waiting.get((tenant, memory_id), (0, now))
             if count or len(self._waiting) < MAX_WAITING:
                 self._waiting[(tenant, memory_id)] = (count + 1, now)
+        while len(self._recent) > MAX_RECENT:
+            self._recent.popitem(last=False)
         self._noted.set()
+
+    def recent(self, tenant: str) -> list[tuple[str, datetime]]:
+        """Returns the memories that this process recalled last, the latest first, each with the time."""
+        return [(memory_id, at) for (owner, memory_id), at in reversed(self._recent.items()) if owner == tenant]
 
     async def run(self) -> None:
         """Writes accesses until it is cancelled. It sleeps while there are none."""

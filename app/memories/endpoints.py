@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.strict import InListing, InMetadata, answer, written
+from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, written
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas, search_schemas
@@ -71,6 +71,9 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     user_id: Annotated[Identifier | None, Query()] = None,
     memory_type: Annotated[schemas.MemoryType | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query(description="Made from messages of this session.")] = None,
+    after_seq: AfterSeq = None,
+    before_seq: BeforeSeq = None,
+    origin: Annotated[schemas.Origin | None, Query(description="How it was made, as `source.origin` says.")] = None,
     key: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
     tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     pinned: Annotated[bool | None, Query()] = None,

@@ -50,6 +50,8 @@ MEMORIES = Collection(
         "expires_at": "time",
         "created_at": "time",
         "source.session_id": "text",
+        "source.message_seq": "number",
+        "source.origin": "text",
     },
     unique=(
         Unique("key", ("agent_id", "user_id", "key"), And((Eq("status", "active"), Not(Absent("key"))))),

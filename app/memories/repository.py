@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from app.core.clock import new_id
+from app.errors import invalid
 from app.memories.embedding_backfill import note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.records import identity_hash, metadata_terms, passage
@@ -133,6 +134,21 @@ class MemoryRepository(VersionedRepository):
         return self.revise(doc, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
+def of_session(filters: Mapping[str, Any]) -> list[Filter]:
+    """Returns the filters for records whose source is a session, or messages of it.
+
+    `after_seq` and `before_seq` exclude their own message. Raises Invalid if they are given without a session.
+    """
+    session, after, before = (filters.get(name) for name in ("session_id", "after_seq", "before_seq"))
+    if session is not None:
+        of = Eq("source.session_id", session)
+        return [of] if after is None and before is None else [of, Range("source.message_seq", gt=after, lt=before)]
+    for name in ("after_seq", "before_seq"):
+        if filters.get(name) is not None:
+            raise invalid(f"/query/{name}", "session_id is required with it: messages are numbered in their session")
+    return []
+
+
 def listed(filters: Mapping[str, Any]) -> Filter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
     parts: list[Filter | None] = [
@@ -144,7 +160,8 @@ def listed(filters: Mapping[str, Any]) -> Filter:
     return both(
         *parts,
         None if status in (None, "any") else Eq("status", status),
-        None if filters.get("session_id") is None else Eq("source.session_id", filters["session_id"]),
+        *of_session(filters),
+        None if filters.get("origin") is None else Eq("source.origin", filters["origin"]),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
         *(Has("metadata_terms", term) for term in metadata_terms(filters.get("metadata") or {})),
         None if filters.get("pinned") is None else Eq("pinned", filters["pinned"]),

@@ -1,19 +1,22 @@
-"""HTTP endpoints for scheduled jobs and operations."""
+"""HTTP endpoints for scheduled jobs, operations and figures of the service."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import get_caller
+from app.auth.dependencies import InResources, get_caller
+from app.auth.keys import Principal
 from app.core.schemas import Identifier, Page
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
 from app.operations import service
 from app.operations.service import OperationService
+from app.operations.stats import StatsService, StoreStats
+from app.settings import Settings
 from app.storage.repository import Repository
 from app.writes.dependencies import Writer
 
@@ -33,6 +36,7 @@ Operations = Annotated[OperationService, Depends(operation_service)]
 
 
 jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)
+stats_router = APIRouter(prefix="/v1/stats", tags=["jobs"], route_class=StrictRoute)
 operations_router = APIRouter(prefix="/v1/operations", tags=["jobs"], route_class=StrictRoute)
 
 ADMIN = {"x-verb": "admin"}
@@ -65,9 +69,14 @@ async def run_job(
 
 
 @operations_router.get("", response_model=Page[Operation], responses=problems())
-async def list_operations(operations: Operations, listing: InListing) -> Response:
+async def list_operations(
+    operations: Operations,
+    listing: InListing,
+    session_id: Annotated[Identifier | None, Query(description="Those that learned from this session.")] = None,
+    kind: Annotated[str | None, Query(min_length=1, max_length=64, description="Such as `post_conversation`.")] = None,
+) -> Response:
     """List the operations, newest first."""
-    return answer(await operations.page(listing))
+    return answer(await operations.page({"session_id": session_id, "kind": kind}, listing))
 
 
 @operations_router.get("/{operation_id}", response_model=Operation, responses=problems(404))
@@ -82,3 +91,18 @@ async def get_operation(operation_id: OperationId, operations: Operations) -> Re
 async def undo_operation(operation_id: OperationId, operations: Operations, write: Writer) -> Response:
     """Undo what an operation did; the answer is the operation that does so."""
     return await write(lambda: operations.undo(operation_id))
+
+
+@stats_router.get("", response_model=StoreStats, responses=problems())
+async def get_stats(request: Request, resources: InResources) -> Response:
+    """Get the number of records of each kind, their growth, what was recalled lately, and latency. Counts are at most
+    ten seconds old."""
+    principal = get_caller(request)[1]
+    figures = StatsService(resources.store, principal.scope, resources.clock, resources.accesses, resources.stats)
+    return answer(await figures.stats(with_latency=_reads_metrics(resources.settings, principal)))
+
+
+def _reads_metrics(settings: Settings, principal: Principal) -> bool:
+    """Returns whether the caller may read what `/metrics` tells."""
+    bound = principal.scope.agents is not None or principal.scope.users is not None
+    return settings.metrics == "open" or (settings.metrics == "admin" and "admin" in principal.verbs and not bound)

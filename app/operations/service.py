@@ -1,5 +1,6 @@
 """Background work as callers see it: scheduled jobs, operations, and their undo."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pydantic import Field
@@ -12,7 +13,7 @@ from app.jobs import queue
 from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, UNDO
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.filters import EVERYTHING, Eq, In, both
+from app.storage.filters import Eq, In, both
 from app.storage.repository import Listing, Repository
 from app.storage.schema import Doc
 from app.writes.executor import WriteResult
@@ -78,9 +79,10 @@ class OperationService:
         body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
-    async def page(self, listing: Listing) -> Doc:
-        """Returns a page of operations."""
-        docs, cursor = await self._operations.page(EVERYTHING, listing, mark=OPERATIONS.name)
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Doc:
+        """Returns a page of the operations whose fields equal the filters. None: any value."""
+        where = both(*(Eq(name, value) for name, value in filters.items() if value is not None))
+        docs, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
         return {"items": [queue.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
 
     async def get(self, operation_id: str) -> Doc:

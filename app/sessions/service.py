@@ -122,7 +122,9 @@ class SessionService:
         payload = self._to_learn(session_id) | {"ended": True}
         scope = self._sessions.scope
         scope.require_write(doc["agent_id"], doc["user_id"])
-        operation, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
+        operation, queued = queue.start(
+            scope, POST_CONVERSATION, payload, self._clock.now(), **owner, session_id=session_id
+        )
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
     async def reopen(self, session_id: str, precondition: IfMatch) -> WriteResult:

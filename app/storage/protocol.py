@@ -275,6 +275,16 @@ class Store(Protocol):
         """
         ...
 
+    async def tally(
+        self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
+    ) -> dict[str, int]:
+        """Counts the documents that match by the value of a text or time field.
+
+        `first`: by that many first characters of a time, such as 10 for days. Absent values are left out. It reads all
+        that match, so callers cache the answer.
+        """
+        ...
+
     async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts:
         """Returns the number of documents, the speakers and the agents of the partitions."""
         ...

@@ -116,6 +116,11 @@ class Repository:
         seen = both(where, beyond, self.scope.visible())
         return await self.store.values(self.collection, self.scope.tenant, field, seen, order=order, limit=limit)
 
+    async def tally(self, field: str, where: Filter, *, first: int | None = None) -> dict[str, int]:
+        """Counts the visible documents that match by the value of a field. See `Store.tally`."""
+        seen = both(where, self.scope.visible())
+        return await self.store.tally(self.collection, self.scope.tenant, field, seen, first=first)
+
     async def page(
         self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[Doc], bool] | None = None
     ) -> tuple[list[Doc], str | None]:

@@ -111,7 +111,8 @@ class TaskService:
         scope = self._tasks.scope
         owner = {name: task[name] for name in ("agent_id", "user_id")}
         payload = {"session_id": task["session_id"], "of": owner, **scope.bindings()}
-        _, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **owner)
+        named = {**owner, "session_id": task["session_id"]}
+        _, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **named)
         return queued
 
     def _moved(self, task: Doc, status: str) -> Doc:

@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -195,6 +196,21 @@ async def test_the_check_of_a_sound_store_finds_nothing(store: Store) -> None:
     await store.commit([thing(), numbered(1)])
     assert all(finding.ok for finding in await store.check())
     assert all(finding.ok for finding in await store.check(deep=True))
+
+
+@moderate
+@given(st.lists(documents, max_size=12), filters)
+async def test_a_tally_counts_the_documents_that_match_by_value_and_by_day(
+    store: Store, docs: list[Doc], where: Filter
+) -> None:
+    await store.commit([DeleteWhere(THINGS, T, EVERYTHING)])
+    inserted = [thing(**doc).doc for doc in docs]
+    await store.commit([Insert(THINGS, doc) for doc in inserted] + [thing(tenant=OTHER, group="other's")])
+    there = [doc for doc in inserted if matches(doc, where)]
+    groups = Counter(doc["group"] for doc in there if doc.get("group") is not None)
+    assert await store.tally(THINGS, T, "group", where) == groups
+    days = Counter(doc["due"][:10] for doc in there if doc.get("due") is not None)
+    assert await store.tally(THINGS, T, "due", where, first=10) == days
 
 
 @moderate

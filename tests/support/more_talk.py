@@ -174,6 +174,7 @@ async def background(talk: Talk) -> None:
         await asyncio.sleep(0.1)
     await talk("undo_operation", 202, **named)
     await talk("list_operations", limit=1)
+    await talk("get_stats")
 
 
 async def administering(talk: Talk) -> None:
@@ -182,6 +183,8 @@ async def administering(talk: Talk) -> None:
     made = await talk("create_key", 201, body={"name": "all", "verbs": ["read", "write", "admin"]})
     me: dict[str, Any] = {"headers": {"Authorization": f"Bearer {made['key']}"}}
     await talk("list_keys", 401)
+    await talk("whoami", **me)
+    await talk("list_settings", **me)
     bot = await talk("create_key", 201, **me, body={"name": "bot", "verbs": ["read"], "users": ["ada"]})
     named: dict[str, Any] = {"key_id": bot["id"]}
     await talk("get_key", **me, **named)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pymongo
 
@@ -161,6 +161,17 @@ class MongoStore(Shielded):
                 ]
             )
             return [stored["_id"] async for stored in found]
+
+    @shielded
+    async def tally(
+        self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
+    ) -> dict[str, int]:
+        wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
+        shown: Any = f"${field}" if first is None else {"$substrCP": [f"${field}", 0, first]}
+        steps = [{"$match": wanted}, {"$group": {"_id": shown, "count": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
+        with self._within():
+            found = await self._database[collection.name].aggregate(steps)
+            return {stored["_id"]: stored["count"] async for stored in found}
 
     @shielded
     async def commit(self, changes: Sequence[Change]) -> Committed:

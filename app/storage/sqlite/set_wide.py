@@ -1,4 +1,4 @@
-"""Set-wide statements on the embedded store: decay and expiry, moving to another model."""
+"""Set-wide statements on the embedded store: counts, decay and expiry, moving to another model."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -229,3 +229,25 @@ def _lacks(collection: Collection) -> str:
     """Returns the condition that the search row `s` lacks a vector of a model. Its parameter is the model's code."""
     of = f"substr(s.head, {model_at(collection.spec) + 1}, 4)"
     return f"s.head IS NOT NULL AND ({of} <> ? OR s.vector IS NULL)"
+
+
+def count_documents(connection: apsw.Connection, collection: Collection, tenant: str | None, where: Filter) -> int:
+    """Counts the documents that match."""
+    condition, values = schema.selection(collection, tenant, where)
+    statement = f"SELECT count(*) FROM {schema.quoted(collection.name)} WHERE {condition}"
+    ((found,),) = connection.execute(statement, values)
+    return int(found)
+
+
+def count_by_value(
+    connection: apsw.Connection, collection: Collection, tenant: str, field: str, where: Filter, first: int | None
+) -> dict[str, int]:
+    """Counts the documents that match by the value of a field, or by its first characters."""
+    column = schema.column_of(collection, field)
+    condition, values = schema.selection(collection, tenant, where)
+    shown = column if first is None else f"substr({column}, 1, {int(first)})"
+    statement = (
+        f"SELECT {shown}, count(*) FROM {schema.quoted(collection.name)} "
+        f"WHERE {condition} AND {column} IS NOT NULL GROUP BY 1 ORDER BY 1"
+    )
+    return {str(value): int(count) for value, count in connection.execute(statement, values)}

@@ -157,14 +157,13 @@ class EmbeddedStore:
         return await asyncio.to_thread(parsed, found)  # background work reads many pages: this lets others run
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        condition, values = schema.selection(collection, tenant, where)
-        statement = f"SELECT count(*) FROM {schema.quoted(collection.name)} WHERE {condition}"
+        counting = partial(set_wide.count_documents, collection=collection, tenant=tenant, where=where)
+        return await (self._readers.apart(counting) if tenant is None else self._readers.bounded(counting))
 
-        def read(connection: apsw.Connection) -> int:
-            found: Any = connection.execute(statement, values).fetchone()
-            return int(found[0])
-
-        return await (self._readers.apart(read) if tenant is None else self._readers.bounded(read))
+    async def tally(
+        self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
+    ) -> dict[str, int]:
+        return await self._readers.apart(lambda c: set_wide.count_by_value(c, collection, tenant, field, where, first))
 
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int

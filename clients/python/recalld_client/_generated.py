@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract f3cca1752e7acb416b8009368b9d56a9."""
+"""Made by scripts/generate_clients.py; do not edit. Contract fe840cb2c554d631827d8589ca991e2b."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -207,6 +207,16 @@ class Call(TypedDict):
     duration_ms: NotRequired[float | None]
 
 
+class Caller(TypedDict):
+    """What the calling key may do."""
+
+    tenant: str
+    key_id: str
+    verbs: "list[Verb]"
+    agents: list[str] | None
+    users: list[str] | None
+
+
 Cardinality: TypeAlias = Literal["one", "many"]
 
 
@@ -317,6 +327,16 @@ class CreatedKey(TypedDict):
     created_at: str
     updated_at: str
     key: str | None
+
+
+class DayCounts(TypedDict):
+    """Records that were created on a UTC day and are still there."""
+
+    day: str
+    memories: int
+    sessions: int
+    facts: int
+    actions: int
 
 
 class Decay(TypedDict):
@@ -1126,6 +1146,7 @@ class Operation(TypedDict):
     operation_id: str
     agent_id: str | None
     user_id: str | None
+    session_id: NotRequired[str | None]
     kind: str
     status: "OperationStatus"
     progress: "Progress"
@@ -1409,6 +1430,17 @@ class Reason(TypedDict):
     detail: str
 
 
+class RecalledMemory(TypedDict):
+    """A memory that a search or a context returned lately."""
+
+    memory_id: str
+    memory_type: "MemoryType"
+    content: str
+    agent_id: str | None
+    user_id: str | None
+    recalled_at: str
+
+
 class Receipt(TypedDict):
     """What an erasure took away."""
 
@@ -1426,6 +1458,20 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
+class RecordCounts(TypedDict):
+    """How many records there are that the key sees, those included that have expired and are not purged yet."""
+
+    memories: int
+    messages: int
+    sessions: int
+    facts: int
+    actions: int
+    tasks: int
+    procedures: int
+    users: int
+    agents: int
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -1433,6 +1479,16 @@ class Resolution(TypedDict):
 class Restore(TypedDict):
     seq: NotRequired[int]
     reopen: NotRequired[bool]
+
+
+class RouteLatency(TypedDict):
+    """How fast a route answers, since the process started."""
+
+    method: str
+    route: str
+    requests: int
+    p50_ms: float
+    p95_ms: float
 
 
 Scores: TypeAlias = dict[str, float]
@@ -1564,6 +1620,22 @@ SessionStatus: TypeAlias = Literal["active", "ended"]
 SettableStatus: TypeAlias = Literal["active", "archived"]
 
 
+class SettingInForce(TypedDict):
+    """A setting of the process that answers."""
+
+    name: str
+    value: str
+    default: str
+    changed: bool
+    secret: bool
+    description: str
+
+
+class SettingsInForce(TypedDict):
+    items: "list[SettingInForce]"
+    next_cursor: NotRequired[str | None]
+
+
 class Similar(TypedDict):
     memory_id: str
     content: str
@@ -1665,6 +1737,19 @@ class StepPatch(TypedDict):
 
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "skipped"]
+
+
+class StoreStats(TypedDict):
+    """What a tenant holds and how the service does."""
+
+    counts: "RecordCounts"
+    memories_by_type: dict[str, int]
+    memories_by_status: dict[str, int]
+    operations_by_status: dict[str, int]
+    growth: "list[DayCounts]"
+    recalled: "list[RecalledMemory]"
+    latency: "list[RouteLatency] | None"
+    counted_at: str
 
 
 class StoredProfile(TypedDict):
@@ -1883,6 +1968,9 @@ class MemoryFilter(TypedDict):
     status: NotRequired["MemoryListStatus"]
     memory_type: NotRequired["MemoryType"]
     session_id: NotRequired[str]
+    after_seq: NotRequired[int]
+    before_seq: NotRequired[int]
+    origin: NotRequired["Origin"]
     key: NotRequired[str]
     tag: NotRequired[str]
     pinned: NotRequired[bool]
@@ -1900,6 +1988,9 @@ class FactFilter(TypedDict):
     predicate: NotRequired[str]
     object: NotRequired[str]
     object_type: NotRequired["ObjectType"]
+    session_id: NotRequired[str]
+    after_seq: NotRequired[int]
+    before_seq: NotRequired[int]
     as_of: NotRequired[str]
     known_at: NotRequired[str]
     timeline: NotRequired[bool]
@@ -1928,14 +2019,14 @@ class Operations(Transport):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2055,9 +2146,9 @@ class Operations(Transport):
         found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2386,9 +2477,9 @@ class Operations(Transport):
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    def list_operations(self, *, session_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = self._call("GET", "/v1/operations", query={"session_id": session_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_operation(self, operation_id: str) -> "Operation":
@@ -2399,6 +2490,11 @@ class Operations(Transport):
     def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
         """Undo what an operation did; the answer is the operation that does so."""
         found: "Operation" = self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def get_stats(self) -> "StoreStats":
+        """Get the number of records of each kind, their growth, what was recalled lately, and latency."""
+        found: "StoreStats" = self._call("GET", "/v1/stats")
         return found
 
     def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
@@ -2424,6 +2520,16 @@ class Operations(Transport):
     def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def whoami(self) -> "Caller":
+        """Get what the calling key may do:"""
+        found: "Caller" = self._call("GET", "/v1/whoami")
+        return found
+
+    def list_settings(self) -> "SettingsInForce":
+        """List the settings of the process that answers."""
+        found: "SettingsInForce" = self._call("GET", "/v1/settings")
         return found
 
     def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
@@ -2453,14 +2559,14 @@ class AsyncOperations(AsyncTransport):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2580,9 +2686,9 @@ class AsyncOperations(AsyncTransport):
         found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2911,9 +3017,9 @@ class AsyncOperations(AsyncTransport):
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    async def list_operations(self, *, session_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"session_id": session_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_operation(self, operation_id: str) -> "Operation":
@@ -2924,6 +3030,11 @@ class AsyncOperations(AsyncTransport):
     async def undo_operation(self, operation_id: str, *, idempotency_key: str | None = None) -> "Operation":
         """Undo what an operation did; the answer is the operation that does so."""
         found: "Operation" = await self._call("POST", path("/v1/operations/{}/undo", operation_id), headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def get_stats(self) -> "StoreStats":
+        """Get the number of records of each kind, their growth, what was recalled lately, and latency."""
+        found: "StoreStats" = await self._call("GET", "/v1/stats")
         return found
 
     async def create_key(self, body: "KeyCreate", *, idempotency_key: str | None = None) -> "CreatedKey":
@@ -2949,6 +3060,16 @@ class AsyncOperations(AsyncTransport):
     async def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def whoami(self) -> "Caller":
+        """Get what the calling key may do:"""
+        found: "Caller" = await self._call("GET", "/v1/whoami")
+        return found
+
+    async def list_settings(self) -> "SettingsInForce":
+        """List the settings of the process that answers."""
+        found: "SettingsInForce" = await self._call("GET", "/v1/settings")
         return found
 
     async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":

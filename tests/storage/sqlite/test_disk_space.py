@@ -1,6 +1,7 @@
 """The space kept back for deletions, on a disk whose free bytes the test says."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from app.errors import StorageFull, StoreUnavailable
 from app.storage.changes import Delete
 from app.storage.protocol import using_reserve
-from app.storage.sqlite import disk_space
 from app.storage.sqlite.disk_space import DiskSpace, reserve_of
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
@@ -113,6 +113,6 @@ async def test_after_a_write_that_failed_it_is_not_ready_until_one_succeeds(
 async def test_a_store_that_may_not_be_written_is_not_ready(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_space.os, "access", lambda place, mode: place.name != FILE_NAME)
+    monkeypatch.setattr(os, "access", lambda place, mode: place.name != FILE_NAME)
     with pytest.raises(StoreUnavailable, match=r"recalld\.db cannot be written: it is read-only"):
         await store.check()

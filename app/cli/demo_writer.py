@@ -1,0 +1,253 @@
+"""Writes the story of `recalld demo` (`app/cli/data/demo_story.json`) through the API, each part at its time.
+
+The story is of a bicycle workshop with two agents and three people; everybody in it is invented. The clock of the
+service stands at the time of each part, so that memories fade and facts become known as they would have. A scripted
+language model answers with what the story says that it learned. Times are in days before today.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from app.auth.keys import unauthenticated
+from app.core.clock import Clock, SystemClock, rfc3339
+from app.core.schemas import Json
+from app.lifespan import RealParts, job_runner
+from app.llm.base import LLM, Budget
+from app.main import create_app
+from app.mcp.transport import InProcess, checked, segment
+from app.memories.access_log import AccessRecorder
+from app.resources import Resources
+from app.settings import Settings
+
+STORY = Path(__file__).parent / "data" / "demo_story.json"
+FIRST_DAY = 57.0
+ACTION_DAYS = 42
+OUTCOMES = {"+": "success", "-": "failure", "p": "partial"}
+ADDED_MS = 1
+"""The clock moves on by this at each look, so that creation orders lists."""
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class StoryClock:
+    """A clock that stands at the time of the story. It never goes back and never passes the real time."""
+
+    def __init__(self, today: datetime) -> None:
+        self.today, self._now = today, today - timedelta(days=FIRST_DAY)
+
+    def now(self) -> datetime:
+        """Returns the time of the story in UTC."""
+        self._now = min(self._now + timedelta(milliseconds=ADDED_MS), self.today)
+        return self._now
+
+    def at(self, day: float) -> str:
+        """Returns the time so many days before today as RFC 3339."""
+        return rfc3339(self.today - timedelta(days=day))
+
+    def move_to(self, day: float) -> None:
+        """Moves the clock to so many days before today."""
+        self._now = max(self._now, self.today - timedelta(days=day))
+
+
+class ScriptedModel:
+    """A language model whose answers are part of the story."""
+
+    model = "demo-script"
+
+    def __init__(self) -> None:
+        self.says: Mapping[str, Json] = {}
+
+    def budget(self) -> Budget:
+        """Returns a budget that no run of the story reaches."""
+        return Budget(calls=1_000, tokens=10_000_000)
+
+    async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:  # noqa: ARG002 (the protocol)
+        """Returns the answer of the story in this shape, or one that says nothing."""
+        budget.claim(0)
+        said = {name: _nothing(field.annotation) for name, field in shape.model_fields.items()}
+        said |= self.says.get(shape.__name__, {})
+        known = {one["content"]: one["memory_id"] for one in json.loads(data).get("known_memories", ())}
+        for memory in said.get("memories", ()):
+            memory["superseded_ids"] = [known[text] for text in memory["superseded_ids"] if text in known]
+        return shape.model_validate(said)
+
+    async def close(self) -> None:
+        """Does nothing: there is no connection."""
+
+
+def _nothing(annotation: Any) -> Any:
+    """Returns the value of a field that says nothing: a text for a text, null where it may be null, else a list."""
+    if getattr(annotation, "__name__", "") == "str":
+        return "Nothing happened."
+    return None if type(None) in getattr(annotation, "__args__", ()) else []
+
+
+class DemoParts(RealParts):
+    """Opens the real store and embedding model, with the clock and the language model of the story."""
+
+    def __init__(self, clock: StoryClock) -> None:
+        self._clock, self.scripted = clock, ScriptedModel()
+
+    def clock(self) -> Clock:
+        return self._clock
+
+    def llm(self, settings: Settings) -> LLM | None:  # noqa: ARG002 (the protocol)
+        return self.scripted
+
+
+async def write_story(settings: Settings) -> dict[str, int]:
+    """Fills the store of the settings. Returns how many parts of the story were written, by kind.
+
+    `settings` have jobs disabled: they run here, at the time of the story. Raises ToolError if the service refuses a
+    call.
+    """
+    clock = StoryClock(SystemClock().now().astimezone(UTC))
+    parts = DemoParts(clock)
+    app = create_app(settings, parts)
+    async with app.router.lifespan_context(app) as state:
+        assert state is not None
+        api = InProcess(app, state["resources"], unauthenticated("demo"))
+        writer = StoryWriter(api, state["resources"], clock, parts.scripted)
+        story = json.loads(STORY.read_text(encoding="utf-8"))
+        for day, kind, entry in in_order(story):
+            clock.move_to(day)
+            await getattr(writer, f"write_{kind}")(entry)
+            writer.counts[kind] = writer.counts.get(kind, 0) + 1
+        clock.move_to(0)
+        await writer.work()
+    return writer.counts
+
+
+def in_order(story: Json) -> Iterator[tuple[float, str, Json]]:
+    """Yields the parts of the story in order of time: day, kind and entry."""
+    parts = [(FIRST_DAY, "agent", one) for one in story["agents"]]
+    for plural, kind in (("memories", "memory"), ("facts", "fact"), ("talks", "talk"), ("searches", "search")):
+        parts += [(one.pop("day"), kind, one) for one in story[plural]]
+    parts += [(50.0 - 10 * number, "procedure", one) for number, one in enumerate(story["procedures"])]
+    parts += [(38.0 - 35 * number, "task", one) for number, one in enumerate(story["tasks"])]
+    parts += [(day, "actions", {"types": story["action_types"], "day": day}) for day in range(ACTION_DAYS, 0, -1)]
+    parts += [(float(day), "decay", {}) for day in range(49, 0, -7)]
+    parts += [(2.0, "feedback", {"key": "opening-hours"}), (0.5, "profile", {})]
+    yield from sorted(parts, key=lambda part: -part[0])  # stable: equal days keep this order
+
+
+class StoryWriter:
+    """Sends parts of the story to the API."""
+
+    def __init__(self, api: InProcess, resources: Resources, clock: StoryClock, model: ScriptedModel) -> None:
+        self._api, self._resources, self._clock, self._model = api, resources, clock, model
+        self.counts: dict[str, int] = {}
+        self._sessions: dict[str, Json] = {}
+
+    async def _call(self, method: str, path: str, body: Json | None = None) -> Any:
+        return checked(await self._api(method, path, body)).body
+
+    async def work(self) -> None:
+        """Runs every job that is due."""
+        held = self._resources
+        runner = job_runner(held.settings, held.store, held.embedder, held.clock, held.llm)
+        while await runner.step():
+            pass
+
+    async def write_agent(self, body: Json) -> None:
+        """Registers an agent."""
+        await self._call("POST", "/v1/agents", body)
+
+    async def write_memory(self, body: Json) -> None:
+        """Remembers one thing."""
+        await self._call("POST", "/v1/memories", body)
+
+    async def write_fact(self, body: Json) -> None:
+        """Asserts a fact, which is true from then on."""
+        await self._call("POST", "/v1/facts", body)
+
+    async def write_talk(self, talk: Json) -> None:
+        """Holds a conversation and, if it ends, learns from it."""
+        roles = ({"role": "user", "name": talk["name"]}, {"role": "assistant"})
+        said = [{**roles[number % 2], "content": line} for number, line in enumerate(talk["lines"])]
+        body = {"agent_id": talk["agent_id"], "user_id": talk["user_id"], "messages": said}
+        path = f"/v1/sessions/{segment(talk['session_id'])}"
+        await self._call("POST", f"{path}/messages", body)
+        if talk["ends"]:
+            self._model.says = talk["learned"]
+            await self._call("POST", f"{path}/end")
+            await self.work()
+            self._model.says = {}
+
+    async def write_search(self, body: Json) -> None:
+        """Searches, so that what is found was accessed at that time."""
+        await self._call("POST", "/v1/memories/search", {**body, "top_k": 3})
+        accesses = self._resources.accesses
+        assert isinstance(accesses, AccessRecorder)
+        await accesses.flush()
+
+    async def write_procedure(self, body: Json) -> None:
+        """Adds a procedure with its outcomes."""
+        outcomes = body.pop("outcomes")
+        made = await self._call("POST", "/v1/procedures", body)
+        path = f"/v1/procedures/{made['procedure_id']}/outcomes"
+        for outcome in outcomes:
+            note = {} if outcome == "+" else {"note": f"Attempt {outcomes.index(outcome) + 1} did not hold."}
+            await self._call("POST", path, {"success": outcome == "+", **note})
+
+    async def write_task(self, body: Json) -> None:
+        """Begins a task; works on one that is in progress."""
+        await self._call("POST", "/v1/tasks", body)
+        if body.get("status") != "in_progress":
+            return
+        path = f"/v1/tasks/{segment(body['task_id'])}"
+        await self._call("PATCH", f"{path}/plan/0", {"status": "completed", "result": "Arrived after four days"})
+        await self._call("POST", f"{path}/checkpoints", {"label": "parts are here"})
+        note = {"content": "Spokes: 36 of 294 mm, 36 of 292 mm", "priority": 2.0}
+        await self._call("POST", f"{path}/scratchpad", note)
+        await self._call("POST", f"{path}/scratchpad", {"content": "Use nitrile gloves", "priority": 3.0})
+        await self._call("PATCH", f"{path}/plan/1", {"status": "completed", "result": "Three crosses"})
+        found = {"source": "gauge", "content": "Drive side after lacing: 900 to 960 N"}
+        await self._call("POST", f"{path}/evidence", found)
+        await self._call("POST", f"{path}/checkpoints", {"label": "laced"})
+        await self._call("PATCH", f"{path}/plan/2", {"status": "in_progress"})
+        await self._call("PATCH", f"{path}/context", {"wheel": {"tension_n": 1060}})
+
+    async def write_actions(self, entry: Json) -> None:
+        """Logs what the agents did on one day."""
+        day, items = int(entry["day"]), list[Json]()
+        for number, kind in enumerate(entry["types"]):
+            if (day * (number + 2) + number) % 5 > 1:
+                outcome = OUTCOMES[kind["outcomes"][(day + number) % len(kind["outcomes"])]]
+                items.append(
+                    {
+                        "agent_id": "front-desk" if kind["tool"].startswith("desk") else "workshop",
+                        "action_type": kind["action_type"],
+                        "outcome": outcome,
+                        "content": f"{kind['action_type'].replace('_', ' ').capitalize()}: {outcome}",
+                        "action": {"tool": kind["tool"], "duration_ms": 400 + 37 * ((day * 7 + number * 5) % 23)},
+                        "entities": [kind["entity"]],
+                        "feedback": {"user_rating": 3 + (day + number) % 3} if outcome == "success" else {},
+                    }
+                )
+        await self._call("POST", "/v1/actions/batch", {"items": items})
+
+    async def write_decay(self, _: Json) -> None:
+        """Runs the job that stores how importance has faded."""
+        await self._call("POST", "/v1/jobs/decay/run", {})
+        await self.work()
+
+    async def write_feedback(self, entry: Json) -> None:
+        """Says that a memory helped."""
+        (memory, *_) = (await self._call("GET", f"/v1/memories?key={entry['key']}"))["items"]
+        items = [{"memory_id": memory["memory_id"], "helpful": True, "query": "When do you open?"}]
+        await self._call("POST", "/v1/memories/feedback", {"items": items})
+
+    async def write_profile(self, _: Json) -> None:
+        """Completes what is known of the people."""
+        await self._call("PATCH", "/v1/users/jonas/profile", {"preferences": {"colour": "silver"}, "age": 41})
+        await self._call("PATCH", "/v1/users/priya/profile", {"name": "Priya", "occupation": "wheel builder"})
+        issue = {"description": "Error 26 on a cold start", "agent_id": "front-desk", "status": "in_progress"}
+        await self._call("POST", "/v1/users/mira/issues", issue)
+        fix = {"problem": "Rear brake squeals in the rain", "fix": "New pads with toe-in", "agent_id": "front-desk"}
+        await self._call("POST", "/v1/users/mira/solutions", fix)

@@ -1,0 +1,150 @@
+/** The frame of the console: menu, key, theme, and the page that the address names. */
+import { Component, html, render, useEffect, useRef, useState } from "./ui.js";
+import { Problem, api, ask, asProblem, key, may, unauthorized } from "./api.js";
+import { PAGES } from "./pages/index.js";
+import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
+import { to, useRoute } from "./route.js";
+
+/** @typedef {{ route: import("./route.js").Route, caller: import("./api.js").Caller }} PageProps */
+/** @typedef {(props: PageProps) => any} Page */
+
+const THEME = "recalld.theme";
+const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
+
+function Theme() {
+  const [theme, set] = useState(localStorage.getItem(THEME) ?? "auto");
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem(THEME, theme);
+    dispatchEvent(new Event("theme"));
+  }, [theme]);
+  return html`<label class="theme">Theme <select value=${theme}
+    onChange=${(/** @type {any} */ event) => set(event.target.value)}>
+    ${THEMES.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`;
+}
+
+/** Asks for a key, tries it and keeps it in this tab. @param {{ onDone: () => void, wrong?: Problem }} props */
+function KeyForm({ onDone, wrong }) {
+  const [given, set] = useState("");
+  const enter = useAction(async () => {
+    key.set(given.trim());
+    try {
+      await whoami();
+    } catch (error) {
+      key.set("");
+      throw error;
+    }
+    onDone();
+  });
+  return html`<form class="key" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); enter.start(); }}>
+    <h1>Recalld</h1>
+    <p>This service has API keys. Enter one; it is kept in this tab until you close it.</p>
+    <label>API key <input type="password" autocomplete="off" required value=${given} placeholder="rk_…"
+      onInput=${(/** @type {any} */ event) => set(event.target.value)} /></label>
+    <${ProblemBox} problem=${enter.error ?? (given ? undefined : wrong)} />
+    <p><button type="submit" class="main" disabled=${enter.busy}>Open</button></p>
+    <p class="quiet small">Make one on the machine of the service: <code>recalld keys create --tenant default --name console --verbs read</code></p>
+  </form>`;
+}
+
+const whoami = () => ask(api.GET("/v1/whoami"));
+
+/** Catches what a page throws while it draws, so that the menu stays. @extends {Component<{ children: any }, { error?: Problem }>} */
+class Guard extends Component {
+  state = /** @type {{ error?: Problem }} */ ({});
+
+  /** @param {unknown} error */
+  componentDidCatch(error) {
+    this.setState({ error: asProblem(error) });
+  }
+
+  render() {
+    return this.state.error ? html`<${ProblemBox} problem=${this.state.error} />` : this.props.children;
+  }
+}
+
+/** @param {PageProps} props */
+function View({ route, caller }) {
+  const entry = PAGES.find((page) => page.name === route.page);
+  const [loaded, set] = useState(/** @type {{ name?: string, page?: Page, error?: Problem }} */ ({}));
+  useEffect(() => {
+    if (!entry) return;
+    document.title = `${entry.title} · Recalld`;
+    entry.load().then(
+      (module) => set({ name: entry.name, page: module.default }),
+      (error) => set({ name: entry.name, error: asProblem(error) }),
+    );
+  }, [entry]);
+  if (!entry) return html`<p>There is no page “${route.page}”. <a href=${to("overview")}>Overview</a></p>`;
+  if (loaded.name !== entry.name) return html`<p class="quiet" role="status">Loading…</p>`;
+  if (!loaded.page) return html`<${ProblemBox} problem=${loaded.error} />`;
+  return html`<${Guard} key=${entry.name}><${loaded.page} route=${route} caller=${caller} /></${Guard}>`;
+}
+
+const SHORTCUTS = [["/", "Go to the search of the page"], ["?", "Show this list"], ["Esc", "Close a dialog"]];
+
+/** Keys of the whole console: `/` search, `?` help, `1` to `9` pages. @param {(open: boolean) => void} showHelp */
+function useShortcuts(showHelp) {
+  useEffect(() => {
+    const pressed = (/** @type {KeyboardEvent} */ event) => {
+      const target = /** @type {HTMLElement} */ (event.target);
+      if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, dialog")) return;
+      const page = PAGES[Number(event.key) - 1];
+      if (event.key === "/") /** @type {HTMLElement | null} */ (document.querySelector("main input[type=search]"))?.focus();
+      else if (event.key === "?") showHelp(true);
+      else if (page) location.hash = to(page.name);
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+}
+
+function Console() {
+  const route = useRoute();
+  const main = useRef(/** @type {HTMLElement | null} */ (null));
+  const [caller, setCaller] = useState(/** @type {import("./api.js").Caller | undefined} */ (undefined));
+  const [problem, setProblem] = useState(/** @type {Problem | undefined} */ (undefined));
+  const [help, showHelp] = useState(false);
+  const enter = () => {
+    setProblem(undefined);
+    whoami().then(setCaller, (error) => setProblem(asProblem(error)));
+  };
+  const leave = () => { key.set(""); setCaller(undefined); enter(); };
+  useEffect(() => {
+    const asked = () => { key.set(""); setCaller(undefined); };
+    unauthorized.addEventListener("401", asked);
+    enter();
+    return () => unauthorized.removeEventListener("401", asked);
+  }, []);
+  useShortcuts(showHelp);
+  if (!caller) {
+    if (problem?.status === 401) return html`<main><${KeyForm} onDone=${enter} wrong=${key.get() ? problem : undefined} /></main>`;
+    return html`<main>${problem
+      ? html`<h1>Recalld</h1><${ProblemBox} problem=${problem} /><p><button type="button" onClick=${leave}>Enter another key</button></p>`
+      : html`<p class="quiet" role="status">Loading…</p>`}</main>`;
+  }
+  const pages = PAGES.filter((page) => caller.verbs.includes(page.verb));
+  return html`<${ToastArea}>
+    <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the page</a>
+    <header class="top"><strong class="brand">Recalld</strong>
+      <nav aria-label="Pages">${pages.map((page) => html`<a href=${to(page.name)}
+        aria-current=${page.name === route.page ? "page" : undefined}>${page.title}</a>`)}</nav>
+      <div class="who"><span class="quiet small" title=${`Key ${caller.key_id}, verbs ${caller.verbs.join(", ")}`}>
+        ${caller.tenant}${may(caller, "write") ? "" : " · read only"}</span>
+        <${Theme} />${key.get() && html`<button type="button" class="small" onClick=${leave}>Leave</button>`}
+        <button type="button" class="plain small" aria-label="Keyboard shortcuts" onClick=${() => showHelp(true)}>?</button></div>
+    </header>
+    <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>
+    ${help && html`<${Dialog} title="Keyboard" onClose=${() => showHelp(false)}><table><tbody>
+      ${pages.map((page, index) => html`<tr><th><kbd>${index + 1}</kbd></th><td>${page.title}</td></tr>`)}
+      ${SHORTCUTS.map(([name, what]) => html`<tr><th><kbd>${name}</kbd></th><td>${what}</td></tr>`)}</tbody></table></${Dialog}>`}
+  </${ToastArea}>`;
+}
+
+const root = document.getElementById("console");
+if (root) {
+  root.replaceChildren();
+  render(html`<${Console} />`, root);
+}

@@ -1,0 +1,98 @@
+/** For admin keys: the keys of the tenant, who did what, and the settings in force. */
+import { api, ask, useLoad, usePages } from "../api.js";
+import { html, useState } from "../ui.js";
+import { Confirm, Dialog, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Code, Tag, Text, Time } from "../parts/text.js";
+import { go, to } from "../route.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+
+const VERBS = /** @type {const} */ (["read", "write", "admin"]);
+const DAY_SECONDS = 86_400;
+
+/** @param {FormData} form @returns {Schemas["KeyCreate"]} */
+function keyOf(form) {
+  const list = (/** @type {string} */ name) => String(form.get(name) ?? "").split(",").map((one) => one.trim()).filter(Boolean);
+  const days = Number(form.get("days"));
+  return { name: String(form.get("name")), verbs: VERBS.filter((verb) => form.get(verb)), agents: list("agents"), users: list("users"),
+    ...(days > 0 && { expires_in: Math.round(days * DAY_SECONDS) }) };
+}
+
+/** @param {{ onClose: () => void, onMade: (made: Schemas["CreatedKey"]) => void }} props */
+function NewKey({ onClose, onMade }) {
+  const make = useAction(async (/** @type {HTMLFormElement} */ form) => {
+    onMade(await ask(api.POST("/v1/keys", { body: keyOf(new FormData(form)) })));
+    onClose();
+  });
+  return html`<${Dialog} title="New key" onClose=${onClose}><form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); make.start(event.target); }}>
+    <label>Name <input name="name" required maxlength="200" /></label>
+    <fieldset><legend>Verbs</legend>${VERBS.map((verb) => html`<label><input type="checkbox" name=${verb} defaultChecked=${verb === "read"} /> ${verb}</label> `)}</fieldset>
+    <label>Only these agents, separated by commas <input name="agents" /></label><label>Only these users <input name="users" /></label>
+    <label>Expires after <input name="days" type="number" min="0" max="3660" step="any" /> days</label><${ProblemBox} problem=${make.error} />
+    <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${make.busy}>Make key</button></footer></form></${Dialog}>`;
+}
+
+/** @param {Schemas["ApiKey"]} key */
+const state = (key) => (key.revoked_at ? "revoked" : key.expires_at && Date.parse(key.expires_at) < Date.now() ? "expired" : "valid");
+
+export function Keys() {
+  const keys = usePages(async (cursor, signal) => {
+    const page = await ask(api.GET("/v1/keys", { params: { query: { limit: 50, cursor } }, signal }));
+    return { items: page.items, next_cursor: page.next_cursor ?? null };
+  }, []);
+  const [open, setOpen] = useState("");
+  const [made, setMade] = useState(/** @type {Schemas["CreatedKey"] | undefined} */ (undefined));
+  const toast = useToast();
+  const revoke = async () => {
+    await ask(api.POST("/v1/keys/{key_id}/revoke", { params: { path: { key_id: open } }, body: {} }));
+    toast({ text: "Revoked." });
+    keys.again();
+  };
+  const rotate = useAction(async (key_id) => {
+    setMade(await ask(api.POST("/v1/keys/{key_id}/rotate", { params: { path: { key_id } }, body: {} })));
+    keys.again();
+  });
+  return html`<section class="box"><div class="row apart"><h2>Keys</h2><button type="button" class="main" onClick=${() => setOpen("new")}>New key</button></div>
+    ${made && html`<div class="empty"><p>This is the key “${made.name}”. It is shown this once:</p><${Code} text=${made.key ?? ""} />
+      <button type="button" onClick=${() => setMade(undefined)}>I have it</button></div>`}
+    <${ProblemBox} problem=${keys.error ?? rotate.error} />
+    ${keys.items?.length === 0 && html`<${Empty} title="There are no keys.">
+      <p>Without one the service answers this machine only. From the first key on, every request needs one: make an admin key first.</p></${Empty}>`}
+    ${(keys.items?.length ?? 0) > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Keys"><table>
+      <thead><tr><th>Name</th><th>Verbs</th><th>Bound to</th><th>State</th><th>Made</th><th>Actions</th></tr></thead>
+      <tbody>${keys.items?.map((key) => html`<tr key=${key.id}><th><${Text} text=${key.name} /><div class="quiet small">${key.id}</div></th><td>${key.verbs.join(", ")}</td>
+        <td>${[...key.agents, ...key.users].join(", ") || "nothing"}</td><td><${Tag} of=${state(key)} tone=${state(key) === "valid" ? "good" : "bad"} /></td><td><${Time} at=${key.created_at} /></td>
+        <td>${state(key) === "valid" && html`<button type="button" class="small" aria-label=${`Rotate ${key.name}`} onClick=${() => rotate.start(key.id)}>Rotate</button>
+          <button type="button" class="small danger" aria-label=${`Revoke ${key.name}`} onClick=${() => setOpen(key.id)}>Revoke</button>`}</td></tr>`)}</tbody></table></div>`}
+    <${More} of=${keys} />
+    ${open === "new" && html`<${NewKey} onClose=${() => setOpen("")} onMade=${(/** @type {Schemas["CreatedKey"]} */ key) => { setMade(key); keys.again(); }} />`}
+    ${open && open !== "new" && html`<${Confirm} title="Revoke this key?" button="Revoke" action=${revoke} onClose=${() => setOpen("")}>
+      <p>The next request with it is refused. This cannot be undone.</p></${Confirm}>`}</section>`;
+}
+
+/** @param {{ params: Record<string, string> }} props */
+export function Audit({ params }) {
+  const entries = usePages(async (cursor, signal) => {
+    const { key_id, action, user_id, record_id } = params;
+    const page = await ask(api.GET("/v1/audit", { params: { query: { key_id, action, user_id, record_id, limit: 30, cursor } }, signal }));
+    return { items: page.items, next_cursor: page.next_cursor ?? null };
+  }, [JSON.stringify(params)]);
+  const field = (/** @type {string} */ name) => html`<label>${name.replace("_id", "")} <input size="14" key=${params[name]} defaultValue=${params[name] ?? ""}
+    onChange=${(/** @type {any} */ event) => go(to("operations", ["audit"], { ...params, [name]: event.target.value.trim() }), { replace: true })} /></label>`;
+  return html`<section class="box"><h2>Audit</h2><div class="filters">${["key_id", "action", "user_id", "record_id"].map(field)}</div><${ProblemBox} problem=${entries.error} />
+    ${entries.items?.length === 0 && html`<${Empty} title="No entry is like this." />`}
+    <ul class="list">${entries.items?.map((entry) => html`<li key=${entry.audit_id}><b>${entry.action}</b> <span class="quiet small">by ${entry.key_id}
+      ${(entry.user_id || entry.user_hash) && ` of ${entry.user_id ?? "an erased user"}`} <${Time} at=${entry.created_at} /></span>
+      <div class="small"><${Text} text=${Object.entries(entry.changes).map(([kind, made]) => `${kind}: ${Object.entries(made).map(([what, count]) => `${count} ${what}`).join(", ")}`).join("; ")} />
+        ${entry.records.length > 0 && html` <span class="quiet"><${Text} text=${entry.records.join(", ")} long=${120} /></span>`}</div></li>`)}</ul><${More} of=${entries} /></section>`;
+}
+
+export function SettingList() {
+  const settings = useLoad((signal) => ask(api.GET("/v1/settings", { signal })), []);
+  const [changed, setChanged] = useState(false);
+  return html`<section class="box"><h2>Settings in force</h2>
+    <label><input type="checkbox" checked=${changed} onChange=${(/** @type {any} */ event) => setChanged(event.target.checked)} /> only those that differ from the default</label>
+    <${Loaded} of=${settings}>${(/** @type {Schemas["SettingsInForce"]} */ { items }) => html`<dl class="settings">${items.filter((one) => one.changed || !changed).map((one) => html`
+      <dt><code>${one.name}</code> = <b class="text">${one.value || "empty"}</b> ${one.changed && html`<${Tag} of="changed" />`}</dt>
+      <dd class="small quiet">${one.description}${one.changed && !one.secret && ` Default: ${one.default || "empty"}.`}</dd>`)}</dl>`}</${Loaded}></section>`;
+}

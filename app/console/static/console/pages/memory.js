@@ -1,0 +1,175 @@
+/** One memory: text, importance as a curve, source, chain, history, and what can be done with it. */
+import { api, ask, asProblem, may, useLoad } from "../api.js";
+import { html, useState } from "../ui.js";
+import { ImportanceCurve } from "../parts/importance.js";
+import { Diff, changes } from "../parts/diff.js";
+import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Tag, Text, Time, visible } from "../parts/text.js";
+import { to } from "../route.js";
+import { EditMemory } from "./memory_edit.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["Memory"]} Memory */
+/** @typedef {Schemas["HistoryEntry"]} Version */
+
+const CHAIN = 3;
+const SIMILAR = 0.9;
+
+/** @param {string} memory_id */
+const at = (memory_id) => ({ params: { path: { memory_id } } });
+
+/** @param {string} id @param {AbortSignal} signal */
+async function load(id, signal) {
+  const [memory, history] = await Promise.all([
+    ask(api.GET("/v1/memories/{memory_id}", { ...at(id), signal })),
+    ask(api.GET("/v1/memories/{memory_id}/history", { params: { path: { memory_id: id }, query: { limit: 20 } }, signal })),
+  ]);
+  return { memory, versions: history.items };
+}
+
+/** The memories that a memory replaced, was replaced by or contradicts: the first few are loaded. @param {Memory} memory */
+function chainOf(memory) {
+  const links = [
+    ...(memory.superseded_by ? [{ id: memory.superseded_by, how: "replaced by" }] : []),
+    ...memory.supersedes.map((id) => ({ id, how: "replaces" })),
+    ...memory.contradicts.map((id) => ({ id, how: "contradicts" })),
+    ...(memory.source.memory_ids ?? []).map((id) => ({ id, how: "made from" })),
+  ];
+  return links;
+}
+
+/** @param {{ memory: Memory }} props */
+function Chain({ memory }) {
+  const links = chainOf(memory);
+  const loaded = useLoad(async (signal) => Promise.all(links.slice(0, CHAIN).map(async ({ id }) =>
+    ask(api.GET("/v1/memories/{memory_id}", { ...at(id), signal })).catch((error) => asProblem(error)))), [memory.memory_id, memory.version]);
+  const [similar, setSimilar] = useState(/** @type {Schemas["Found"][] | undefined} */ (undefined));
+  const look = useAction(async () => {
+    const owner = { ...(memory.agent_id && { agent_id: memory.agent_id }), ...(memory.user_id && { user_id: memory.user_id }) };
+    const found = await ask(api.POST("/v1/memories/search", { body: {
+      query: memory.content, ...owner, include_shared: false, mode: "vector", min_similarity: SIMILAR, record_access: false, explain: false, top_k: 10 } }));
+    setSimilar(found.items.filter((hit) => hit.memory.memory_id !== memory.memory_id));
+  });
+  return html`<section><h3>Chain</h3>
+    ${links.length === 0 && html`<p class="quiet small">It replaced nothing, and nothing replaced it.</p>`}
+    <ul class="list">${links.map(({ id, how }, index) => {
+      const other = loaded.data?.[index];
+      return html`<li key=${how + id}><span class="quiet">${how}</span> <a href=${to("memories", [id])}>
+        ${other && "content" in other ? html`<${Text} text=${other.content} long=${160} />` : id}</a></li>`;
+    })}</ul>
+    ${(memory.agent_id || memory.user_id) && html`<p><button type="button" class="small" disabled=${look.busy} onClick=${look.start}>Find near-duplicates</button></p>`}
+    <${ProblemBox} problem=${look.error} />
+    ${similar?.length === 0 && html`<p class="quiet small">No other active memory has a cosine of ${SIMILAR} or more.</p>`}
+    <ul class="list">${similar?.map((hit) => html`<li key=${hit.memory.memory_id}><span class="quiet">cosine ${hit.score.toFixed(3)}</span>
+      <a href=${to("memories", [hit.memory.memory_id])}> <${Text} text=${hit.memory.content} long=${160} /></a></li>`)}</ul></section>`;
+}
+
+/** Where it comes from, with a link to the very message. @param {{ source: Memory["source"] }} props */
+function SourceOf({ source }) {
+  const seq = source.message_seq ?? undefined;
+  const rows = Object.entries({
+    origin: source.origin, speaker: source.speaker, role: source.role, model: source.model, note: source.note,
+    "prompt version": source.prompt_version, "API key": source.api_key_id, address: source.url, actions: source.action_ids?.join(", "),
+  }).filter(([, value]) => value);
+  return html`<section><h3>Source</h3><dl class="pairs">
+    ${source.session_id && html`<dt>session</dt><dd><a href=${to("sessions", [source.session_id], { from: seq && Math.max(0, seq - 1) })}>
+      ${visible(source.session_id)}${seq && `, message ${seq}`}</a></dd>`}
+    ${rows.map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}</dl></section>`;
+}
+
+/** @param {{ memory: Memory, versions: Version[] }} props */
+function History({ memory, versions }) {
+  if (versions.length === 0) return html`<section><h3>History</h3><p class="quiet small">It has not changed since it was made.</p></section>`;
+  const newer = (/** @type {number} */ index) => (index === 0 ? memory : versions[index - 1]?.record) ?? {};
+  return html`<section><h3>History</h3><ol class="list">${versions.map((version, index) => {
+    const now = /** @type {Record<string, unknown>} */ (newer(index));
+    const fields = changes(version.record, now);
+    return html`<li key=${version.version}><div class="small quiet">version ${version.version} → ${version.version + 1}, <${Time} at=${version.changed_at} />
+        ${version.changed_by && ` by key ${version.changed_by}`}</div>
+      ${fields.length === 0 && html`<span class="quiet small">Nothing that shows.</span>`}
+      ${fields.map((name) => html`<div><b class="small">${name}</b> <${Diff} old=${version.record[name]} now=${now[name]} /></div>`)}</li>`;
+  })}</ol></section>`;
+}
+
+/** Settles a dispute. @param {{ memory: Memory, onDone: () => void }} props */
+function Dispute({ memory, onDone }) {
+  const keep = useAction(async (id) => {
+    await ask(api.POST("/v1/memories/{memory_id}/resolve", { ...at(memory.memory_id), body: { keep: id } }));
+    onDone();
+  });
+  return html`<div class="problem"><p>It contradicts a memory of more trust. Which holds?</p><div class="actions">
+    <button type="button" disabled=${keep.busy} onClick=${() => keep.start(memory.memory_id)}>This one</button>
+    ${memory.contradicts.map((id) => html`<button type="button" disabled=${keep.busy} onClick=${() => keep.start(id)}>The one it contradicts</button>`)}
+    <button type="button" disabled=${keep.busy} onClick=${() => keep.start("both")}>Both</button></div><${ProblemBox} problem=${keep.error} /></div>`;
+}
+
+/** @param {{ memory: Memory, onDone: () => void, onGone: () => void }} props */
+function Actions({ memory, onDone, onGone }) {
+  const toast = useToast();
+  const [open, setOpen] = useState("");
+  const patch = async (/** @type {Schemas["MemoryPatch"]} */ body) => {
+    await ask(api.PATCH("/v1/memories/{memory_id}", { ...at(memory.memory_id), body }));
+    onDone();
+  };
+  /** Changes fields, and offers to set back what they were. */
+  const change = useAction(async (body, text) => {
+    await patch(body);
+    const before = Object.fromEntries(Object.keys(body).map((name) => [name, /** @type {any} */ (memory)[name]]));
+    toast({ text, undo: () => patch(before) });
+  });
+  const feedback = useAction(async (helpful) => {
+    const { items: [result] } = await ask(api.POST("/v1/memories/feedback", { body: { items: [{ memory_id: memory.memory_id, helpful }] } }));
+    onDone();
+    toast({ text: result?.applied ? "Feedback noted." : `Nothing changed: ${result?.reason ?? "unknown"}.`,
+      undo: result?.applied ? async () => {
+        await ask(api.POST("/v1/memories/feedback", { body: { items: [{ memory_id: memory.memory_id, helpful: !helpful }] } }));
+        onDone();
+      } : undefined });
+  });
+  const archived = memory.status === "archived";
+  const button = (/** @type {string} */ text, /** @type {() => void} */ act, tone = "") =>
+    html`<button type="button" class=${tone} disabled=${change.busy || feedback.busy} onClick=${act}>${text}</button>`;
+  return html`<div class="actions">
+      ${button("Edit", () => setOpen("edit"))}
+      ${button(memory.pinned ? "Unpin" : "Pin", () => change.start({ pinned: !memory.pinned }, memory.pinned ? "Unpinned." : "Pinned."))}
+      ${["active", "archived"].includes(memory.status)
+        && button(archived ? "Bring back" : "Archive", () => change.start({ status: archived ? "active" : "archived" }, archived ? "Brought back." : "Archived."))}
+      ${button("It helped", () => feedback.start(true))}${button("It misled", () => feedback.start(false))}
+      ${button("Delete", () => setOpen("delete"), "danger")}</div>
+    <${ProblemBox} problem=${change.error ?? feedback.error} />
+    ${open === "edit" && html`<${EditMemory} memory=${memory} onClose=${() => setOpen("")}
+      onSave=${async (/** @type {Schemas["MemoryPatch"]} */ body) => { await patch(body);
+        const before = Object.fromEntries(Object.keys(body).map((name) => [name, /** @type {any} */ (memory)[name]]));
+        toast({ text: "Saved.", undo: () => patch(before) }); }} />`}
+    ${open === "delete" && html`<${Confirm} title="Delete this memory?" button="Delete" onClose=${() => setOpen("")}
+      action=${async () => { await ask(api.DELETE("/v1/memories/{memory_id}", at(memory.memory_id))); onGone(); toast({ text: "Deleted." }); }}>
+      <p><${Text} text=${memory.content} long=${300} /></p>
+      <p>Its history goes, too, and this cannot be undone. Memories that it replaced come back. To keep it out of answers only, archive it.</p></${Confirm}>`}`;
+}
+
+/** @param {{ id: string, caller: import("../api.js").Caller, owners: { data?: import("./memories.js").Owners, loading: boolean },
+ *   back: string, onChange: () => void }} props */
+export function MemoryView({ id, caller, owners, back, onChange }) {
+  const found = useLoad((signal) => load(id, signal), [id]);
+  const done = () => { found.again(); onChange(); };
+  const gone = () => { location.hash = back; onChange(); };
+  if (found.error?.status === 404) {
+    return html`<section class="box"><${Empty} title="There is no such memory, or the key may not see it." /><p><a href=${back}>Close</a></p></section>`;
+  }
+  return html`<section class="box" aria-label="Memory"><div class="row apart"><h2>Memory</h2><a href=${back}>Close</a></div>
+    <${Loaded} of=${found}>${(/** @type {{ memory: Memory, versions: Version[] }} */ { memory, versions }) => html`
+      <p><${Text} text=${memory.content} /></p>${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
+      <p><${Tag} of=${memory.memory_type} /> <${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />
+        ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
+      ${may(caller, "write") && memory.status === "disputed" && html`<${Dispute} memory=${memory} onDone=${done} />`}
+      ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
+      ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners.data} />`}
+      <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} /><${History} memory=${memory} versions=${versions} />
+      <section><h3>Fields</h3><dl class="pairs">
+        ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
+          "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
+          recalled: `${memory.access_count} times`, helped: `${memory.helpful_count} times`, misled: `${memory.misleading_count} times`,
+          version: String(memory.version), "created at": memory.created_at, metadata: Object.keys(memory.metadata).length ? JSON.stringify(memory.metadata) : null,
+        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}</dl></section>`}
+    </${Loaded}></section>`;
+}

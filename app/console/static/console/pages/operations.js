@@ -1,0 +1,96 @@
+/** Operations: jobs, dry runs, what was asked for and its undo; for admin keys also keys, audit and settings. */
+import { api, ask, may, useLoad, usePages } from "../api.js";
+import { html, useEffect, useState } from "../ui.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Result } from "../parts/results.js";
+import { Tag, Time } from "../parts/text.js";
+import { to } from "../route.js";
+import { Audit, Keys, SettingList } from "./administration.js";
+import { Forget } from "./forget.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["Operation"]} Operation */
+
+const POLL_MS = 700;
+const TONE = /** @type {Record<string, string>} */ ({ succeeded: "good", failed: "bad" });
+const ENDED = new Set(["succeeded", "failed"]);
+const TABS = [
+  { name: "", title: "Jobs and operations" }, { name: "forget", title: "Forget" }, { name: "keys", title: "Keys", admin: true },
+  { name: "audit", title: "Audit", admin: true }, { name: "settings", title: "Settings", admin: true },
+];
+
+/** The operation as it goes on: asks again until it has ended. @param {{ operation: Operation, onEnd?: () => void }} props */
+export function Progress({ operation, onEnd }) {
+  const [now, set] = useState(operation);
+  useEffect(() => {
+    if (ENDED.has(now.status)) {
+      onEnd?.();
+      return undefined;
+    }
+    const timer = setTimeout(async () => {
+      const { data } = await api.GET("/v1/operations/{operation_id}", { params: { path: { operation_id: now.operation_id } } });
+      set(data ? { ...data } : { ...now });
+    }, POLL_MS);
+    return () => clearTimeout(timer);
+  }, [now]);
+  return html`<div role="status"><p><b>${now.kind}</b> <${Tag} of=${now.status} tone=${TONE[now.status] ?? ""} /></p><${Result} operation=${now} /></div>`;
+}
+
+/** @param {{ onRun: (operation: Operation) => void, running?: Operation, onEnd: () => void }} props */
+function Jobs({ onRun, running, onEnd }) {
+  const jobs = useLoad((signal) => ask(api.GET("/v1/jobs", { signal })), []);
+  const run = useAction(async (name, dry_run) =>
+    onRun(await ask(api.POST("/v1/jobs/{name}/run", { params: { path: { name } }, body: { dry_run } }))));
+  return html`<section class="box"><h2>Jobs</h2><${ProblemBox} problem=${run.error} />
+    <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs"><table>
+      <thead><tr><th>Job</th><th>Schedule</th><th>Last run</th><th>Next run</th><th>Run now</th></tr></thead>
+      <tbody>${items.map((job) => html`<tr key=${job.name}><th>${job.name}</th><td>${job.schedule}</td>
+        <td><${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}</td><td><${Time} at=${job.next_run} /></td>
+        <td><button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button>
+          <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button></td></tr>`)}</tbody></table></div>`}</${Loaded}>
+    ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
+}
+
+/** @param {{ operation: Operation, writes: boolean, onUndone: () => void }} props */
+function Row({ operation, writes, onUndone }) {
+  const [asking, ask_] = useState(false);
+  const toast = useToast();
+  const owner = [operation.agent_id, operation.user_id, operation.session_id].filter(Boolean).join(" · ");
+  const undo = async () => {
+    await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id: operation.operation_id } } }));
+    toast({ text: `Undoing ${operation.kind}.` });
+    onUndone();
+  };
+  return html`<li><div class="row apart"><span><b>${operation.kind}</b> <${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} />
+      <span class="quiet small"> ${owner} <${Time} at=${operation.created_at} /></span></span>
+      ${operation.can_undo && writes && html`<button type="button" class="small" onClick=${() => ask_(true)}>Undo</button>`}</div>
+    <details><summary class="small">Result</summary><${Result} operation=${operation} /></details>
+    ${asking && html`<${Confirm} title=${`Undo ${operation.kind}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
+      <p>What it made goes, and what it changed is set back, except where somebody changed it since.</p></${Confirm}>`}</li>`;
+}
+
+/** @param {{ caller: import("../api.js").Caller }} props */
+function Work({ caller }) {
+  const [running, run] = useState(/** @type {Operation | undefined} */ (undefined));
+  const list = usePages(async (cursor, signal) => {
+    const page = await ask(api.GET("/v1/operations", { params: { query: { limit: 20, cursor } }, signal }));
+    return { items: page.items, next_cursor: page.next_cursor ?? null };
+  }, []);
+  return html`${may(caller, "admin") && html`<${Jobs} running=${running} onRun=${run} onEnd=${list.again} />`}
+    <section class="box"><div class="row apart"><h2>Operations</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
+      <${ProblemBox} problem=${list.error} />
+      ${list.items?.length === 0 && html`<${Empty} title="Nobody asked for an operation yet."><p>Ending a session, running a job, and forgetting begin one.</p></${Empty}>`}
+      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} />`)}</ul>
+      <${More} of=${list} /></section>`;
+}
+
+/** @type {import("../console.js").Page} */
+export default function Operations({ route, caller }) {
+  const tab = route.rest[0] ?? "";
+  const tabs = TABS.filter((one) => !one.admin || may(caller, "admin"));
+  return html`<h1>Operations</h1><nav class="row" aria-label="Parts of operations">${tabs.map((one) => html`
+      <a href=${to("operations", one.name ? [one.name] : [])} aria-current=${one.name === tab ? "page" : undefined}>${one.title}</a>`)}</nav>
+    ${tab === "" && html`<${Work} caller=${caller} />`}
+    ${tab === "forget" && html`<${Forget} caller=${caller} />`}
+    ${tab === "keys" && html`<${Keys} />`}${tab === "audit" && html`<${Audit} params=${route.params} />`}${tab === "settings" && html`<${SettingList} />`}`;
+}

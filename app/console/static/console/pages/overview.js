@@ -1,0 +1,92 @@
+/** Overview: how much of what kind, growth, what was recalled lately, jobs and latency. */
+import { BASE, api, ask, key, may, useLoad } from "../api.js";
+import { html } from "../ui.js";
+import { Chart } from "../parts/chart.js";
+import { Bar } from "../parts/bars.js";
+import { Empty, Loaded } from "../parts/feedback.js";
+import { Tag, Text, Time, curl } from "../parts/text.js";
+import { to } from "../route.js";
+
+/** @typedef {import("schema").components["schemas"]["StoreStats"]} Stats */
+
+/** The pages that show the records of a kind. */
+const PAGE_OF = /** @type {Record<string, string>} */ ({
+  memories: "memories", messages: "sessions", sessions: "sessions", facts: "owners", procedures: "owners", users: "owners",
+  agents: "owners", actions: "owners", tasks: "tasks",
+});
+
+/** @param {{ counts: Stats["counts"] }} props */
+function Counts({ counts }) {
+  return html`<ul class="tiles">${Object.entries(counts).map(([kind, count]) => html`
+    <li><a href=${to(PAGE_OF[kind] ?? "overview")}><b>${count.toLocaleString("en")}</b>${kind}</a></li>`)}</ul>`;
+}
+
+/** @param {{ growth: Stats["growth"] }} props */
+function Growth({ growth }) {
+  const x = growth.map((day) => Date.parse(day.day) / 1000);
+  const series = /** @type {const} */ (["memories", "sessions", "facts", "actions"]).map((kind) => ({
+    name: kind, values: growth.map((day) => day[kind]),
+  }));
+  return html`<section class="box"><h2>Growth</h2><${Chart} label="Records created on each of the last 30 days" x=${x} series=${series} /></section>`;
+}
+
+/** @param {{ stats: Stats }} props */
+function Kinds({ stats }) {
+  const parts = (/** @type {Record<string, number>} */ counts) =>
+    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name, value }));
+  return html`<section class="box"><h2>Memories</h2>
+    <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
+    <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status)} digits=${0} />
+  </section>`;
+}
+
+/** @param {{ recalled: Stats["recalled"] }} props */
+function Recalled({ recalled }) {
+  return html`<section class="box"><h2>Recalled lately</h2>
+    ${recalled.length === 0 && html`<p class="quiet">Nothing since the service started.</p>`}
+    <ul class="list">${recalled.map((memory) => html`<li key=${memory.memory_id}>
+      <a href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} /></a>
+      <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul></section>`;
+}
+
+/** @param {{ latency: Stats["latency"] }} props */
+function Latency({ latency }) {
+  if (!latency) return null;
+  return html`<section class="box"><h2>Latency</h2><p class="quiet small">Of this process since it started, in milliseconds.</p>
+    <div class="scroll" tabindex="0" role="region" aria-label="Latency by route"><table>
+      <thead><tr><th>Route</th><th class="number">Requests</th><th class="number">Median</th><th class="number">95 %</th></tr></thead>
+      <tbody>${latency.map((row) => html`<tr><td>${row.method} ${row.route}</td><td class="number">${row.requests}</td>
+        <td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td></tr>`)}</tbody></table></div></section>`;
+}
+
+/** @param {{ caller: import("../api.js").Caller, operations: Stats["operations_by_status"] }} props */
+function Jobs({ caller, operations }) {
+  const admin = may(caller, "admin");
+  const jobs = useLoad(async (signal) => (admin ? (await ask(api.GET("/v1/jobs", { signal }))).items : []), [admin]);
+  return html`<section class="box"><h2>Jobs</h2>
+    <p>${Object.entries(operations).map(([status, count]) => html`
+      <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}
+      <a href=${to("operations")}>Operations</a></p>
+    <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<table><tbody>${items.map((job) => html`
+      <tr><td>${job.name}</td><td>${job.outcome ? html`<${Tag} of=${job.outcome} tone=${job.outcome === "succeeded" ? "good" : "bad"} />` : html`<span class="quiet">no work yet</span>`}</td>
+        <td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;
+}
+
+const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" };
+
+/** @type {import("../console.js").Page} */
+export default function Overview({ caller }) {
+  const stats = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
+  return html`<h1>Overview</h1>
+    <${Loaded} of=${stats}>${(/** @type {Stats} */ found) => html`
+      <${Counts} counts=${found.counts} />
+      ${found.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
+        curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
+        <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
+      <div class="grid">
+        <${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
+        <${Jobs} caller=${caller} operations=${found.operations_by_status} /><${Latency} latency=${found.latency} />
+      </div>
+      <p class="small quiet">Counted <${Time} at=${found.counted_at} />. <button type="button" class="small" onClick=${stats.again}>Count again</button></p>`}
+    </${Loaded}>`;
+}

@@ -1,0 +1,166 @@
+/** Users and agents: what is known of them, and what they do. */
+import { html, useState } from "../ui.js";
+import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Json, Tabs, ended } from "../parts/records.js";
+import { Code, Tag, Text, Time, curl } from "../parts/text.js";
+import { to } from "../route.js";
+import { Facts } from "./owner_facts.js";
+import { Graph } from "./owner_graph.js";
+import { Actions, Procedures } from "./owner_work.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {{ user_id?: string, agent_id?: string }} Owner */
+/** @typedef {{ id: string, owner: Owner, route: import("../route.js").Route, caller: import("../api.js").Caller }} PartProps */
+
+const TABS = /** @type {Record<string, { name: string, title: string, show: (props: PartProps) => any }[]>} */ ({
+  users: [
+    { name: "profile", title: "Profile", show: Profile },
+    { name: "facts", title: "Facts", show: Facts },
+    { name: "graph", title: "Graph", show: Graph },
+    { name: "procedures", title: "Procedures", show: Procedures },
+    { name: "data", title: "Export and erase", show: Data },
+  ],
+  agents: [
+    { name: "about", title: "About", show: About },
+    { name: "experience", title: "Experience", show: Experience },
+    { name: "facts", title: "Facts", show: Facts },
+    { name: "graph", title: "Graph", show: Graph },
+    { name: "procedures", title: "Procedures", show: Procedures },
+    { name: "actions", title: "Actions", show: Actions },
+  ],
+});
+
+/** @type {import("../console.js").Page} */
+export default function Owners({ route, caller }) {
+  const [kind, id, part] = route.rest;
+  const tabs = TABS[kind];
+  if (!id || !tabs) return html`<${Lists} />`;
+  const tab = tabs.find((one) => one.name === part) ?? tabs[0];
+  const owner = kind === "users" ? { user_id: id } : { agent_id: id };
+  return html`<p><a href=${to("owners")}>All users and agents</a></p>
+    <h1>${kind === "users" ? "User" : "Agent"} <span class="text">${id}</span></h1>
+    <${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
+    <${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`;
+}
+
+function Lists() {
+  const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
+  const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
+  const withKey = Boolean(key.get());
+  return html`<h1>Users and agents</h1><div class="two">
+    <section class="box"><h2>Users</h2><${ProblemBox} problem=${users.error} />
+      ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
+        curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
+      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a href=${to("owners", ["users", user.user_id])}><${Text} text=${user.user_id} /></a>
+        ${user.name && html` <${Text} text=${user.name} long=${80} />`}${user.home && html`<span class="quiet small">, <${Text} text=${user.home} long=${80} /></span>`}</li>`)}</ul>
+      <${More} of=${users} /></section>
+    <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
+      ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"
+        curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: "support", name: "Support" }, withKey)} />`}
+      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id}><a href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
+        <div class="quiet small"><${Text} text=${agent.description} long=${200} /></div></li>`)}</ul>
+      <${More} of=${agents} /></section></div>`;
+}
+
+/** Pairs of a name and a value; empty ones are left out. @param {{ pairs: [string, unknown][] }} props */
+function Pairs({ pairs }) {
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length));
+  return html`<dl class="pairs">${shown.map(([name, value]) => html`<dt>${name}</dt><dd>${Array.isArray(value)
+    ? value.map((one) => html`<div><${Text} text=${String(one)} /></div>`) : html`<${Text} text=${String(value)} />`}</dd>`)}</dl>`;
+}
+
+/** A missing record is no fault here. @template T @param {Promise<T>} call @returns {Promise<T | null>} */
+const orNull = (call) => call.catch((problem) => {
+  if (problem.status === 404) return null;
+  throw problem;
+});
+
+/** @param {PartProps} props */
+function Profile({ id }) {
+  const path = { user_id: id };
+  const loaded = useLoad(async (signal) => {
+    const query = { limit: 20 };
+    const [profile, interactions, issues, solutions] = await Promise.all([
+      orNull(ask(api.GET("/v1/users/{user_id}/profile", { params: { path }, signal }))),
+      orNull(ask(api.GET("/v1/users/{user_id}/interactions", { params: { path }, signal }))),
+      ask(api.GET("/v1/users/{user_id}/issues", { params: { path, query }, signal })),
+      ask(api.GET("/v1/users/{user_id}/solutions", { params: { path, query }, signal })),
+    ]);
+    return { profile, interactions, issues, solutions };
+  }, [id]);
+  return html`<${Loaded} of=${loaded}>${(/** @type {any} */ { profile, interactions, issues, solutions }) => html`<div class="two">
+    <section class="box"><h2>Profile</h2>${profile ? html`<${Pairs} pairs=${[["Name", profile.name], ["Age", profile.age], ["Home", profile.home],
+        ["Occupation", profile.occupation], ["Interests", profile.interests], ["Conversation", profile.conversation_preferences]]} />
+        <${Json} title="Preferences" value=${profile.preferences} /><${Json} title="Custom" value=${profile.custom} />
+        <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
+      : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
+      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this user</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>,
+        <a href=${to("tasks", [], { user_id: id })}>tasks</a></p></section>
+    <div><section class="box"><h2>Interactions</h2><ul class="list">${interactions?.items.map((/** @type {Schemas["Interaction"]} */ one) => html`<li>
+        <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
+        ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
+    <section class="box"><h2>Issues and solutions</h2><ul class="list">
+        ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${one.status} /> <${Text} text=${one.description} long=${300} /></li>`)}
+        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solution" tone="good" /> <${Text} text=${one.problem} long=${200} />: <${Text} text=${one.fix} long=${200} /></li>`)}</ul>
+        ${!issues.items.length && !solutions.items.length && html`<p class="quiet">None.</p>`}</section></div></div>`}</${Loaded}>`;
+}
+
+/** @param {PartProps} props */
+function About({ id }) {
+  const loaded = useLoad((signal) => orNull(ask(api.GET("/v1/agents/{agent_id}", { params: { path: { agent_id: id } }, signal }))), [id]);
+  return html`<${Loaded} of=${loaded}>${(/** @type {Schemas["Agent"] | null} */ agent) => agent === null
+    ? html`<${Empty} title="This agent is not registered. Its records are there all the same; registering gives it settings:"
+        curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: id, name: id }, Boolean(key.get()))} />`
+    : html`<section class="box"><${Pairs} pairs=${[["Name", agent.name], ["Description", agent.description], ["Model", agent.model], ["System prompt", agent.system_prompt],
+      ["Tokens of a context", agent.settings.max_context_tokens], ["Least importance", agent.settings.min_importance],
+      ["Decay", `times ${agent.settings.decay?.factor} a day after ${agent.settings.decay?.grace_days} days, at least ${agent.settings.decay?.floor}`],
+      ["Extraction", agent.settings.extraction_instructions]]} />
+      <p class="small"><a href=${to("memories", [], { agent_id: id })}>Memories of this agent</a>, <a href=${to("sessions", [], { agent_id: id })}>sessions</a>,
+        <a href=${to("tasks", [], { agent_id: id })}>tasks</a></p></section>`}</${Loaded}>`;
+}
+
+const LESSONS = /** @type {const} */ ([
+  ["effective_strategies", "What works"], ["known_pitfalls", "Pitfalls"], ["heuristics", "Rules of thumb"], ["common_scenarios", "Common scenarios"],
+  ["tool_patterns", "Tools"], ["user_feedback", "What users said"], ["improvement_areas", "To improve"],
+]);
+
+/** @param {PartProps} props */
+function Experience({ id }) {
+  const loaded = useLoad((signal) => orNull(ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id: id } }, signal }))), [id]);
+  return html`<${Loaded} of=${loaded}>${(/** @type {Schemas["Experience"] | null} */ experience) => experience === null
+    ? html`<p class="quiet">Only registered agents gather experience.</p>`
+    : html`${experience.procedural_knowledge && html`<section class="box"><${Text} text=${experience.procedural_knowledge} /></section>`}
+      <div class="grid">${LESSONS.map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
+        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /> <span class="quiet small">seen ${lesson.seen} times${lesson.source.session_id
+          && html`, <a href=${to("sessions", [lesson.source.session_id])}>session</a>`}</span></li>`)}</ul>
+        ${!experience[name].length && html`<p class="quiet">Nothing yet.</p>`}</section>`)}</div>`}</${Loaded}>`;
+}
+
+/** @param {PartProps} props */
+function Data({ id, caller }) {
+  const toast = useToast();
+  const [asks, setAsks] = useState(false);
+  const [receipt, setReceipt] = useState(/** @type {unknown} */ (undefined));
+  const path = { user_id: id };
+  const save = useAction(async () => {
+    const lines = /** @type {unknown} */ (await ask(api.GET("/v1/users/{user_id}/export", { params: { path }, parseAs: "text" })));
+    const address = URL.createObjectURL(new Blob([String(lines)], { type: "application/x-ndjson" }));
+    const link = Object.assign(document.createElement("a"), { href: address, download: `${id}.ndjson` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
+  });
+  const erase = async () => {
+    const done = /** @type {any} */ (await ask(api.DELETE("/v1/users/{user_id}", { params: { path } })));
+    setReceipt(done.operation_id && done.status ? (await ended(done)).result ?? done : done);
+    toast({ text: "The user is erased." });
+  };
+  return html`<section class="box"><h2>Export</h2><p>Every record of this user, a line of JSON each. The export is noted in the audit trail.</p>
+      <${ProblemBox} problem=${save.error} /><p><button type="button" disabled=${save.busy} onClick=${save.start}>Download the export</button></p></section>
+    ${may(caller, "write") && html`<section class="box"><h2>Erase</h2>
+      <p>All records of this user go for good, with what was derived from them, their history and vectors. A receipt says what went.</p>
+      <p><button type="button" class="danger" onClick=${() => setAsks(true)}>Erase this user…</button></p></section>`}
+    ${receipt !== undefined && html`<section class="box" aria-label="Receipt"><h2>Receipt</h2><${Code} text=${JSON.stringify(receipt, null, 2)} label="Copy the receipt" /></section>`}
+    ${asks && html`<${Confirm} title=${`Erase ${id}?`} button="Erase for good" action=${erase} onClose=${() => setAsks(false)}>
+      <p>This cannot be undone. Export first if somebody may ask for the data.</p></${Confirm}>`}`;
+}

@@ -1,0 +1,69 @@
+/** Charts of uPlot in the colours of the page, each with its numbers as a table for those who cannot see it. */
+import uPlot from "../vendor/uplot.mjs";
+import { html, useEffect, useRef } from "../ui.js";
+
+/** @param {HTMLElement} near @param {string} name a custom property @returns {string} a colour that a canvas takes */
+export function colour(near, name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  near.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+/** @typedef {{ name: string, values: (number | null)[], tone?: number, dash?: number[], fill?: boolean, bars?: boolean, points?: boolean }} Series */
+
+/**
+ * @param {{ x: number[], series: Series[], label: string, height?: number, time?: boolean, range?: [number, number],
+ *   digits?: number, table?: boolean }} props
+ *   `x`: seconds since 1970 with `time`, any numbers without. `range`: of the y-axis.
+ */
+export function Chart({ x, series, label, height = 180, time = true, range, digits = 0, table = true }) {
+  const node = useRef(/** @type {HTMLDivElement | null} */ (null));
+  useEffect(() => {
+    const box = node.current;
+    if (!box || !x.length) return undefined;
+    const draw = () => plot(box, { x, series, height, time, range });
+    let drawn = draw();
+    const resized = new ResizeObserver(() => drawn.setSize({ width: box.clientWidth, height }));
+    resized.observe(box);
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    const again = () => { drawn.destroy(); drawn = draw(); };
+    scheme.addEventListener("change", again);
+    addEventListener("theme", again);
+    return () => {
+      resized.disconnect();
+      scheme.removeEventListener("change", again);
+      removeEventListener("theme", again);
+      drawn.destroy();
+    };
+  }, [JSON.stringify([x, series, height, time, range])]);
+  const at = (/** @type {number} */ value) => (time ? new Date(value * 1000).toISOString().slice(0, 10) : value);
+  const said = (/** @type {number | null} */ value) => (value === null ? "" : value.toFixed(digits));
+  return html`<figure class="chart"><figcaption>${label}</figcaption>
+    <div ref=${node} aria-hidden="true"></div>
+    ${table && html`<details><summary class="small">Numbers</summary><div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${label}`}><table>
+      <thead><tr><th></th>${series.map((one) => html`<th>${one.name}</th>`)}</tr></thead>
+      <tbody>${x.map((value, index) => html`<tr><th>${at(value)}</th>${series.map((one) => html`<td>${said(one.values[index])}</td>`)}</tr>`)}</tbody>
+    </table></div></details>`}
+  </figure>`;
+}
+
+/** @param {HTMLDivElement} box @param {{ x: number[], series: Series[], height: number, time: boolean, range?: [number, number] }} given */
+function plot(box, { x, series, height, time, range }) {
+  const axis = { stroke: colour(box, "--quiet"), grid: { stroke: colour(box, "--line"), width: 1 }, ticks: { show: false } };
+  const lines = series.map((one, index) => {
+    const stroke = colour(box, `--tone-${one.tone ?? index % 8}`);
+    return {
+      label: one.name, stroke, width: 2, dash: one.dash, points: { show: one.points ?? false },
+      fill: one.fill || one.bars ? `color-mix(in srgb, ${stroke} 25%, transparent)` : undefined,
+      paths: one.bars ? uPlot.paths.bars?.({ size: [0.7, 60] }) : undefined,
+    };
+  });
+  const options = {
+    width: box.clientWidth || 300, height, legend: { show: series.length > 1 }, cursor: { drag: { x: false, y: false } },
+    scales: { x: { time }, y: range ? { range } : {} }, axes: [axis, { ...axis, size: 44 }], series: [{}, ...lines],
+  };
+  return new uPlot(options, [x, ...series.map((one) => one.values)], box);
+}

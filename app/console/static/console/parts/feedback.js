@@ -1,0 +1,109 @@
+/** What the console says back: problems, empty states, toasts, dialogs. */
+import { createContext, html, useContext, useEffect, useRef, useState } from "../ui.js";
+import { asProblem } from "../api.js";
+import { Code } from "./text.js";
+
+/** Shows a problem of the service with its code and the id of the request. @param {{ problem?: import("../api.js").Problem }} props */
+export function ProblemBox({ problem }) {
+  if (!problem) return null;
+  return html`<div class="problem" role="alert">
+    <p>${problem.message}</p>
+    <p class="quiet small">${problem.status || "no answer"} ${problem.code}${problem.request && `, request ${problem.request}`}</p>
+  </div>`;
+}
+
+/** An empty list: what it would hold, and a command that fills it and works as pasted.
+ * @param {{ title: string, curl?: string, children?: unknown }} props */
+export function Empty({ title, curl, children }) {
+  return html`<div class="empty"><p><strong>${title}</strong></p>${children}${curl && html`<${Code} text=${curl} />`}</div>`;
+}
+
+/** Loading, problem or content. `data` undefined: nothing was loaded yet.
+ * @param {{ of: { data?: any, error?: any, loading: boolean }, children: (data: any) => unknown }} props */
+export function Loaded({ of, children }) {
+  return html`<${ProblemBox} problem=${of.error} />
+    ${of.data !== undefined ? children(of.data) : of.loading && html`<p class="quiet" role="status">Loading…</p>`}`;
+}
+
+/** A button that loads the next page of a list of `usePages`. @param {{ of: ReturnType<typeof import("../api.js").usePages> }} props */
+export function More({ of }) {
+  return of.next ? html`<p><button type="button" onClick=${of.more}>Show more</button></p>` : null;
+}
+
+/**
+ * A dialog of the browser: Escape closes it, the focus stays inside and goes back afterwards.
+ * @param {{ title: string, onClose: () => void, children: unknown, wide?: boolean }} props
+ */
+export function Dialog({ title, onClose, children, wide = false }) {
+  const node = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => node.current?.showModal(), []);
+  return html`<dialog ref=${node} class=${wide ? "wide" : ""} aria-label=${title} onClose=${onClose}>
+    <header><h2>${title}</h2><button type="button" class="plain" aria-label="Close" onClick=${() => node.current?.close()}>✕</button></header>
+    ${children}
+  </dialog>`;
+}
+
+/**
+ * Asks before something that cannot be taken back. `action` runs at the button; its problem shows in the dialog.
+ * @param {{ title: string, button: string, action: () => Promise<unknown>, onClose: () => void, children: unknown }} props
+ */
+export function Confirm({ title, button, action, onClose, children }) {
+  const run = useAction(async () => { await action(); onClose(); });
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    ${children}<${ProblemBox} problem=${run.error} />
+    <footer><button type="button" onClick=${onClose}>Cancel</button>
+      <button type="button" class="danger" disabled=${run.busy} onClick=${run.start}>${button}</button></footer>
+  </${Dialog}>`;
+}
+
+/** A call that a button starts: `start()` runs it once at a time, `error` is its problem.
+ * @param {(...given: any[]) => Promise<unknown>} action */
+export function useAction(action) {
+  const [state, set] = useState(/** @type {{ busy: boolean, error?: import("../api.js").Problem }} */ ({ busy: false }));
+  const start = async (/** @type {any[]} */ ...given) => {
+    if (state.busy) return;
+    set({ busy: true });
+    try {
+      await action(...given);
+      set({ busy: false });
+    } catch (error) {
+      set({ busy: false, error: asProblem(error) });
+    }
+  };
+  return { ...state, start };
+}
+
+/** @typedef {{ text: string, undo?: () => Promise<unknown>, bad?: boolean }} Toast */
+const Toasts = createContext(/** @type {(toast: Toast) => void} */ (() => {}));
+
+/** Returns a function that shows a short message: `toast({ text: "Archived.", undo: async () => … })`. */
+export const useToast = () => useContext(Toasts);
+
+const SECONDS = 10;
+
+/** Holds the messages at the foot of the page. @param {{ children: unknown }} props */
+export function ToastArea({ children }) {
+  const [toasts, set] = useState(/** @type {(Toast & { id: number })[]} */ ([]));
+  const counter = useRef(0);
+  const drop = (/** @type {number} */ id) => set((old) => old.filter((one) => one.id !== id));
+  const add = useRef((/** @type {Toast} */ toast) => {
+    const id = ++counter.current;
+    set((old) => [...old.slice(-3), { ...toast, id }]);
+    setTimeout(drop, SECONDS * 1000, id);
+  }).current;
+  const undo = async (/** @type {Toast & { id: number }} */ toast) => {
+    drop(toast.id);
+    try {
+      await toast.undo?.();
+      add({ text: "Undone." });
+    } catch (error) {
+      add({ text: asProblem(error).message, bad: true });
+    }
+  };
+  return html`<${Toasts.Provider} value=${add}>${children}
+    <div class="toasts" role="status" aria-live="polite">${toasts.map((toast) => html`
+      <div key=${toast.id} class=${toast.bad ? "toast bad" : "toast"}><span>${toast.text}</span>
+        ${toast.undo && html`<button type="button" onClick=${() => undo(toast)}>Undo</button>`}
+        <button type="button" class="plain" aria-label="Dismiss" onClick=${() => drop(toast.id)}>✕</button></div>`)}
+    </div></${Toasts.Provider}>`;
+}

@@ -1,0 +1,32 @@
+/** The result of an operation: histograms before and after for decay, else its numbers. */
+import { html } from "../ui.js";
+import { Chart } from "./chart.js";
+import { Text } from "./text.js";
+
+/** @typedef {import("schema").components["schemas"]["Operation"]} Operation */
+
+/** How many memories have which importance, before and after. @param {{ before: number[], after: number[] }} props */
+export function Histograms({ before, after }) {
+  const x = before.map((_, bar) => bar / before.length);
+  return html`<div class="grid">${[{ name: "before", values: before, tone: 7 }, { name: "after", values: after, tone: 0 }].map((one) => html`
+    <${Chart} key=${one.name} label=${`Memories by importance, ${one.name}`} x=${x} time=${false} height=${140}
+      range=${[0, Math.max(1, ...before, ...after)]} series=${[{ ...one, bars: true }]} />`)}</div>`;
+}
+
+/** @param {unknown} value @returns {value is number[]} */
+const numbers = (value) => Array.isArray(value) && value.length > 0 && value.every((one) => typeof one === "number");
+
+/** @param {{ operation: Operation }} props */
+export function Result({ operation }) {
+  const { result, error, progress } = operation;
+  const { before, after, ...rest } = /** @type {Record<string, unknown>} */ (result ?? {});
+  const drawn = numbers(before) && numbers(after);
+  const shown = Object.entries(drawn ? rest : result ?? {});
+  return html`${progress.total !== null && progress.done < (progress.total ?? 0)
+      && html`<progress value=${progress.done} max=${progress.total} aria-label="Progress"></progress>`}
+    ${drawn && html`<${Histograms} before=${before} after=${after} />`}
+    ${shown.length > 0 && html`<dl class="pairs">${shown.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt>
+      <dd><${Text} text=${typeof value === "object" ? JSON.stringify(value, null, 1) : String(value)} long=${400} /></dd>`)}</dl>`}
+    ${!result && !error && html`<p class="small quiet">No result yet.</p>`}
+    ${error && html`<p class="problem"><${Text} text=${typeof error === "string" ? error : JSON.stringify(error)} /></p>`}`;
+}

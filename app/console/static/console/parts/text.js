@@ -1,0 +1,74 @@
+/** Texts of records, times and code. Everything is drawn as text: a record may hold markup, and nothing of it runs. */
+import { html, useState } from "../ui.js";
+
+const LONG = 600;
+
+/** The text of a record. It may be in any direction of writing; a long one is cut until it is asked for.
+ * @param {{ text: string | null | undefined, long?: number }} props */
+export function Text({ text, long = LONG }) {
+  const [whole, setWhole] = useState(false);
+  const given = text ?? "";
+  const characters = given.length > long && !whole ? Array.from(given.slice(0, long * 2)).slice(0, long).join("") : given;
+  return html`<span class="text" dir="auto">${visible(characters)}${characters.length < given.length && "…"}</span>
+    ${given.length > long && html` <button type="button" class="plain small" onClick=${() => setWhole(!whole)}>
+      ${whole ? "Show less" : `Show all ${given.length.toLocaleString()} characters`}</button>`}`;
+}
+
+/** Shows control characters and those that turn the direction of writing as their code: they are not seen otherwise.
+ * @param {string} text */
+export function visible(text) {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g,
+    (one) => `␛${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** A command or JSON with a button that copies it. @param {{ text: string, label?: string }} props */
+export function Code({ text, label = "Copy" }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(setCopied, 2000, false);
+  };
+  return html`<div class="code"><pre tabindex="0">${text}</pre>
+    <button type="button" class="small" onClick=${copy}>${copied ? "Copied" : label}</button></div>`;
+}
+
+const UNITS = /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ ([
+  ["year", 31_557_600], ["month", 2_629_800], ["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1],
+]);
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+
+/** "3 days ago" of an RFC 3339 time. @param {string} when */
+export function ago(when) {
+  const seconds = (Date.parse(when) - Date.now()) / 1000;
+  const [unit, size] = UNITS.find(([, most]) => Math.abs(seconds) >= most) ?? ["second", 1];
+  return RELATIVE.format(Math.round(seconds / size), unit);
+}
+
+/** A time: relative, with the whole one as its title. @param {{ at: string | null | undefined, whole?: boolean }} props */
+export function Time({ at, whole = false }) {
+  if (!at) return html`<span class="quiet">never</span>`;
+  return html`<time datetime=${at} title=${at}>${whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
+}
+
+/** A share as a percentage with two digits. @param {number} share 0 to 1 */
+export const percent = (share) => `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+
+/** A word with a colour: a kind or a status. @param {{ of: string, tone?: string }} props */
+export function Tag({ of, tone = "" }) {
+  return html`<span class=${`tag ${tone}`}>${visible(of)}</span>`;
+}
+
+/** Quotes a text for a POSIX shell. @param {string} text */
+export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/**
+ * A curl of a request that works as pasted. The key is the variable RECALLD_KEY: it is not written into a page.
+ * @param {string} method @param {string} url @param {unknown} [body] @param {boolean} [withKey]
+ */
+export function curl(method, url, body, withKey = false) {
+  const parts = [`curl -s${method === "GET" || (method === "POST" && body) ? "" : ` -X ${method}`} ${quoted(url)}`];
+  if (withKey) parts.push(`-H "Authorization: Bearer $RECALLD_KEY"`);
+  if (body !== undefined) parts.push("-H 'content-type: application/json'", `-d ${quoted(JSON.stringify(body))}`);
+  return parts.join(" \\\n  ");
+}

@@ -1,0 +1,2 @@
+import cytoscape from "cytoscape";
+export default cytoscape;

@@ -1,0 +1,1 @@
+export { diffWordsWithSpace } from "diff";

@@ -1,0 +1,209 @@
+"""What a tenant holds and how the service does: counts, growth, what was recalled lately, operations, latency.
+
+Counting reads every record's columns, so an answer is kept for `KEEP_SECONDS`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from pydantic import Field
+
+from app.actions.schemas import ACTIONS
+from app.core.clock import Clock, rfc3339
+from app.core.schemas import Count, Schema
+from app.facts.schemas import FACTS
+from app.jobs.models import OPERATIONS
+from app.memories.models import MEMORIES
+from app.memories.schemas import MemoryType
+from app.metrics import REQUEST_SECONDS
+from app.procedures.schemas import PROCEDURES
+from app.profiles.schemas import AGENTS, USERS
+from app.resources import AccessLog
+from app.sessions.schemas import MESSAGES, SESSIONS
+from app.storage.filters import EVERYTHING, Absent, Range
+from app.storage.protocol import Store
+from app.storage.repository import Repository
+from app.storage.schema import Collection, Doc
+from app.storage.scope import Scope
+from app.tasks.schemas import TASKS
+
+KEEP_SECONDS = 10
+DAYS = 30
+RECALLED = 10
+ROUTES = 12
+KINDS: Mapping[str, Collection] = {
+    "sessions": SESSIONS,
+    "facts": FACTS,
+    "actions": ACTIONS,
+    "tasks": TASKS,
+    "procedures": PROCEDURES,
+    "users": USERS,
+    "agents": AGENTS,
+}
+GROWING: Mapping[str, Collection] = {"memories": MEMORIES, "sessions": SESSIONS, "facts": FACTS, "actions": ACTIONS}
+
+
+class RecordCounts(Schema):
+    """How many records there are that the key sees, those included that have expired and are not purged yet."""
+
+    memories: Count
+    messages: Count
+    sessions: Count
+    facts: Count = Field(description="Statements of all times, those that hold no longer included.")
+    actions: Count
+    tasks: Count
+    procedures: Count
+    users: Count
+    agents: Count
+
+
+class DayCounts(Schema):
+    """Records that were created on a UTC day and are still there."""
+
+    day: str = Field(examples=["2026-06-01"])
+    memories: Count
+    sessions: Count
+    facts: Count
+    actions: Count
+
+
+class RecalledMemory(Schema):
+    """A memory that a search or a context returned lately."""
+
+    memory_id: str
+    memory_type: MemoryType
+    content: str = Field(description="The first 200 characters.")
+    agent_id: str | None
+    user_id: str | None
+    recalled_at: str
+
+
+class RouteLatency(Schema):
+    """How fast a route answers, since the process started. Quantiles are estimated from a histogram."""
+
+    method: str
+    route: str
+    requests: Count
+    p50_ms: float
+    p95_ms: float
+
+
+class StoreStats(Schema):
+    """What a tenant holds and how the service does."""
+
+    counts: RecordCounts
+    memories_by_type: dict[str, Count]
+    memories_by_status: dict[str, Count]
+    operations_by_status: dict[str, Count]
+    growth: list[DayCounts] = Field(description=f"The last {DAYS} days, the oldest first; days without any included.")
+    recalled: list[RecalledMemory] = Field(
+        description=f"At most {RECALLED}, the latest first, of those that this process recalled since it started."
+    )
+    latency: list[RouteLatency] | None = Field(
+        description="Of the routes with the most requests in this process, of all tenants. Null for a key that may not "
+        "read `/metrics`."
+    )
+    counted_at: str = Field(description=f"An answer is kept for {KEEP_SECONDS} seconds.")
+
+
+class StatsService:
+    """Counts within a caller's scope. `kept` holds the counts of all scopes for as long as they may be shown."""
+
+    def __init__(
+        self, store: Store, scope: Scope, clock: Clock, accesses: AccessLog, kept: dict[Scope, "asyncio.Task[Doc]"]
+    ) -> None:
+        self._store, self._scope, self._clock, self._accesses, self._kept = store, scope, clock, accesses, kept
+
+    async def stats(self, *, with_latency: bool) -> Doc:
+        """Returns the figures as `StoreStats`. Raises StoreUnavailable."""
+        latency = request_latency() if with_latency else None
+        return await self._counted() | {"recalled": await self._recalled(), "latency": latency}
+
+    async def _counted(self) -> Doc:
+        """Returns the counts, made now or by an earlier call. Calls at the same time share one count."""
+        key = Scope(self._scope.tenant, self._scope.agents, self._scope.users)
+        task = self._kept.get(key)
+        if task is None or (task.done() and self._outdated(task)):
+            task = self._kept[key] = asyncio.create_task(self._count())
+            for old in [one for one, made in self._kept.items() if made.done() and self._outdated(made)]:
+                del self._kept[old]
+        return await asyncio.shield(task)
+
+    def _outdated(self, task: "asyncio.Task[Doc]") -> bool:
+        if task.cancelled() or task.exception() is not None:
+            return True
+        return bool(task.result()["counted_at"] <= rfc3339(self._clock.now() - timedelta(seconds=KEEP_SECONDS)))
+
+    async def _count(self) -> Doc:
+        now = self._clock.now()
+        memories, operations = self._of(MEMORIES), self._of(OPERATIONS)
+        days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
+        since = Range("created_at", ge=f"{days[0]}T00:00:00.000Z")
+        by_type, by_status, ended, messages, counted, grown = await asyncio.gather(
+            memories.tally("memory_type", EVERYTHING),
+            memories.tally("status", EVERYTHING),
+            operations.tally("status", EVERYTHING),
+            self._of(MESSAGES).count(Absent("deleted_at")),
+            self._each(KINDS, lambda one: one.count(EVERYTHING)),
+            self._each(GROWING, lambda one: one.tally("created_at", since, first=10)),
+        )
+        return {
+            "counts": {"memories": sum(by_status.values()), "messages": messages, **counted},
+            "memories_by_type": by_type,
+            "memories_by_status": by_status,
+            "operations_by_status": ended,
+            "growth": [{"day": day} | {kind: grown[kind].get(day, 0) for kind in GROWING} for day in days],
+            "counted_at": rfc3339(now),
+        }
+
+    def _of(self, collection: Collection) -> Repository:
+        return Repository(self._store, self._scope, collection)
+
+    async def _each(self, kinds: Mapping[str, Collection], ask: Callable[[Repository], Any]) -> dict[str, Any]:
+        found = await asyncio.gather(*(ask(self._of(collection)) for collection in kinds.values()))
+        return dict(zip(kinds, found, strict=True))
+
+    async def _recalled(self) -> list[Doc]:
+        recent = self._accesses.recent(self._scope.tenant)
+        there = await self._of(MEMORIES).get_many([memory_id for memory_id, _ in recent])
+        return [
+            {name: there[memory_id][name] for name in ("memory_id", "memory_type", "agent_id", "user_id")}
+            | {"content": there[memory_id]["content"][:200], "recalled_at": rfc3339(at)}
+            for memory_id, at in recent
+            if memory_id in there
+        ][:RECALLED]
+
+
+def request_latency() -> list[Doc]:
+    """Returns the latency of the routes under `/v1` with the most requests, as `RouteLatency`."""
+    buckets: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for metric in REQUEST_SECONDS.collect():
+        for sample in metric.samples:
+            route = sample.labels.get("route", "")
+            if sample.name.endswith("_bucket") and route.startswith("/v1"):
+                bound = float(sample.labels["le"])
+                buckets.setdefault((sample.labels["method"], route), []).append((bound, sample.value))
+    rows = [_latency(method, route, sorted(found)) for (method, route), found in buckets.items()]
+    return sorted(rows, key=lambda row: -row["requests"])[:ROUTES]
+
+
+def _latency(method: str, route: str, buckets: list[tuple[float, float]]) -> Doc:
+    p50, p95 = quantile(buckets, 0.5), quantile(buckets, 0.95)
+    return {"method": method, "route": route, "requests": int(buckets[-1][1]), "p50_ms": p50, "p95_ms": p95}
+
+
+def quantile(buckets: list[tuple[float, float]], share: float) -> float:
+    """Returns a quantile in milliseconds. `buckets`: upper bounds in seconds, ascending and the last one infinite, each
+    with the number of observations up to it.
+
+    Inside a bucket observations count as evenly spread, as in Prometheus; beyond the last bound it is that bound.
+    """
+    wanted, low, below = share * buckets[-1][1], 0.0, 0.0
+    for bound, count in buckets:
+        if count >= wanted and count > below:
+            high = low if bound == float("inf") else bound
+            return round(1000 * (low + (high - low) * (wanted - below) / (count - below)), 2)
+        low, below = bound, count
+    return 0.0

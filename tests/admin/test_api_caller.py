@@ -1,0 +1,44 @@
+"""What a key may do, and the settings in force."""
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from app.settings import Settings
+from tests.conftest import Service, Starter
+from tests.support.memories import problem
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.before_store
+async def test_a_caller_learns_what_its_key_may_do(service: Service, api: httpx.AsyncClient) -> None:
+    nobody = (await api.get("/v1/whoami")).json()
+    assert nobody == {
+        "tenant": "default", "key_id": "anonymous", "verbs": ["read", "write", "admin"], "agents": None, "users": None,
+    }  # fmt: skip
+    bound = await service.key(tenant="acme", verbs="read", users=["bob", "ada"])
+    found = (await api.get("/v1/whoami", headers=bound)).json()
+    assert (found["tenant"], found["verbs"], found["agents"], found["users"]) == (
+        "acme",
+        ["read"],
+        None,
+        ["ada", "bob"],
+    )
+    problem(await api.get("/v1/whoami"), 401, "unauthorized")
+
+
+@pytest.mark.before_store
+async def test_an_admin_reads_the_settings_without_the_secrets(start: Starter, settings: Settings) -> None:
+    secret = "s" * 40
+    async with start(settings.model_copy(update={"docs": "off", "erasure_key": SecretStr(secret)})) as service:
+        admin = await service.key(verbs="read,admin")
+        answer = await service.client.get("/v1/settings", headers=admin)
+        assert secret not in answer.text
+        rows = {row["name"]: row for row in answer.json()["items"]}
+        assert (rows["RECALLD_DOCS"]["value"], rows["RECALLD_DOCS"]["changed"]) == ("off", True)
+        key = rows["RECALLD_ERASURE_KEY"]
+        assert (key["value"], key["default"], key["secret"], key["changed"]) == ("set", "", True, True)
+        assert (rows["RECALLD_LIMITS_BATCH_ITEMS"]["value"], rows["RECALLD_LLM_API_KEY"]["value"]) == ("500", "")
+        bound = await service.key(verbs="read,admin", users=["ada"])
+        problem(await service.client.get("/v1/settings", headers=bound), 403, "forbidden")

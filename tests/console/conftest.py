@@ -1,0 +1,129 @@
+"""A browser, and the service on the demo's story. Without Chromium these tests are skipped, or fail where
+RECALLD_TEST_BROWSER=required."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, sync_playwright
+
+from tests.support.server import Server, recalld, serving
+
+HERE = Path(__file__).parent
+CHROMIUM = os.environ.get("RECALLD_TEST_CHROMIUM", "/usr/bin/chromium")
+SECONDS = 30
+AXE = HERE / "vendor" / "axe.min.js"
+MOST_REQUESTS = 10
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Of one module: while Playwright is open, its event loop runs in this thread, and no asynchronous test can."""
+    if not Path(CHROMIUM).exists():
+        why = f"There is no Chromium at {CHROMIUM}: install Debian's package chromium, or set RECALLD_TEST_CHROMIUM."
+        if os.environ.get("RECALLD_TEST_BROWSER") == "required":
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of a service after the demo's story. Copy it: tests change it."""
+    folder = tmp_path_factory.mktemp("story") / "demo"
+    ended = recalld(folder.parent / "own", "demo", "--only-fill", str(folder))
+    assert ended.returncode == 0, ended.stderr
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def server(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service on the story, for the tests of one module."""
+    data = tmp_path_factory.mktemp("served") / "data"
+    shutil.copytree(story, data)
+    with serving(data, RECALLD_JOBS_ENABLED="true") as made:
+        yield made
+
+
+class Visit:
+    """A tab of the browser that notes what goes wrong in it."""
+
+    def __init__(self, page: Page, base: str) -> None:
+        self.page, self.base = page, base
+        self.faults: list[str] = []
+        self.requests: list[str] = []
+        self.refused_on_purpose = False
+        page.set_default_timeout(SECONDS * 1000)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("console", lambda said: self.faults.append(said.text) if said.type == "error" else None)
+        page.on("request", self._asked)
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((self.base, "blob:", "data:")):
+            self.faults.append(f"asked elsewhere: {request.url}")
+        if "/v1/" in request.url:
+            self.requests.append(f"{request.method} {request.url}")
+
+    def open(self, address: str, ready: str) -> Page:
+        """Opens `#/address` anew and waits until the text `ready` is seen. A view asks at most ten things."""
+        self.page.goto("about:blank")
+        self.requests.clear()
+        self.page.goto(f"{self.base}/console/#/{address}")
+        self.page.get_by_text(ready).first.wait_for()
+        self.page.wait_for_load_state("networkidle")
+        assert len(self.requests) <= MOST_REQUESTS, self.requests
+        return self.page
+
+    def check(self) -> None:
+        """Nothing failed, and axe finds no serious fault on the page as it is."""
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [
+            f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert not serious, "\n".join(serious)
+        assert self.faults == []
+
+
+Visitor = Callable[..., Visit]
+
+
+@pytest.fixture
+def visitor(browser: Browser, server: Server) -> Iterator[Visitor]:
+    """Opens tabs of the console of `server`: `visitor(color_scheme="dark")`."""
+    contexts = []
+
+    def visit(base: str | None = None, **options: Any) -> Visit:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        return Visit(context.new_page(), base or str(server.client.base_url).rstrip("/"))
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def visit(visitor: Visitor) -> Visit:
+    """A tab of the console."""
+    return visitor()
+
+
+@pytest.fixture(scope="module")
+def story_with_key(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    """The service on the story with API keys, and one that may only read."""
+    data = tmp_path_factory.mktemp("keyed") / "data"
+    shutil.copytree(story, data)
+    made = recalld(data, "keys", "create", "--tenant", "default", "--name", "reader", "--verbs", "read")
+    assert made.returncode == 0, made.stderr
+    key = next(word for word in made.stdout.split() if word.startswith("rk_"))
+    with serving(data) as server:
+        yield server, key

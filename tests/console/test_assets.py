@@ -1,0 +1,117 @@
+"""The files of the service's own pages over HTTP: headers, sizes, what leads where, and what is not served."""
+
+import gzip
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.console.assets import TYPES, Folder
+from app.console.endpoints import STATIC
+from app.settings import Settings
+from tests.conftest import Starter
+from tests.support.memories import problem
+
+pytestmark = [pytest.mark.anyio, pytest.mark.before_store]
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 600_000
+"""Bytes of the whole console, compressed."""
+PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+async def test_the_start_leads_browsers_to_the_console_and_tells_others_in_json(api: httpx.AsyncClient) -> None:
+    led = await api.get("/", headers=PAGE)
+    assert (led.status_code, led.headers["location"], led.headers["vary"]) == (307, "console/", "Accept")
+    told = (await api.get("/")).json()
+    assert (told["name"], told["console"], told["docs"]) == ("Recalld", "/console/", "/docs")
+    for place in ("console", "docs", "openapi", "ready"):
+        assert (await api.get(told[place])).status_code == 200
+    moved = await api.get("/console")
+    assert (moved.status_code, moved.headers["location"]) == (307, "console/")
+
+
+async def test_files_have_a_strict_policy_and_an_etag(api: httpx.AsyncClient) -> None:
+    for path in ("/console/", "/console/console.js", "/console/vendor/preact.mjs", "/docs", "/docs/swagger-ui.css"):
+        found = await api.get(path, headers={"accept-encoding": "identity"})
+        assert found.status_code == 200
+        policy = found.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert found.headers["x-content-type-options"] == "nosniff"
+        assert found.headers["cache-control"] == "no-cache"
+        again = await api.get(path, headers={"if-none-match": f'"other", W/{found.headers["etag"]}'})
+        assert (again.status_code, again.content) == (304, b"")
+        packed = await api.get(path, headers={"accept-encoding": "gzip"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.content == found.content
+
+
+async def test_only_files_of_known_types_inside_the_folder_are_served(api: httpx.AsyncClient) -> None:
+    outside = ["..%2f..%2fendpoints.py", "%2e%2e/%2e%2e/libraries.json", "/etc/passwd", "%00.js", "x" * 5_000 + ".js"]
+    for name in (*outside, "vendor", "vendor/preact.d.mts", "nothing.js"):
+        problem(await api.get(f"/console/{name}"), 404, "not_found")
+    problem(await api.post("/console/console.js"), 405, "method_not_allowed")
+
+
+async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "page.js").write_text("1")
+    folder = Folder(tmp_path)
+    first = await folder.get("page.js")
+    (tmp_path / "page.js").write_text("two")
+    second = await folder.get("page.js")
+    assert first is not None
+    assert second is not None
+    assert (first.content, second.content, gzip.decompress(second.compressed)) == (b"1", b"two", b"two")
+    assert first.etag != second.etag
+    (tmp_path.parent / "outside.js").write_text("secret")
+    (tmp_path / "link.js").symlink_to(tmp_path.parent / "outside.js")
+    assert await folder.get("link.js") is None
+
+
+async def test_settings_shut_the_pages(start: Starter, settings: Settings) -> None:
+    async with start(settings.model_copy(update={"console": "off"})) as service:
+        problem(await service.client.get("/console/"), 404, "not_found")
+        assert (await service.client.get("/", headers=PAGE)).headers["location"] == "docs"
+    async with start(settings.model_copy(update={"console": "off", "docs": "off"})) as service:
+        for path in ("/docs", "/docs/swagger-ui.js", "/openapi.json", "/console/console.js"):
+            problem(await service.client.get(path), 404, "not_found")
+        assert (await service.client.get("/", headers=PAGE)).json()["name"] == "Recalld"
+
+
+def test_the_console_is_small_and_asks_nobody_else() -> None:
+    files = [path for path in (STATIC / "console").rglob("*") if path.suffix in TYPES and path.suffix != ".txt"]
+    assert len(files) > 20
+    assert sum(len(gzip.compress(path.read_bytes())) for path in files) <= LIMIT
+    own = [path for path in files if path.parent.name != "vendor"]
+    for path in own:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(src|href|from|import\()\s*=?\s*[\"'(]*(https?:)?//", text), path
+        assert "innerHTML" not in text, path
+        assert not re.search(r"<[a-z]+[^>]* (style=\"|on[a-z]+=\")", text), path
+        assert "eval(" not in text, path
+
+
+def test_vendored_files_are_those_of_the_record() -> None:
+    record = json.loads((ROOT / "app/console/libraries.json").read_text())
+    named = set()
+    for name, library in record.items():
+        assert library["version"]
+        assert library["licence"] in {"MIT", "Apache-2.0", "BSD-3-Clause", "MPL-2.0"}, name
+        for file, digest in library["sha256"].items():
+            path = ROOT / library["folder"] / file
+            named.add(path)
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == digest, path
+    served = {path for path in (STATIC / "console/vendor").iterdir() if not path.name.endswith(".d.mts")}
+    assert served <= named
+
+
+def test_types_are_checked_with_the_versions_that_are_served() -> None:
+    record = json.loads((ROOT / "app/console/libraries.json").read_text())
+    checked = json.loads((ROOT / "tests/console/package.json").read_text())["dependencies"]
+    assert {name: record[name]["version"] for name in checked if name in record} == {
+        name: version for name, version in checked.items() if name != "typescript"
+    }

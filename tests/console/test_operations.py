@@ -1,0 +1,132 @@
+"""The page of operations: jobs, dry runs with histograms, undo, forgetting; keys, audit and settings for admins."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Visit, Visitor
+from tests.support.server import Server, recalld, serving
+
+pytestmark = pytest.mark.before_store
+
+
+def test_a_dry_run_of_decay_shows_histograms_before_and_after(visit: Visit, server: Server) -> None:
+    page = visit.open("operations", "Dry run")
+    visit.check()
+    page.get_by_role("button", name="Dry run of decay").click()
+    page.get_by_text("Memories by importance, after").first.wait_for()
+    latest = server.client.get("/v1/operations?limit=1").json()["items"][0]
+    assert (latest["kind"], latest["status"]) == ("decay", "succeeded")
+    page.get_by_role("figure", name="Memories by importance, before").first.get_by_text("Numbers").click()
+    cells = page.get_by_role("region", name="Numbers of Memories by importance, before").locator("td")
+    expect(cells).to_have_text([str(count) for count in latest["result"]["before"]])
+    visit.check()
+
+
+def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
+    undoable = next(one for one in server.client.get("/v1/operations?limit=50").json()["items"] if one["can_undo"])
+    page = visit.open("operations", "Dry run")
+    row = page.locator("main .list > li", has=page.get_by_role("button", name="Undo")).first
+    expect(row).to_contain_text(undoable["kind"])
+    row.get_by_text("Result").click()
+    row.get_by_role("button", name="Undo").click()
+    dialog = page.get_by_role("dialog")
+    visit.check()
+    dialog.get_by_role("button", name="Undo").click()
+    page.get_by_text(f"Undoing {undoable['kind']}.").wait_for()
+    path = f"/v1/operations/{undoable['operation_id']}"
+    page.wait_for_function(
+        "path => fetch(path).then(answer => answer.json()).then(found => !found.can_undo)", arg=f"{visit.base}{path}"
+    )
+
+
+def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> None:
+    made = [
+        server.client.post(
+            "/v1/memories", json={"user_id": "old", "content": f"Old note {n}", "importance": n / 10}
+        ).json()
+        for n in (1, 3)
+    ]
+    page = visit.open("operations/forget", "Forget by policy")
+    page.get_by_label("User").fill("old")
+    page.get_by_label("Older than").fill("0")
+    page.get_by_label("Importance at most").fill("0.2")
+    page.get_by_role("button", name="Dry run").click()
+    page.get_by_text("1 would go").wait_for()
+    expect(page.get_by_role("link", name="Old note 1")).to_be_visible()
+    expect(page.get_by_label("Older than")).to_have_value("0")
+    visit.check()
+    page.get_by_role("button", name="Forget these 1").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    page.get_by_text("succeeded").wait_for()
+    states = [server.client.get(f"/v1/memories/{one['memory_id']}").json()["status"] for one in made]
+    assert states == ["archived", "active"]
+
+
+def test_a_wrong_policy_names_the_field(visit: Visit) -> None:
+    page = visit.open("operations/forget", "Forget by policy")
+    page.get_by_role("button", name="Dry run").click()
+    page.get_by_role("alert").get_by_text("agent_id, user_id or both are required").wait_for()
+    visit.faults.clear()  # the browser notes the 422 itself
+
+
+def test_settings_in_force_are_shown(visit: Visit) -> None:
+    page = visit.open("operations/settings", "RECALLD_STORE")
+    visit.check()
+    page.get_by_label("only those that differ").check()
+    expect(page.get_by_text("RECALLD_LIMITS_BATCH_ITEMS")).to_have_count(0)
+    expect(page.get_by_text("RECALLD_DATA_DIR")).to_be_visible()
+
+
+def test_the_audit_trail_is_filtered(visit: Visit, server: Server) -> None:
+    made = server.client.post("/v1/memories", json={"user_id": "audited", "content": "Noted"}).json()
+    page = visit.open("operations/audit", "create_memory")
+    visit.check()
+    page.get_by_label("record").fill(made["memory_id"])
+    page.keyboard.press("Tab")
+    expect(page.locator("main .list > li")).to_have_count(1)
+    expect(page.locator("main .list > li")).to_contain_text("create_memory")
+    assert f"record_id={made['memory_id']}" in page.url
+
+
+@pytest.fixture(scope="module")
+def administered(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    data = tmp_path_factory.mktemp("administered") / "data"
+    shutil.copytree(story, data)
+    made = recalld(data, "keys", "create", "--tenant", "default", "--name", "root", "--verbs", "read,write,admin")
+    key = next(word for word in made.stdout.split() if word.startswith("rk_"))
+    with serving(data) as server:
+        yield server, key
+
+
+def test_keys_are_made_shown_once_rotated_and_revoked(visitor: Visitor, administered: tuple[Server, str]) -> None:
+    server, key = administered
+    visit = visitor(str(server.client.base_url).rstrip("/"))
+    page = visit.open("operations/keys", "This service has API keys")
+    page.get_by_label("API key").fill(key)
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="New key").click()
+    visit.faults.clear()
+    dialog = page.get_by_role("dialog", name="New key")
+    dialog.get_by_label("Name").fill("<b>reader</b>")
+    dialog.get_by_label("Only these users").fill("mira, jonas")
+    visit.check()
+    dialog.get_by_role("button", name="Make key").click()
+    page.get_by_text("It is shown this once").wait_for()
+    fresh = page.locator(".empty pre").inner_text()
+    whoami = server.client.get("/v1/whoami", headers={"X-API-Key": fresh}).json()
+    assert (whoami["verbs"], whoami["users"]) == (["read"], ["jonas", "mira"])
+    page.get_by_role("button", name="I have it").click()
+    row = page.get_by_role("row", name="<b>reader</b>")
+    row.get_by_role("button", name="Rotate").click()
+    page.get_by_text("It is shown this once").wait_for()
+    page.get_by_role("button", name="I have it").click()
+    expect(row).to_have_count(2)
+    visit.check()
+    row.first.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    page.get_by_text("Revoked.").wait_for()
+    expect(page.get_by_text("revoked", exact=True)).to_have_count(1)

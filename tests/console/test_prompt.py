@@ -1,0 +1,93 @@
+"""The page of the prompt: what it shows is what the service answers to the request that it writes down."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Visit
+from tests.support.server import Server
+
+pytestmark = pytest.mark.before_store
+QUERY = "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira"
+
+
+def test_a_prompt_is_made_of_what_was_typed(visit: Visit) -> None:
+    page = visit.open("prompt", "A query and an agent are needed.")
+    visit.check()
+    page.keyboard.press("/")
+    page.keyboard.type("Which bike does Mira ride?")
+    page.get_by_label("Agent", exact=True).fill("front-desk")
+    page.get_by_label("User", exact=True).fill("mira")
+    page.get_by_role("button", name="Make the prompt").click()
+    prompt = page.locator(".wrapped pre")
+    expect(prompt).to_contain_text("<recalld_context>")
+    expect(prompt).to_contain_text("Mira rides Halcyon E3")
+    expect(page.get_by_role("region", name="Kept").locator("tbody tr")).not_to_have_count(0)
+    visit.check()
+
+
+def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) -> None:
+    page = visit.open(QUERY, "The request")
+    slider = page.get_by_label("Budget in tokens")
+    slider.fill("300")
+    page.get_by_text(re.compile(r"\d+ of 300 tokens")).wait_for()
+    dropped = page.get_by_role("region", name="Dropped")
+    expect(dropped).to_contain_text("the budget was used up")
+    body = {"query": "Which bike does Mira ride?", "agent_id": "front-desk", "user_id": "mira", "token_budget": 300}
+    answer = server.client.post("/v1/context", json=body).json()
+    expect(page.locator(".wrapped pre")).to_have_text(answer["text"])
+    expect(dropped.locator("tbody tr")).to_have_count(len(answer["dropped"]))
+    dropped.get_by_role("button", name="Show text").first.click()
+    expect(dropped.locator(".text").first).not_to_be_empty()
+    shown = page.get_by_role("group", name="Tokens of the budget by section").locator("li").all_inner_texts()
+    assert shown == [f"{section['name']} {section['tokens']}" for section in answer["sections"]]
+
+
+def test_the_keyboard_moves_a_slider_and_the_address_keeps_it(visit: Visit) -> None:
+    page = visit.open(QUERY, "The request")
+    page.get_by_label("Least score").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(r"min_score=0\.03"))
+    page.reload()
+    expect(page.locator("label", has_text="Least score").locator("output")).to_have_text("0.03")
+    page.get_by_text("Sections: what may be in it").click()
+    page.get_by_label("memories", exact=True).uncheck()
+    page.wait_for_url(re.compile("exclude=memories"))
+    page.get_by_text("of 4000 tokens").or_(page.get_by_text("of 1500 tokens")).first.wait_for()
+    expect(page.locator(".legend")).not_to_contain_text("memories")
+
+
+def test_the_request_works_as_written(visit: Visit, server: Server) -> None:
+    page = visit.open(f"{QUERY}&token_budget=300&citations=ids", "The request")
+    code = page.locator("section", has=page.get_by_role("heading", name="The request")).locator("pre")
+    arguments = shlex.split(code.inner_text().replace("\\\n", " "))
+    assert arguments[0] == "curl"
+    body = json.loads(arguments[arguments.index("-d") + 1])
+    expected = server.client.post("/v1/context", json=body).json()["text"]
+    assert "Halcyon" in expected
+    ran = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60)
+    assert json.loads(ran.stdout)["text"] == expected
+    page.get_by_role("button", name="Python").click()
+    ran = subprocess.run(
+        [sys.executable, "-c", code.inner_text()], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert ran.stdout == f"{expected}\n"
+    page.get_by_role("button", name="TypeScript").click()
+    expect(code).to_contain_text("await fetch(")
+    expect(code).to_contain_text('"token_budget": 300')
+
+
+def test_messages_are_drawn_as_messages(visit: Visit) -> None:
+    page = visit.open(f"{QUERY}&format=messages&session_id=jonas-before-the-tour", "The request")
+    expect(page.get_by_role("heading", name="user", exact=True).first).to_be_visible()
+
+
+def test_a_refused_request_says_why(visit: Visit) -> None:
+    page = visit.open(f"{QUERY}&session_id=a%2Fb", "The request")
+    expect(page.get_by_role("alert")).to_contain_text("422")

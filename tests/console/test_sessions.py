@@ -1,0 +1,118 @@
+"""The page of sessions: the chat, what came of each turn, ending a session and undoing what was learned."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Visit, Visitor
+from tests.support.server import Server
+
+pytestmark = pytest.mark.before_store
+
+
+def test_a_conversation_shows_what_came_of_each_turn(visit: Visit) -> None:
+    page = visit.open("sessions", "mira-has-moved")
+    page.get_by_label("User").fill("mira")
+    page.get_by_label("User").press("Enter")
+    expect(page.locator("main .list > li")).to_have_count(2)
+    visit.check()
+    page.get_by_role("link", name="mira-has-moved").click()
+    turn = page.locator("#turn-1")
+    expect(turn).to_contain_text("I moved to Bergedorf last week")
+    expect(turn).to_contain_text("Mira commutes 23 km a day since she moved.")
+    expect(turn).to_contain_text("Mira lives in Bergedorf")
+    expect(page.locator("#turn-3")).to_contain_text("Mira rides Halcyon E3")
+    expect(page.get_by_text("Of the whole conversation")).to_be_visible()
+    visit.check()
+
+
+def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
+    page = visit.open("sessions/priya-on-spokes", "What was learned")
+    page.get_by_role("button", name="Undo what was learned").click()
+    page.get_by_role("dialog").get_by_role("button", name="Undo it").click()
+    page.get_by_text("Undone: 3 records are as before, 1 changed since and stay.").wait_for()
+    expect(page.get_by_text("undone", exact=True)).to_be_visible()
+    left = server.client.get("/v1/memories", params={"session_id": "priya-on-spokes", "origin": "extraction"}).json()
+    assert left["items"] == []
+    visit.check()
+
+
+def test_a_session_is_ended_and_reopened(visit: Visit, server: Server) -> None:
+    path = "/v1/sessions/jonas-before-the-tour"
+    page = visit.open("sessions/jonas-before-the-tour", "End and learn")
+    page.get_by_role("button", name="End and learn").click()
+    page.get_by_role("button", name="Reopen").wait_for()
+    assert server.client.get(path).json()["status"] == "ended"
+    expect(page.get_by_text("(extract)").first).to_be_visible()
+    page.get_by_role("button", name="Reopen").click()
+    page.get_by_role("button", name="End and learn").wait_for()
+    assert server.client.get(path).json()["status"] == "active"
+
+
+def test_a_long_conversation_comes_in_pieces(visit: Visit, server: Server) -> None:
+    said = [{"role": ("user", "assistant")[at % 2], "content": f"line {at + 1}"} for at in range(120)]
+    body = {"agent_id": "front-desk", "user_id": "long", "memorize": "none", "messages": said}
+    assert server.client.post("/v1/sessions/long/messages", json=body).status_code == 201
+    page = visit.open("sessions/long", "line 50")
+    expect(page.locator(".turn")).to_have_count(50)
+    page.get_by_role("link", name="Later turns").click()
+    page.get_by_text("line 51", exact=True).wait_for()
+    page.get_by_role("link", name="Later turns").click()
+    expect(page.locator(".turn")).to_have_count(20)
+    page.get_by_role("link", name="Earlier turns").click()
+    page.get_by_text("line 51", exact=True).wait_for()
+
+
+ATTACKS = (
+    "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">",
+    "javascript:document.title='owned'",
+    "\u202egnol dna sdrawkcab\u202c \u0001 control",
+    "مرحبا بالعالم",
+    "y" * 32_000,
+)
+
+
+def test_content_that_attacks_is_text(visit: Visit, server: Server) -> None:
+    said = [{"role": "user", "content": text, "name": "<b>Eve</b>"} for text in ATTACKS]
+    body = {"agent_id": "<i>a</i>", "user_id": "<u>eve<", "messages": said, "memorize": "messages"}
+    refused = server.client.post("/v1/sessions/attacks/messages", json=body)
+    assert refused.status_code == 422, "an id has no slash"
+    body |= {"agent_id": "<i>a", "user_id": "<u>eve"}
+    assert server.client.post("/v1/sessions/attacks/messages", json=body).status_code == 201
+    fact = {"agent_id": "<i>a", "user_id": "<u>eve", "subject": "<script>", "predicate": "is", "object": ATTACKS[0]}
+    asserted = server.client.post("/v1/facts", json={**fact, "source": {"session_id": "attacks", "message_seq": 1}})
+    assert asserted.status_code == 201
+    task = {"agent_id": "<i>a", "user_id": "<u>eve", "task_id": "attack", "goal": ATTACKS[0]}
+    assert server.client.post("/v1/tasks", json={**task, "plan": [{"action": ATTACKS[1]}]}).status_code == 201
+    page = visit.open("sessions/attacks", "Show all 32,000 characters")
+    assert ATTACKS[0] in page.locator("#turn-1").inner_text()
+    assert "␛202e" in page.locator("#turn-3").inner_text()
+    assert page.locator("main script, main img, main b").count() == 0
+    for address, ready in (
+        ("tasks/attack", "javascript:"),
+        ("owners/users/%3Cu%3Eeve/facts", "<script> is"),
+        ("owners/users/%3Cu%3Eeve/graph", "Begins with"),
+        ("prompt?query=x&agent_id=%3Ci%3Ea&user_id=%3Cu%3Eeve", "The request"),
+    ):
+        visit.open(address, ready)
+        assert page.locator("main script, main img, main u, main i:not([class])").count() == 0
+        assert page.title() != "owned"
+    visit.check()
+
+
+def test_a_read_key_sees_no_button_that_writes(story_with_key: tuple[Server, str], visitor: Visitor) -> None:
+    server, key = story_with_key
+    visit = visitor(str(server.client.base_url).rstrip("/"))
+    page = visit.page
+    page.goto(f"{visit.base}/console/#/sessions/mira-has-moved")
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Open").click()
+    page.get_by_text("Moved to Bergedorf").first.wait_for()
+    for address, ready, writing in (
+        ("sessions/mira-has-moved", "What was learned", ("Undo what was learned", "Reopen")),
+        ("tasks/lisbon-wheels", "Checkpoints", ("Keep a checkpoint", "Restore checkpoint 1")),
+        ("owners/users/mira/data", "Download the export", ("Erase this user…",)),
+    ):
+        page.evaluate("address => { location.hash = '/' + address }", address)
+        page.get_by_text(ready).first.wait_for()
+        for name in writing:
+            expect(page.get_by_role("button", name=name)).to_have_count(0)

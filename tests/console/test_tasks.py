@@ -1,0 +1,79 @@
+"""The page of tasks: the plan, working memory, checkpoints and restore; and what the pages look like."""
+
+import os
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Visit, Visitor
+from tests.support.server import Server
+
+pytestmark = pytest.mark.before_store
+ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets" / "console"
+PHONE = {"width": 375, "height": 800}
+VIEWS = {
+    "sessions": ("sessions/mira-has-moved", "Of the whole conversation"),
+    "prompt": (
+        "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira&token_budget=400",
+        "Dropped (",
+    ),
+    "facts": ("owners/users/mira/facts?status=any", "Mira rides"),
+    "graph": ("owners/users/jonas/graph", "Choose an entity to see its neighbours."),
+    "actions": ("owners/agents/workshop/actions", "By type"),
+    "tasks": ("tasks/lisbon-wheels", "Working memory, as the model sees it"),
+}
+
+
+def test_tasks_are_listed_with_their_progress(visit: Visit) -> None:
+    page = visit.open("tasks", "Build Jonas's touring wheels")
+    bar = page.locator("li", has_text="touring wheels").get_by_role("progressbar")
+    assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("2", "5")
+    visit.check()
+    page.get_by_label("Status").select_option("pending")
+    expect(page.locator("main .list > li")).to_have_count(1)
+    expect(page.get_by_text("First check of Mira's Halcyon E3")).to_be_visible()
+    page.get_by_label("Status").select_option("failed")
+    page.get_by_text("No task. An agent begins one like this:").wait_for()
+
+
+def test_a_plan_moves_on_and_a_checkpoint_brings_it_back(visit: Visit, server: Server) -> None:
+    path = "/v1/tasks/lisbon-wheels"
+    page = visit.open("tasks/lisbon-wheels", "goal [in_progress]: Build Jonas's touring wheels")
+    working = server.client.get(f"{path}/working-memory").json()
+    seen = page.locator("section", has=page.get_by_role("heading", name="Working memory")).locator("pre").first
+    expect(seen).to_have_text(working["text"])
+    page.get_by_label("Status of step 3").select_option("completed")
+    page.get_by_text("3 of 5 steps", exact=True).wait_for()
+    page.get_by_role("button", name="Keep a checkpoint").click()
+    page.get_by_text("Checkpoint 3 is kept.").wait_for()
+    page.get_by_role("button", name="Restore checkpoint 1").click()
+    dialog = page.get_by_role("dialog")
+    visit.check()
+    dialog.get_by_role("button", name="Restore", exact=True).click()
+    page.get_by_text("1 of 5 steps", exact=True).wait_for()
+    assert [step["status"] for step in server.client.get(path).json()["plan"]][:2] == ["completed", "pending"]
+    page.get_by_role("button", name="Restore checkpoint 3").click()
+    page.get_by_role("dialog").get_by_role("button", name="Restore", exact=True).click()
+    page.get_by_text("3 of 5 steps", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_looks_right_in(visitor: Visitor, scheme: str) -> None:
+    """Without serious faults. With RECALLD_TEST_PICTURES=write the pictures of the documentation are made anew."""
+    visit = visitor(color_scheme=scheme)
+    for name, (address, ready) in VIEWS.items():
+        page = visit.open(address, ready)
+        page.wait_for_timeout(300)  # charts and the graph are drawn
+        visit.check()
+        if os.environ.get("RECALLD_TEST_PICTURES") == "write":
+            ASSETS.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=ASSETS / f"{name}-{scheme}.png")
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(visitor: Visitor) -> None:
+    visit = visitor(viewport=PHONE)
+    for address, ready in VIEWS.values():
+        page = visit.open(address, ready)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], address
+    visit.check()

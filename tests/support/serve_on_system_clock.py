@@ -1,0 +1,23 @@
+"""`recalld serve`, planted to be wrong: it believes each jump of the system's clock at once.
+
+python -m tests.support.serve_on_system_clock
+"""
+
+import time
+
+from app.cli.serve import serve
+from app.core import clock
+
+
+class SystemTime:
+    """Takes the place of `SteadyTime`."""
+
+    is_held = False
+
+    def now(self) -> float:
+        return time.time()
+
+
+if __name__ == "__main__":
+    vars(clock)["_steady"] = SystemTime()
+    serve()
