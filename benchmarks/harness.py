@@ -157,12 +157,15 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             sys.exit(f"The server ended with exit code {process.returncode}.")
+        connection = Connection(f"http://127.0.0.1:{port}")
         try:
-            Connection(f"http://127.0.0.1:{port}").ask("GET", "/readyz")
+            connection.ask("GET", "/readyz")
         except (OSError, RuntimeError, http.client.HTTPException):
             time.sleep(0.02)
         else:
             return
+        finally:
+            connection.close()
     sys.exit(f"The server was not ready after {START_SECONDS} s.")
 
 
@@ -187,6 +190,9 @@ class Connection:
         if answer.status not in (200, 201, 204):
             raise RuntimeError(f"{method} {path}: {answer.status} {read[:500].decode(errors='replace')}")
         return read
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _send(self, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
         self._connection.request(method, path, body, self._headers)

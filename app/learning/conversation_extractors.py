@@ -10,9 +10,10 @@ from app.core.process import off_loop
 from app.learning import deduplication, derivations, prompts, tool_calls
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.extraction import Rules, new_lessons, profile_patch
+from app.learning.extraction import Rules, new_lessons
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
 from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
+from app.learning.profile_rules import profile_patch
 from app.learning.prompts import TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter

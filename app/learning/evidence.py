@@ -10,21 +10,29 @@ from itertools import pairwise
 
 from app.core.clock import parse_rfc3339
 from app.learning.quotes import Quote, find
-from app.learning.words import Token, fold, languages, number_words, table, tokens
+from app.learning.words import Token, fold, languages, number_words, said_by, table, tokens, without_compounds
 from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms
 
 SHORT_ANSWER = 6
 """The number of tokens of a message that may be an answer to a question, such as "Ada." to "What is your name?"."""
+REQUEST_WORDS = 4
+"""The number of words from the beginning of a sentence that show a request."""
 SHARED_TERMS = 0.5
 """The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
 FEW_TERMS, SUMMED_UP = 3, 1 / 3
 _CLAUSE = re.compile(
-    r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar|en)\b"
+    r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
+_CLAUSE_END = re.compile(r"[,;:.!?]")
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
-_NUMBER = re.compile(r"(?<!\w)\d+")
+_NUMBER = re.compile(r"(?<![^\W\d_])\d+")
+"""A number; digits behind a letter belong to a name, as in "E3"."""
+_WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
+_FUTURE = re.compile(r"\w{3,}(?:erai|irai)")
+"""The French future of the first person, without accents."""
 
 __all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
 
@@ -35,28 +43,38 @@ def no_value(text: str) -> bool:
     return not plain or plain in table("no_values")
 
 
-def asserted(quote: Quote, value: str, *, negated: bool = False) -> str | None:
+def asserted(quote: Quote, value: str, *, negated: bool = False, requested: bool = False) -> str | None:
     """Returns why a quote does not assert a value: `question`, `unsure` or `negated`.
 
     Args:
         quote: The quote.
         value: The value, which says what clause of the sentence counts.
         negated: Whether the item is negated itself, so that a negation in the quote is no objection.
+        requested: Whether the quote asks the agent to do something, so that neither its form nor its "could" counts.
     """
-    if _QUESTION.search(quote.sentence) and not _short_answer(quote):
+    if not requested and _QUESTION.search(quote.sentence) and not _short_answer(quote):
         return "question"
     clause = _clause_of(quote, value)
     spoken = languages(quote.sentence)
-    if table("unsure", spoken).found_in(clause):
+    if not requested and table("unsure", spoken).found_in(clause):
         return "unsure"
-    if not negated and table("negations", spoken).found_in(clause):
+    if not negated and table("negations", spoken).found_in(without_compounds(clause)):
         return "negated"
     return None
 
 
 def negated(text: str) -> bool:
     """Returns whether a text contains a negation."""
-    return table("negations", languages(text)).found_in(text)
+    return table("negations", languages(text)).found_in(without_compounds(text))
+
+
+def requested(quote: Quote) -> bool:
+    """Returns whether a sentence asks the agent to do something, as in "Can you do that by email?"."""
+    first = [token.word for token in tokens(quote.sentence)[:REQUEST_WORDS]]
+    if any(word in table("requests_alone") for word in first):
+        return True
+    asked = any(word in table("requests") for word in first) and any(word in table("second_person") for word in first)
+    return asked or any(word in quote.sentence for word in table("requests").unspaced)
 
 
 def about_user(quote: Quote, value: str) -> str | None:
@@ -91,6 +109,69 @@ def other_person(quote: Quote, value: str) -> set[str]:
     }
 
 
+def promised(quote: Quote) -> bool:
+    """Returns whether an assistant commits itself in its quote."""
+    promises, said = table("promises"), [token.word for token in tokens(quote.text)]
+    if any(word in table("advice") for word in said):
+        return False
+    if "i'll" in said or sum(word in promises for word in said) > 1:
+        return True
+    if any(word in quote.text for word in promises.unspaced):
+        return True
+    to_user = "ich" in said and any(word in table("second_person") for word in said)
+    return to_user or any(_FUTURE.fullmatch(word) for word in said)
+
+
+def hard_values(text: str) -> list[str]:
+    """Returns the names and numbers of a text."""
+    return [*_NAME.findall(text), *_WHOLE_NUMBER.findall(text)]
+
+
+def hard_said(text: str, said: str) -> bool:
+    """Returns whether the names and numbers of a text occur in what was said. Abbreviations such as "IATA" need not."""
+    words = {token.word for token in tokens(said)} | table("generic").words
+    return all(
+        fold(value) in words or _terms(value) <= _terms(said) for value in hard_values(text) if not value.isupper()
+    )
+
+
+def number(text: str) -> bool:
+    """Returns whether a text holds a number, in digits or as a word."""
+    if _NUMBER.search(text) or _UNSPACED_NUMBER.search(text):
+        return True
+    return any(token.word in number_words() for token in tokens(text))
+
+
+def name(text: str) -> bool:
+    """Returns whether a text may be a person's name: it has no digit and, where letters have a case, a capital."""
+    return not _NUMBER.search(text) and (text != text.lower() or text == text.upper())
+
+
+def active(quote: Quote) -> bool:
+    """Returns whether a sentence says what its speaker does as a hobby, as in "I play the cello"."""
+    return table("activities").found_in(quote.sentence)
+
+
+def relative(text: str) -> bool:
+    """Returns whether a text has a word for a person of the speaker's, such as "brother"."""
+    return table("relations").found_in(text)
+
+
+def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
+    """Returns whether the sentence says the predicate of a value: by a word of its table, or else, in the clause of the
+    value, by one of its own words."""
+    if any(words.found_in(quote.sentence) for words in said_by(predicate)):
+        return True
+    own = predicate.replace("_", " ")
+    if said_by(predicate):
+        return shown(own, quote.sentence)
+    spoken = languages(quote.sentence)
+    if relative(own) and table("relations", spoken).found_in(quote.sentence):
+        return True
+    clause = _clause_of(quote, value)
+    return any(shown(token.word, clause) for token in tokens(own) if token.word not in table("generic"))
+
+
 def shown(value: str, text: str) -> bool:
     """Returns whether every word and number of a value stands in a text, by stem; number words count as digits."""
     wanted = _terms(value)
@@ -107,9 +188,11 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
     """
     said = _terms(quote.line.text) | _terms(" ".join(names)) | _dates(quote)
     generic = table("generic")
-    if any(term not in said for term in _terms(" ".join(_NUMBER.findall(content)))):
+    words = {token.word for token in tokens(quote.line.text)} | generic.words
+    numbers = {*_NUMBER.findall(quote.line.text)}
+    if any(number not in numbers and not _terms(number) <= said for number in _NUMBER.findall(content)):
         return "number_not_said"
-    if any(not _terms(name) <= said and fold(name) not in generic for name in _NAME.findall(content)):
+    if any(not _terms(name) <= said and fold(name) not in words for name in _NAME.findall(content)):
         return "name_not_said"
     told = {term for term in _terms(content) if term not in _generic_terms()}
     if not told & _terms(quote.sentence) or len(told & said) < SHARED_TERMS * len(told):
@@ -182,14 +265,15 @@ def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str
     if word in table("other_subject", spoken):
         return "other"
     if word in table("relations", spoken):
-        return None if _behind_preposition(said, at, spoken) else "other"
+        return None if _behind_preposition(said, at, text, spoken) else "other"
     if word in table("first_other", spoken):
         return None if _of_relation(said, at, spoken) else "user"
     return "other" if _name_at(said, at, text) else None
 
 
-def _behind_preposition(said: Sequence[Token], at: int, spoken: frozenset[str]) -> bool:
-    return any(token.word in table("prepositions", spoken) for token in said[max(0, at - 3) : at])
+def _behind_preposition(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> bool:
+    near = [token for token in said[max(0, at - 3) : at] if not _CLAUSE_END.search(text[token.end : said[at].start])]
+    return any(token.word in table("prepositions", spoken) for token in near)
 
 
 def _of_relation(said: Sequence[Token], at: int, spoken: frozenset[str]) -> bool:
@@ -204,6 +288,7 @@ def _name_at(said: Sequence[Token], at: int, text: str) -> bool:
 
 
 def _unspaced_subject(text: str) -> str | None:
+    text = without_compounds(text)
     user = max(table("first_subject").place_in(text), table("first_other").place_in(text))
     other = max(table("other_subject").place_in(text), table("relations").place_in(text))
     if user < 0 and other < 0:

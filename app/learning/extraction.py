@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from app.core.served_text import strip_served
 from app.facts.schemas import FactCreate
 from app.learning import evidence
+from app.learning.profile_rules import profile_reason
 from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find
-from app.learning.words import languages, said_by, table, tokens
+from app.learning.spoken_for import cited, taken_back
+from app.learning.words import table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
 from app.storage.schema import Doc
@@ -22,6 +24,8 @@ DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
 USER_WORDS = ("user", "the user", "i", "me", "myself", "speaker")
 """Subjects of a fact that name the user."""
+VALUE_TOKENS = 3
+"""A longer text is no value itself. Its names and numbers are."""
 WISHES = ("preference", "instruction")
 """Memory types that may come from a request to the agent, such as "Please answer in German"."""
 
@@ -148,7 +152,7 @@ class Rules:
         """Returns the items that the user said about themselves, each with its quote."""
         result: list[tuple[ProfileItem, Quote]] = []
         for one in self._valid(learned):
-            quote = self._shown(one.quote, one.value, lambda quote, one=one: _profile(one, quote))
+            quote = self._shown(one.quote, one.value, lambda quote, one=one: profile_reason(one, quote))
             if quote is not None:
                 result.append((one, quote))
         return result
@@ -164,9 +168,14 @@ class Rules:
         for one in self._valid(learned):
             if normalise_content(one.text) in texts:
                 self.dropped["known"] += 1
-            elif self._shown(one.quote, one.text, lambda _: None) is not None:
+            elif self._shown(one.quote, one.text, lambda _, one=one: self._unsaid(one.text)) is not None:
                 result.append(one)
         return result
+
+    def _unsaid(self, text: str) -> str | None:
+        """Returns why a lesson says more than the conversation: it has a name or a number that nobody said."""
+        said = "\n".join(line.text for line in self.lines)
+        return None if evidence.hard_said(text, said) else "name_not_said"
 
     # --- Parts --------------------------------------------------------------------------------------------------------
 
@@ -183,11 +192,17 @@ class Rules:
             self.dropped["empty"] += 1
             return None
         quote = find(text, self.lines, "user")
-        reason = "unfounded" if quote is None else rule(quote)
+        reason = "unfounded" if quote is None else rule(quote) or self._withdrawn(value, quote)
         if reason is not None:
             self.dropped[reason] += 1
             return None
         return quote
+
+    def _withdrawn(self, value: str, quote: Quote) -> str | None:
+        """Returns `taken_back` if the speaker denies a value later."""
+        values = [*evidence.hard_values(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
+        denied = any(taken_back(quote, each, self.lines) for each in values)
+        return "taken_back" if denied and not evidence.negated(value) else None
 
     def _trust(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -206,8 +221,10 @@ class Rules:
 
 def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
-        return None if _promised(quote) else "said_by_assistant"
-    if reason := _contradicted(content, quote):
+        return None if evidence.promised(quote) else "said_by_assistant"
+    if cited(quote, content):
+        return "cited"
+    if reason := _contradicted(content, quote, wish=one.memory_type in WISHES):
         return reason
     about = evidence.about_user(quote, content)
     if about == "of_another_person" and not _names_person(content, quote, rules):
@@ -217,10 +234,10 @@ def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str
     return evidence.content_shown(content, quote, rules.names)
 
 
-def _contradicted(content: str, quote: Quote) -> str | None:
+def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:
     """Returns `question`, `unsure` or `negated` if the memory says as certain, or denies, what the quote does not."""
     negated = evidence.negated(content)
-    reason = evidence.asserted(quote, content, negated=negated)
+    reason = evidence.asserted(quote, content, negated=negated, requested=wish and evidence.requested(quote))
     if reason == "unsure" and table("unsure").found_in(content):
         return None
     if reason is None and negated and not evidence.negated(quote.sentence):
@@ -237,17 +254,6 @@ def _names_person(content: str, quote: Quote, rules: Rules) -> bool:
     return not people and bool(first) and _mentions(content, first[0].word) and not rules.names_user(content)
 
 
-def _promised(quote: Quote) -> bool:
-    """Returns whether an assistant commits itself in its quote."""
-    promises = table("promises")
-    said = [token.word for token in tokens(quote.text)]
-    return (
-        "i'll" in said
-        or sum(word in promises for word in said) > 1
-        or any(word in quote.text for word in promises.unspaced)
-    )
-
-
 def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
         return "said_by_assistant"
@@ -255,12 +261,14 @@ def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
         return "no_value"
     if not evidence.shown(one.object, quote.sentence):
         return "not_said"
-    if not _says(one.predicate, quote):
+    if not evidence.says_predicate(one.predicate, quote, one.object):
         return "predicate_not_said"
-    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(one.predicate.replace("_", " "))):
+    if reason := evidence.asserted(
+        quote, one.object, negated=evidence.negated(f"{one.predicate.replace('_', ' ')} {one.object}")
+    ):
         return reason
-    if rules.names_user(one.subject) and not _relative(one.subject):
-        return _of_user(one, quote)
+    if rules.names_user(one.subject) and not evidence.relative(one.subject):
+        return "cited" if cited(quote, one.object) else _of_user(one, quote)
     subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
     return None if evidence.shown(subject, quote.line.text) else "subject_not_said"
 
@@ -268,71 +276,14 @@ def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
 def _of_user(one: LearnedFact, quote: Quote) -> str | None:
     """Returns why a fact is not about the user. That the user has a brother is; what the brother does is not."""
     about = evidence.about_user(quote, one.object)
-    if about == "of_another_person" and _relative(one.predicate.replace("_", " ")):
+    if about in ("of_another_person", "not_about_user") and evidence.relative(one.predicate.replace("_", " ")):
         return None
     return about
-
-
-def _relative(text: str) -> bool:
-    return table("relations").found_in(text)
-
-
-def _says(predicate: str, quote: Quote) -> bool:
-    """Returns whether the sentence says the predicate: by a word of its table, or else by one of its own words."""
-    if any(words.found_in(quote.sentence) for words in said_by(predicate)):
-        return True
-    own = predicate.replace("_", " ")
-    if said_by(predicate):
-        return evidence.shown(own, quote.sentence)
-    spoken = languages(quote.sentence)
-    if _relative(own) and table("relations", spoken).found_in(quote.sentence):
-        return True
-    return any(
-        evidence.shown(token.word, quote.sentence) for token in tokens(own) if token.word not in table("generic")
-    )
-
-
-_FIELDS = {"name": "name", "age": "age", "home": "live", "occupation": "work", "interest": "like"}
-"""The predicate of each field that has one."""
-
-
-def _profile(one: ProfileItem, quote: Quote) -> str | None:
-    if evidence.no_value(one.value):
-        return "no_value"
-    if not evidence.shown(one.value, quote.sentence):
-        return "not_said"
-    if reason := evidence.asserted(quote, one.value, negated=one.field == "conversation_preference"):
-        return reason
-    about = evidence.about_user(quote, one.value)
-    if about == "not_about_user" and one.field == "conversation_preference":
-        return None  # a request to the agent has no subject
-    if about is not None:
-        return about
-    predicate = _FIELDS.get(one.field)
-    return None if predicate is None or one.field == "interest" or _says(predicate, quote) else "field_not_said"
 
 
 def _mentions(text: str, name: str) -> bool:
     words = {token.word for token in tokens(name)}
     return bool(words) and words <= {token.word for token in tokens(text)}
-
-
-def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
-    """Returns the fields to add and replace in `profile`. The last item of a field counts."""
-    patch: dict[str, Any] = {}
-    for one in items:
-        if one.field in ("interest", "conversation_preference"):
-            name = {"interest": "interests", "conversation_preference": "conversation_preferences"}[one.field]
-            patch.setdefault(name, []).append(one.value)
-        elif one.field == "preference":
-            patch.setdefault("preferences", {})[one.about or one.value] = one.value
-        elif one.field == "age":
-            digits = "".join(character for character in one.value if character.isdecimal())
-            if digits and int(digits) <= 150:
-                patch["age"] = int(digits)
-        else:
-            patch[one.field] = one.value
-    return {name: value for name, value in patch.items() if value != profile.get(name)}
 
 
 def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:

@@ -12,6 +12,10 @@ QUOTE_CHARS = 300
 """The limit of a quote that is stored, in characters."""
 _PARTS = re.compile(r"\s*(?:\.{3}|\u2026|\[\.{3}\]|\[\u2026\])\s*")
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u061f\u06d4\u0964])\s+|(?<=[\u3002\uff01\uff1f])|[\r\n]+")
+_NO_END = re.compile(
+    r"\b(?:(?:am|im|der|den|dem|des|vom|zum|beim|bis|ab|seit)\s\d{1,2}|Dr|Mr|Mrs|Ms|St|Sr|Sra|Prof|Hr|bzw|ca)\.\s+$"
+)
+"""What ends in a full stop and does not end a sentence: a German ordinal, an abbreviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,16 @@ def _index(words: Sequence[str], wanted: Sequence[str], start: int) -> int | Non
 
 def _sentences(text: str, span: tuple[int, int]) -> str:
     """Returns the sentences that the span touches."""
-    ends = [0, *(found.end() for found in _SENTENCE_END.finditer(text)), len(text)]
+    ends = _ends(text)
     touched = [(start, end) for start, end in pairwise(ends) if start < span[1] and end > span[0]]
     return text[touched[0][0] : touched[-1][1]].strip() if touched else text
+
+
+def sentences(text: str) -> list[str]:
+    """Returns the sentences of a text that are not empty."""
+    return [part for start, end in pairwise(_ends(text)) if (part := text[start:end].strip())]
+
+
+def _ends(text: str) -> list[int]:
+    found = [each.end() for each in _SENTENCE_END.finditer(text)]
+    return [0, *(end for end in found if not _NO_END.search(text[max(0, end - 12) : end])), len(text)]

@@ -20,6 +20,7 @@ from app.learning.episodes import Batch, chunks
 from app.learning.evidence import only_said
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
 from app.learning.prompts import TranscriptLine
+from app.learning.summary_evidence import borne_out
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
@@ -228,7 +229,7 @@ def faithful(text: str, lines: Sequence[TranscriptLine], earlier: str | None) ->
     limit = min(MAX_WORDS, _count(said))
     kept: list[str] = []
     for sentence in (part.strip() for part in _END.split(strip_served(text).strip())):
-        if sentence and only_said(sentence, said):
+        if sentence and only_said(sentence, said) and (earlier or borne_out(sentence, lines)):
             if sum(map(_count, kept)) + _count(sentence) > limit:
                 break
             kept.append(sentence)

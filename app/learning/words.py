@@ -14,7 +14,7 @@ from app.storage.text import UNSPACED
 _FILE = Path(__file__).parent / "data" / "evidence_words.toml"
 _TOKEN = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w\u0300-\u036f])+(?:['-](?:(?![{UNSPACED}])\w)+)*")
 _APOSTROPHES = str.maketrans("\u2019\u02bc\u2018\u00b4`\uff07", "''''''")
-_DETECTED_BY = ("first_subject", "first_other", "first_verbs", "prepositions", "negations")
+_DETECTED_BY = ("first_subject", "first_other", "first_verbs", "prepositions", "negations", "common")
 """Tables whose words tell the language of a text."""
 
 
@@ -58,6 +58,14 @@ class WordTable:
     def place_in(self, text: str) -> int:
         """Returns the last place of a word without spaces in the text, or -1."""
         return max((text.rfind(word) for word in self.unspaced), default=-1)
+
+
+def without_compounds(text: str) -> str:
+    """Returns a text without compounds that contain a negation or a person and mean neither, such as 不过 ("but")."""
+    for compound in table("compounds").unspaced:
+        if compound in text:
+            text = text.replace(compound, " " * len(compound))
+    return text
 
 
 @cache

@@ -258,6 +258,100 @@ def test_a_known_lesson_is_no_evidence_for_itself() -> None:
     assert dict(rule.dropped) == {"known": 1, "unfounded": 1}
 
 
+def test_a_lesson_has_no_name_and_no_number_that_nobody_said() -> None:
+    rule = rules("Check the date of order 4471 first.")
+    lessons = [
+        LearnedLesson(quote="Check the date", kind="heuristics", text="Remember Bartholomew Quexley."),
+        LearnedLesson(quote="Check the date", kind="heuristics", text="Check the date of order 4472."),
+        LearnedLesson(quote="Check the date", kind="heuristics", text="Check the date of an order."),
+    ]
+    assert [one.text for one in rule.lessons(lessons, {})] == ["Check the date of an order."]
+    assert dict(rule.dropped) == {"name_not_said": 2}
+
+
+# --- What the speaker does not state himself --------------------------------------------------------------------------
+
+LETTER = 'Translate this: "My name is Bruno, I am 45 and I live in Rome with a cat." I live in Oslo.'
+
+
+def profile_item(field: str, value: str, quote: str) -> ProfileItem:
+    return ProfileItem.model_validate({"quote": quote, "field": field, "about": None, "value": value})
+
+
+@pytest.mark.parametrize(
+    ("text", "quote", "field", "value", "reason"),
+    [
+        (LETTER, "My name is Bruno", "name", "Bruno", "cited"),
+        (LETTER, "I live in Rome", "home", "Rome", "cited"),
+        (LETTER, "I live in Oslo", "home", "Oslo", None),
+        ("翻译：“我叫陈大伟，今年四十五岁，在青岛开了一家餐馆。”", "我叫陈大伟", "name", "陈大伟", "cited"),
+        ('I love the film "The Third Man" best.', "I love the film", "interest", "The Third Man", None),
+        ("I am allergic to dogs.", "I am allergic", "name", "allergic", "field_not_said"),
+        ("We are 212 members.", "We are 212", "name", "212", "field_not_said"),
+        ("I'm fond of my age group.", "I'm fond", "age", "fond", "field_not_said"),
+        ("I'm 34.", "I'm 34", "age", "34", None),
+        ("I wore a fleece.", "I wore a fleece", "interest", "fleece", "field_not_said"),
+        ("I play the cello.", "I play the cello", "interest", "cello", None),
+        ("My mate Gavin plays chess.", "Gavin plays chess", "interest", "chess", "of_another_person"),
+        ("Can you do that by email?", "by email", "preference", "email", None),
+        ("Can I do that by email?", "by email", "preference", "email", "question"),
+        ("Ich esse ohne Fleisch.", "ohne Fleisch", "preference", "ohne Fleisch", None),
+        ("Ich fange am 16. März als Logopädin an.", "als Logopädin", "preference", "Logopädin", None),
+        ("Meine Mutter kommt und sie hat Zöliakie.", "sie hat Zöliakie", "preference", "Zöliakie", "of_another_person"),
+        ("A ver, no tengo coche.", "no tengo coche", "preference", "coche", "negated"),
+        ("我不过喜欢绿茶。", "喜欢绿茶", "preference", "绿茶", None),
+        ("わたしは敬語で大丈夫です。", "敬語", "preference", "敬語", None),
+    ],
+)
+def test_a_profile_value_is_the_speakers_own(text: str, quote: str, field: str, value: str, reason: str | None) -> None:
+    rule = rules(text)
+    stored = rule.profile([profile_item(field, value, quote)])
+    assert dict(rule.dropped) == ({reason: 1} if reason else {})
+    assert [one.value for one, _ in stored] == ([] if reason else [value])
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        ("Sorry, the conference is in Lisbon, not Madrid.", "taken_back"),
+        ("It is not in Madrid.", "taken_back"),
+        ("Madrid is not right.", "taken_back"),
+        ("I do not like the food of Madrid.", None),
+        ("Madrid it is.", None),
+    ],
+)
+def test_what_is_corrected_later_is_not_learned(later: str, reason: str | None) -> None:
+    rule = rules("The conference is in Madrid.", "Fine.", later)
+    stored = rule.memories([memory("The conference is in Madrid", "The conference is in Madrid.")], {})
+    assert dict(rule.dropped) == ({reason: 1} if reason else {})
+    assert len(stored) == (reason is None)
+
+
+@pytest.mark.parametrize(
+    "text", ["I sleep badly, so I'd rather walk.", "Remember: my plot is 44B and the code is 9071."]
+)
+def test_the_words_of_a_message_are_always_said(text: str) -> None:
+    rule = rules(text)
+    assert rule.memories([memory(text, text)], {}), rule.dropped
+
+
+@pytest.mark.parametrize(
+    ("text", "promised"),
+    [
+        ("I'll send it on Friday.", True),
+        ("Ich erstelle Ihnen die Tabelle bis morgen.", True),
+        ("Je vous préparerai la comparaison.", True),
+        ("Ich empfehle Ihnen Leipzig.", False),
+        ("Je vous conseille Lyon.", False),
+        ("You will love Lisbon.", False),
+    ],
+)
+def test_a_promise_is_no_advice(text: str, promised: bool) -> None:
+    found = find(text, conversation("Hi.", text))
+    assert found is not None
+    assert evidence.promised(found) is promised
+
+
 # --- Summaries --------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,179 @@
+"""What is learned from conversations, right and wrong, with made-up and with real language models.
+
+Each conversation of a set becomes a session of a service of its own. It ends, the service learns from it, and all
+memories, facts, profile entries, summaries and lessons are judged by what the set says must, may and must not be
+learned (`benchmarks/learned/sets.py`). Then the prompt of a new session is checked, a day later.
+
+`scripted` answers what must be learned, with real quotes. `liar` claims what must not be learned and values that nobody
+said. `echo` says that every line is a memory, a fact and an entry of the profile. `none` is a service without a model.
+`gemma-270m`, `qwen-0.5b` and `qwen-1.5b` are served by llama.cpp in an environment of their own under
+`.models/learning`. The first run installs 0.3, 0.6 or 1.2 GB there.
+
+--small-talk lets each model read 500 turns of small talk instead, and counts what is left of them.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+
+from benchmarks.harness import ROOT, Row, Section, folder, recalld
+from benchmarks.learned.judging import Judgement, invented, judge
+from benchmarks.learned.learning_run import Learner, Outcome, derived_by_part
+from benchmarks.learned.made_up_models import SAYS, MadeUpModel
+from benchmarks.learned.meter import Answerer, Meter, metered, passed_on
+from benchmarks.learned.real_models import WHEELS, real_model
+from benchmarks.learned.sets import Conversation, load
+from benchmarks.learned.small_talk import ENOUGH, TURNS, small_talk
+
+DEV = ROOT / "tests" / "data" / "learning_dev.json"
+MODELS = (*SAYS, "none", *WHEELS)
+REQUEST_SECONDS = 120
+ANSWER_TOKENS = 500
+"""The most tokens of one answer of a real model."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one model did with all conversations."""
+
+    model: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    judged: Judgement = field(default_factory=Judgement)
+    meter: Meter | None = None
+
+    @property
+    def faults(self) -> list[str]:
+        return [*self.judged.faults, *(fault for outcome in self.outcomes for fault in outcome.faults)]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, default=DEV, help="the set of conversations (JSON)")
+    parser.add_argument("--model", nargs="+", choices=MODELS, default=[*SAYS, "none"])
+    parser.add_argument("--conversations", type=int, help="only the first N")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a real model")
+    parser.add_argument("--deadline", type=float, default=300, help="seconds that a session's end is waited for")
+    parser.add_argument("--small-talk", action="store_true", help=f"{TURNS} turns of small talk instead of the set")
+    parser.add_argument("--faults", action="store_true", help="name what is missing or wrong on standard error")
+
+
+def run(options: argparse.Namespace) -> Iterator[Section]:
+    talks = small_talk() if options.small_talk else load(options.data)[: options.conversations]
+    results = []
+    for name in options.model:
+        results.append(measure(name, talks, threads=options.threads, deadline=options.deadline))
+        if options.faults:
+            print(*(f"{name}: {fault}" for fault in results[-1].faults), sep="\n", file=sys.stderr)
+    if options.small_talk:
+        yield small_talk_section(results)
+        return
+    yield Section(f"{len(talks)} conversations: parts", [row for result in results for row in part_rows(result)])
+    yield Section("records, prompts and cost", [total_row(result) for result in results], _met(results))
+    yield Section("dropped", [dropped_row(result) for result in results])
+
+
+def measure(name: str, talks: Sequence[Conversation], *, threads: int = 1, deadline: float = 300) -> Result:
+    """Lets one model learn from the conversations, in a service of its own."""
+    result = Result(name)
+    with ExitStack() as stack:
+        settings: dict[str, str] = {}
+        made_up = MadeUpModel(SAYS[name]) if name in SAYS else None
+        if name != "none":
+            url, result.meter = stack.enter_context(_served(name, made_up, threads))
+            settings = {"RECALLD_LLM_BASE_URL": url, "RECALLD_LLM_MODEL": name, "RECALLD_LLM_TIMEOUT_SECONDS": "600"}
+        if name in WHEELS:
+            settings["RECALLD_LLM_ANSWER_TOKENS"] = str(ANSWER_TOKENS)
+        server = stack.enter_context(recalld(stack.enter_context(folder()), jobs=True, **settings))
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS))
+        learner = Learner(client, deadline)
+        learner.prepare()
+        for talk in talks:
+            if made_up is not None:
+                made_up.current = talk
+            outcome = learner.learn(talk)
+            result.outcomes.append(outcome)
+            judge(talk, outcome.derived, result.judged)
+            print(f"{name}: {talk.id}: {outcome.status} after {outcome.seconds:.1f} s", file=sys.stderr, flush=True)
+        _judge_lessons(learner, talks, result)
+    return result
+
+
+@contextmanager
+def _served(name: str, made_up: MadeUpModel | None, threads: int) -> Iterator[tuple[str, Meter]]:
+    with ExitStack() as stack:
+        answer: Answerer = made_up or passed_on(stack.enter_context(real_model(name, threads)))
+        yield stack.enter_context(metered(answer))
+
+
+def _judge_lessons(learner: Learner, talks: Sequence[Conversation], result: Result) -> None:
+    """Judges the lessons of the agent against all conversations, because they do not say which one taught them."""
+    tally = result.judged.parts["experience"]
+    expected = [each for talk in talks for each in (*talk.must, *talk.may) if each.part == "experience"]
+    forbidden = tuple(each for talk in talks for each in talk.must_not)
+    said = "\n".join(talk.text for talk in talks)
+    together = replace(talks[0], messages=({"role": "user", "content": said},), must_not=forbidden)
+    for lesson in learner.lessons():
+        tally.stored += 1
+        wrong = invented(together, lesson)
+        tally.invented += wrong is not None
+        tally.right += wrong is None and any(each.met_by(lesson.text) for each in expected)
+        result.judged.faults.append(f"lesson ({wrong or 'not wrong'}): {lesson.text}")
+
+
+def part_rows(result: Result) -> list[Row]:
+    rows: list[Row] = []
+    for part, tally in result.judged.parts.items():
+        if tally.must or tally.stored:
+            row: Row = {"model": result.model, "part": part, "must": tally.must, "found": tally.found}
+            row |= {"recall": _share(tally.recall), "in any part": tally.found_anywhere, "stored": tally.stored}
+            row |= {"right": tally.right, "precision": _share(tally.precision), "invented": tally.invented}
+            rows.append({**row, "quoted elsewhere": tally.misquoted})
+    return rows
+
+
+def total_row(result: Result) -> Row:
+    outcomes, meter, parts = result.outcomes, result.meter, result.judged.parts
+    needs, forbidden = sum(one.needs for one in outcomes), sum(one.forbidden for one in outcomes)
+    must, found = sum(each.must for each in parts.values()), sum(each.found for each in parts.values())
+    row: Row = {"model": result.model, "recall": _share(found / must if must else None)}
+    row |= {"junk": _share(result.judged.junk), "invented": result.judged.invented}
+    row |= {"needed in prompts": f"{sum(one.needs_met for one in outcomes)} of {needs}"}
+    row |= {"forbidden in prompts": f"{sum(one.forbidden_said for one in outcomes)} of {forbidden}"}
+    row |= {"unfinished": sum(one.status != "succeeded" for one in outcomes)}
+    if meter is not None:
+        each = max(1, len(outcomes))
+        row |= {"calls": round(meter.calls / each, 2), "tokens in": round(meter.tokens_in / each)}
+        row |= {"cached": round(meter.cached_tokens / each), "tokens out": round(meter.tokens_out / each)}
+    return {**row, "s": round(sum(one.seconds for one in outcomes) / max(1, len(outcomes)), 1)}
+
+
+def dropped_row(result: Result) -> Row:
+    dropped = sum((one.dropped for one in result.outcomes), Counter[str]())
+    return {"model": result.model, "dropped": dropped.total(), **dict(dropped.most_common())}
+
+
+def small_talk_section(results: Sequence[Result]) -> Section:
+    rows: list[Row] = []
+    met = True
+    for result in results:
+        counts = derived_by_part(result.outcomes[-1:])  # the records of one user add up over the sessions
+        derived = sum(counts[part] for part in ("memory", "fact", "profile")) + result.judged.parts["experience"].stored
+        met = met and derived <= ENOUGH
+        row: Row = {"model": result.model, "derived": derived, "target": ENOUGH}
+        row |= {part: counts[part] for part in ("memory", "fact", "profile")}
+        rows.append({**row, "calls": result.meter.calls if result.meter else 0})
+    return Section(f"{TURNS} turns of small talk", rows, met)
+
+
+def _met(results: Sequence[Result]) -> bool:
+    """Returns whether nothing was invented, whatever the model said."""
+    return not any(result.judged.invented for result in results)
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"

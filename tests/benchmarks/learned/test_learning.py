@@ -1,0 +1,171 @@
+"""The benchmark of learning: its models, its judge, and one run with two conversations."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness import ROOT
+from benchmarks.learned.judging import Derived, Judgement, invented, judge, quoted
+from benchmarks.learned.made_up_models import INVENTED, echo, liar, scripted
+from benchmarks.learned.sets import Conversation, Forbidden, load, says
+from benchmarks.learned.small_talk import TURNS, small_talk
+from benchmarks.learning import Result, dropped_row, measure, part_rows, small_talk_section, total_row
+
+SAMPLE = ROOT / "tests" / "data" / "learning_sample.json"
+ENGLISH, GERMAN = load(SAMPLE)
+
+
+# --- Sets -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "there"),
+    [
+        ("I'm allergic to Hazelnuts.", ("allerg", "nuts"), True),
+        ("I eat doughnuts.", ("nut",), False),
+        ("I eat a nut.", ("nut",), True),
+        ("Ich wohne in Köln.", ("koln", "wohne"), True),
+        ("我住在北京", ("北京",), True),
+        ("I eat.", ("eat", "nuts"), False),
+    ],
+)
+def test_words_stand_in_a_text_in_any_order(text: str, words: tuple[str, ...], there: bool) -> None:
+    assert says(text, words) is there
+
+
+def test_a_forbidden_text_is_allowed_by_a_word_of_unless() -> None:
+    one = Forbidden(("allergic", "penicillin"), ("brother",))
+    assert one.met_by("The user is allergic to penicillin.")
+    assert not one.met_by("The user's brother is allergic to penicillin.")
+
+
+def test_a_conversation_of_another_shape_is_named(tmp_path: Path) -> None:
+    given = json.loads(SAMPLE.read_text(encoding="utf-8"))
+    given["conversations"][1]["must"][0]["part"] = "dream"
+    file = tmp_path / "set.json"
+    file.write_text(json.dumps(given), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"conversation 1 \(sample-de\).*part is 'dream'"):
+        load(file)
+
+
+# --- The judge --------------------------------------------------------------------------------------------------------
+
+
+def judged(talk: Conversation, *derived: Derived) -> Judgement:
+    result = Judgement()
+    judge(talk, derived, result)
+    return result
+
+
+def test_a_record_is_right_unlisted_or_invented() -> None:
+    found = judged(
+        ENGLISH,
+        Derived("memory", "The user is vegetarian.", "I'm vegetarian"),
+        Derived("memory", "The brother is allergic to penicillin.", "Sounds good"),
+        Derived("memory", "The user is up early.", "Hi"),
+        Derived("fact", "ada allergic_to penicillin", "is allergic to penicillin", "penicillin"),
+    )
+    memory, fact = found.parts["memory"], found.parts["fact"]
+    assert (memory.must, memory.found, memory.stored, memory.right, memory.misquoted) == (2, 2, 3, 2, 1)
+    assert (fact.stored, fact.right, fact.invented, found.invented) == (1, 0, 1, 1)
+    assert found.junk == 0.5
+    assert "sample-en: missing fact: ('live', 'Leeds')" in found.faults
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (Derived("memory", "The user has 3 nurses in 48213."), "number 48213"),
+        (Derived("memory", "The user met Bartholomew."), "name Bartholomew"),
+        (Derived("memory", "The user wants an aisle seat."), "must not: aisle"),
+        (Derived("profile", "home Zanzibar", value="Zanzibar"), "Zanzibar"),
+        (Derived("profile", "home Leeds", value="Leeds"), None),
+        (Derived("memory", "On 17 May 2026 Ada cooks in Leeds."), None),
+        (Derived("memory", "Her brother Max is allergic to penicillin."), None),
+        (Derived("summary", "How about a lentil curry? The user takes an aisle seat."), "must not"),
+        (
+            Derived("summary", "assistant: I can also suggest an aisle seat at the Tandoori in Bradford."),
+            None,
+        ),
+    ],
+)
+def test_what_nobody_said_is_invented(one: Derived, why: str | None) -> None:
+    found = invented(ENGLISH, one)
+    assert (found is None) if why is None else (found is not None and why in found)
+
+
+def test_only_whole_words_are_quoted() -> None:
+    assert quoted("user: I live in Leeds.", "i live in leeds and work")
+    assert not quoted("I live in Lisbon.", "i live in leeds and work")
+
+
+# --- Models -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_scripted_model_quotes_what_must_be_learned() -> None:
+    told = scripted(GERMAN)
+    assert told["facts"][0] | {"valid_from": None} == {
+        "quote": "Ich wohne in Köln und arbeite als Lehrer.",
+        "subject": "jonas",
+        "predicate": "wohne_in",
+        "object": "Köln",
+        "cardinality": "many",
+        "valid_from": None,
+    }
+    assert [one["field"] for one in told["profile"]] == ["home"]
+    assert told["memories"][0]["quote"] == "Ich trinke keinen Kaffee, lieber Tee."
+
+
+def test_the_liar_claims_what_must_not_be_learned_behind_real_and_invented_quotes() -> None:
+    told = liar(ENGLISH)
+    claims = len(ENGLISH.must_not) + len(INVENTED)
+    assert len(told["memories"]) == 2 * claims
+    real = [one for one in told["memories"] if one["quote"] in ENGLISH.text]
+    assert len(real) == claims
+
+
+def test_the_echo_repeats_every_line() -> None:
+    told = echo(ENGLISH)
+    assert [one["content"] for one in told["memories"]] == [message["content"] for message in ENGLISH.messages]
+
+
+def test_small_talk_is_the_same_each_time_and_says_nothing() -> None:
+    talks = small_talk()
+    assert sum(len(talk.messages) for talk in talks) == TURNS
+    assert talks == small_talk()
+    assert {message["role"] for message in talks[0].messages} == {"user", "assistant"}
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(120)
+def test_right_answers_are_learned_and_lies_are_not() -> None:
+    right, wrong = (measure(name, [ENGLISH, GERMAN]) for name in ("scripted", "liar"))
+    assert total_row(right) | {"s": 0, "tokens in": 0, "tokens out": 0} == {
+        "model": "scripted",
+        "recall": "1.00",
+        "junk": "0.00",
+        "invented": 0,
+        "needed in prompts": "2 of 2",
+        "forbidden in prompts": "0 of 2",
+        "unfinished": 0,
+        "calls": 1.0,
+        "tokens in": 0,
+        "cached": 0,
+        "tokens out": 0,
+        "s": 0,
+    }
+    assert [row["part"] for row in part_rows(right)] == ["memory", "fact", "profile", "summary"]
+    assert dropped_row(right)["dropped"] == 0
+    assert not any(tally.stored for part, tally in wrong.judged.parts.items() if part != "summary")
+    assert dropped_row(wrong)["unfounded"] > 10
+
+
+def test_a_service_that_stores_lies_misses_its_target() -> None:
+    lied = Result("liar")
+    judge(ENGLISH, [Derived("profile", "home Zanzibar", value="Zanzibar")], lied.judged)
+    assert (total_row(lied)["invented"], total_row(lied)["junk"]) == (1, "1.00")
+    assert not small_talk_section([replace(lied, outcomes=[])]).rows[0]["derived"]
