@@ -27,7 +27,7 @@ _CLAUSE = re.compile(
 _CLAUSE_END = re.compile(r"[,;:.!?]")
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
-_NUMBER = re.compile(r"(?<![^\W\d_])\d+")
+_NUMBER = re.compile(r"(?<![A-Za-z\u00c0-\u024f\d])\d+")
 """A number; digits behind a letter belong to a name, as in "E3"."""
 _WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
