@@ -21,8 +21,11 @@ def settings(settings: Settings) -> Iterator[Settings]:
         yield settings.model_copy(update={"llm": LLMSettings(base_url=model.server.url)})
 
 
-NOT_HELD_UP = {("erase_user", 202)}
-"""Answers to what takes longer than a request waits: tests/retention/test_erasure.py has it."""
+NOT_HELD_UP = {("erase_user", 202), ("extract_memories", 202)}
+"""Answers to what takes longer than a request waits.
+
+`tests/retention/test_erasure.py` and `tests/learning/test_extract_deadline.py` have them.
+"""
 
 
 async def test_every_operation_answers_what_it_declares(service: Service) -> None:

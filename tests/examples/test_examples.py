@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from tests.support.chat import completion
-from tests.support.model import NOTHING
+from tests.support.model import scripted_model
 from tests.support.scripted import Reply, ScriptedServer, scripted_server
 from tests.support.server import ROOT, Server, recalld, serving
 
@@ -41,21 +41,15 @@ def example() -> Iterator[Any]:
     sys.path.remove(str(EXAMPLES))
 
 
-def learns(reply: Reply, asked: Json) -> bytes:
-    """Recalld's own model: of each part nothing, but for one memory."""
-    shape = asked["response_format"]["json_schema"]["name"]
-    memory = {"content": "Ada keeps bees", "message_seqs": [1], "context": None, "memory_type": "fact"}
-    said = {"memories": [{**memory, "importance": 0.8, "superseded_ids": []}]} if shape == "LearnedMemories" else {}
-    return completion(json.dumps(NOTHING[shape] | said))
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with (
-        scripted_server(learns) as model,
-        serving(tmp_path_factory.mktemp("examples") / "data", RECALLD_LLM_BASE_URL=model.url) as made,
-    ):
-        yield made
+    """With a model of its own, which learns one memory."""
+    memory = {"content": "The user keeps bees", "message_seqs": [1], "context": None, "memory_type": "fact"}
+    with scripted_model() as model:
+        model.says["LearnedMemories"] = {"memories": [memory | {"importance": 0.8, "superseded_ids": []}]}
+        folder = tmp_path_factory.mktemp("examples") / "data"
+        with serving(folder, RECALLD_LLM_BASE_URL=model.server.url) as made:
+            yield made
 
 
 @pytest.fixture
@@ -151,13 +145,13 @@ async def test_pydantic_ai(example: Any, server: Server, model: ScriptedServer) 
         me = memory.user("pyd", agent=module.AGENT)
         await me.profile.update(name="Ada", interests=["astronomy"])
         talk = module.Conversation(me, me.session("pydantic"))
-        result = await module.ask(talk, "I have three hives.", _chat_model(model))
+        result = await module.ask(talk, "I keep bees.", _chat_model(model))
         assert result.output == "Good."
         await module.ask(talk, "And now?", _chat_model(model), result.all_messages())
         with pytest.raises(ModelHTTPError):
             await module.ask(talk, "And after that?", _chat_model(model))
         said = [one["content"] async for one in talk.session.messages()]
-        assert said == ["I have three hives.", "Good.", "And now?", "Better.", "And after that?"]
+        assert said == ["I keep bees.", "Good.", "And now?", "Better.", "And after that?"]
         systems = [m["content"] for m in model.seen[0].body["messages"] if m["role"] in ("system", "developer")]
         assert any("astronomy" in text for text in systems)
         assert [m["role"] for m in model.seen[1].body["messages"]][-1] == "tool"
@@ -166,7 +160,7 @@ async def test_pydantic_ai(example: Any, server: Server, model: ScriptedServer) 
             while (await memory.get_operation(operation))["status"] in ("queued", "running"):  # noqa: ASYNC110
                 await anyio.sleep(0.02)
         found = [hit["memory"]["content"] for hit in await me.search("bees")]
-    assert found == ["Ada keeps bees", "They talked."]  # the summary, too
+    assert found == ["The user keeps bees", "They talked."]  # the summary, too
 
 
 @pytest.mark.skipif(
