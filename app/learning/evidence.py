@@ -234,12 +234,19 @@ def _before(quote: Quote, value: str) -> str:
 
 
 def _clause_of(quote: Quote, value: str) -> str:
-    """Returns the clauses of the quote that contain the value, or else those of its sentence, or the whole sentence."""
+    """Returns the clauses of the quote that contain the value, or else those of its sentence, or the whole sentence.
+
+    A clause that only names the value goes with the one before it, as in "I ride an e-bike now, a Halcyon E3".
+    """
     wanted, place = _terms(value), quote.sentence.find(quote.text)
     end = place + len(quote.text) if place >= 0 else len(quote.sentence)
-    held = [span for span in _clauses(quote.sentence) if wanted & _terms(quote.sentence[slice(*span)])]
-    quoted = [span for span in held if span[0] < end and span[1] > place]
-    return " ".join(quote.sentence[slice(*span)] for span in quoted or held) or quote.sentence
+    clauses = _clauses(quote.sentence)
+    told = [_terms(quote.sentence[slice(*span)]) for span in clauses]
+    held = [at for at, said in enumerate(told) if wanted & said]
+    quoted = [at for at in held if clauses[at][0] < end and clauses[at][1] > place]
+    kept = set(quoted or held)
+    kept |= {at - 1 for at in kept if at and told[at] <= wanted | _generic_terms()}
+    return " ".join(quote.sentence[slice(*clauses[at])] for at in sorted(kept)) or quote.sentence
 
 
 def _clauses(sentence: str) -> list[tuple[int, int]]:

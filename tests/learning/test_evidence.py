@@ -146,6 +146,8 @@ def test_a_short_answer_to_a_question_is_about_the_user() -> None:
         ("Max lives in Boston.", fact("Max lives in Boston", "Boston", subject="Eva"), "subject_not_said"),
         ("Boston is lovely.", fact("Boston is lovely", "Boston"), "predicate_not_said"),
         ("I have two kids.", fact("I have two kids", "2 kids", "has_children"), None),
+        ("I ride an e-bike, a Halcyon E3.", fact("I ride an e-bike, a Halcyon E3", "Halcyon E3", "rides"), None),
+        ("I ride here, Max sells a Halcyon.", fact("Max sells a Halcyon", "Halcyon", "rides"), "predicate_not_said"),
     ],
 )
 def test_a_fact_needs_a_quote_that_states_it(text: str, one: LearnedFact, reason: str | None) -> None:
