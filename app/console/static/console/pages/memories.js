@@ -5,7 +5,6 @@ import { Empty, More, ProblemBox } from "../parts/feedback.js";
 import { Scores } from "../parts/scores.js";
 import { Tag, Text, Time, curl } from "../parts/text.js";
 import { go, to } from "../route.js";
-import { MemoryView } from "./memory.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
@@ -126,6 +125,13 @@ function Nothing({ params }) {
     curl=${curl("POST", `${BASE}/v1/memories`, body, Boolean(key.get()))} />`;
 }
 
+/** The chosen memory. Its module, which brings charts and diffs, is fetched when one is chosen.
+ * @param {Parameters<typeof import("./memory.js").MemoryView>[0]} props */
+function Chosen(props) {
+  const module = useLoad(() => import("./memory.js"), []);
+  return module.data ? html`<${module.data.MemoryView} ...${props} />` : html`<${ProblemBox} problem=${module.error} />`;
+}
+
 /** @type {import("../console.js").Page} */
 export default function Memories({ route, caller }) {
   const { params, rest: [chosen] } = route;
@@ -147,6 +153,6 @@ export default function Memories({ route, caller }) {
         ${!hits.items && hits.loading && html`<p class="quiet" role="status">Loading…</p>`}
         <ul class="list">${hits.items?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} params=${params} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         <${More} of=${hits} /></section>
-      ${chosen && html`<${MemoryView} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
+      ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
     </div>`;
 }
