@@ -8,7 +8,7 @@ import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
-/** @typedef {{ memory: Memory, score?: number, scores?: Record<string, number> }} Hit */
+/** @typedef {{ memory: Memory, score?: number, scores?: Record<string, number>, contributions?: Record<string, number> }} Hit */
 /** @typedef {Record<string, string>} Params */
 
 const TYPES = ["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"];
@@ -111,7 +111,7 @@ function Row({ hit, chosen, params }) {
     <a href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.agent_id, memory.user_id].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
-    ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} mode=${params.mode ?? "hybrid"} />`}</li>`;
+    ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
 /** @param {{ params: Params }} props */
