@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 8d15d62b3c30aa2be5724f5e6df90576."""
+"""Made by scripts/generate_clients.py; do not edit. Contract bd8440a0d79d0d41998be956a344054d."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -143,6 +143,51 @@ class AgentSettings(TypedDict):
     extraction_instructions: NotRequired[str | None]
 
 
+class Alias(TypedDict):
+    agent_id: str | None
+    user_id: str | None
+    name: str
+    alias: str
+    status: "AliasStatus"
+    rule: "AliasRule"
+    created_at: str | None
+
+
+class AliasList(TypedDict):
+    entity: str
+    names: list[str]
+    items: "list[Alias]"
+    next_cursor: NotRequired[str | None]
+    truncated: NotRequired["Bound | None"]
+
+
+AliasListStatus: TypeAlias = Literal["active", "proposed", "dismissed", "any"]
+
+
+AliasRule: TypeAlias = Literal["stated", "title", "contains"]
+
+
+AliasStatus: TypeAlias = Literal["active", "proposed", "dismissed"]
+
+
+class AliasesChanged(TypedDict):
+    entity: str
+    names: list[str]
+    items: "list[Alias]"
+    next_cursor: NotRequired[str | None]
+    truncated: NotRequired["Bound | None"]
+    operation_id: str | None
+    contends: "list[Contending]"
+
+
+class AliasesCreate(TypedDict):
+    """agent_id, user_id or both are required."""
+
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    aliases: list[str]
+
+
 class Alive(TypedDict):
     status: Literal["alive"]
 
@@ -251,6 +296,11 @@ CitationStyle: TypeAlias = Literal["numbers", "ids", "none"]
 
 
 ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
+
+
+class Contending(TypedDict):
+    predicate: str
+    fact_ids: list[str]
 
 
 class ContentPart(TypedDict):
@@ -2190,6 +2240,21 @@ class Operations(Transport):
         found: "Neighbors" = self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
+    def list_aliases(self, name: str, *, status: "AliasListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "AliasList":
+        """List the other names of an entity, and those that may be."""
+        found: "AliasList" = self._call("GET", path("/v1/graph/entities/{}/aliases", name), query={"status": status, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    def declare_aliases(self, name: str, body: "AliasesCreate", *, idempotency_key: str | None = None) -> "AliasesChanged":
+        """Say that names mean the same entity."""
+        found: "AliasesChanged" = self._call("POST", path("/v1/graph/entities/{}/aliases", name), body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def dismiss_alias(self, name: str, *, alias: str | None = None, agent_id: str | None = None, user_id: str | None = None) -> "AliasesChanged":
+        """Say that two names are not the same entity:"""
+        found: "AliasesChanged" = self._call("DELETE", path("/v1/graph/entities/{}/aliases", name), query={"alias": alias, "agent_id": agent_id, "user_id": user_id})
+        return found
+
     def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = self._call("POST", "/v1/graph/query", body=body)
@@ -2728,6 +2793,21 @@ class AsyncOperations(AsyncTransport):
     async def get_neighbors(self, name: str, *, depth: int | None = None, predicate: str | None = None, max_nodes: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "Neighbors":
         """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
         found: "Neighbors" = await self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def list_aliases(self, name: str, *, status: "AliasListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "AliasList":
+        """List the other names of an entity, and those that may be."""
+        found: "AliasList" = await self._call("GET", path("/v1/graph/entities/{}/aliases", name), query={"status": status, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def declare_aliases(self, name: str, body: "AliasesCreate", *, idempotency_key: str | None = None) -> "AliasesChanged":
+        """Say that names mean the same entity."""
+        found: "AliasesChanged" = await self._call("POST", path("/v1/graph/entities/{}/aliases", name), body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def dismiss_alias(self, name: str, *, alias: str | None = None, agent_id: str | None = None, user_id: str | None = None) -> "AliasesChanged":
+        """Say that two names are not the same entity:"""
+        found: "AliasesChanged" = await self._call("DELETE", path("/v1/graph/entities/{}/aliases", name), query={"alias": alias, "agent_id": agent_id, "user_id": user_id})
         return found
 
     async def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
