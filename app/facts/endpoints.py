@@ -205,7 +205,7 @@ async def get_neighbors(
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))
 
 
-@graph_router.get("/entities/{name:path}/aliases", response_model=alias_schemas.AliasList, responses=problems())
+@graph_router.get("/entities/{name:path}/aliases", response_model=alias_schemas.AliasList, responses=problems(404))
 async def list_aliases(
     name: EntityName,
     aliases: InAliases,
@@ -230,8 +230,8 @@ async def list_aliases(
 async def declare_aliases(
     name: EntityName, body: alias_schemas.AliasesCreate, aliases: InAliases, write: Writer
 ) -> Response:
-    """Say that names mean the same entity. Facts keep the names that they have; what is asserted from now on is
-    compared with the facts of all of them. The operation can be undone."""
+    """Say that names mean the same entity. Facts keep their names; what is asserted from now on is compared with the
+    facts of all of them. The operation can be undone."""
     return await write(lambda: aliases.declare(name, body))
 
 
@@ -246,7 +246,7 @@ async def dismiss_alias(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
 ) -> Response:
-    """Say that two names are not the same entity: an alias or a proposal is dismissed, and no rule makes or proposes it
+    """Say that two names are not the same entity. The alias or proposal is dismissed: no rule makes or proposes it
     again. The operation can be undone."""
     return await write(lambda: aliases.dismiss(name, alias, Partition(agent_id, user_id)))
 

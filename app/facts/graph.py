@@ -254,6 +254,7 @@ class GraphService:
         walk = await graph.walk([key_of(name)], depth, max_nodes=max_nodes)
         return {
             "entity": name,
+            "key": graph.aliases.root(key_of(name)),
             "nodes": [{"name": one.name, "key": one.key, "depth": one.depth} for one in walk.nodes.values()],
             "edges": [_edge(hop, fact) for hop, fact in walk.edges.values()],
             "truncated": walk.truncated,

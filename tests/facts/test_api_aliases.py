@@ -1,17 +1,28 @@
 """Names of one entity, over HTTP: facts of all of them are read and reconciled as those of one."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import Service
+from app.setting_groups import JobSettings
+from app.settings import Settings
+from tests.conftest import Service, Starter
 from tests.support.facts import HOME, day, edge, listed, objects, tell, tell_all
 from tests.support.memories import PAIR, Json, problem
 from tests.support.operations import operation, rows_of, undo
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
+    """Without background work: a test runs the undo itself."""
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as made:
+        yield made
+
 
 LOVELACE = "/v1/graph/entities/Ada Lovelace"
 

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract bd8440a0d79d0d41998be956a344054d."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 92d97d6568da654b4dbb787fdd905ef2."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -416,8 +416,10 @@ class Dropped(TypedDict):
 class Edge(TypedDict):
     fact_id: str
     subject: str
+    subject_key: str
     predicate: str
     object: str
+    object_key: str
     depth: int
     cardinality: "Cardinality"
     confidence: float
@@ -1159,6 +1161,7 @@ class MessagesAppend(TypedDict):
 
 class Neighbors(TypedDict):
     entity: str
+    key: str
     nodes: "list[Node]"
     edges: "list[Edge]"
     truncated: "Bound | None"
@@ -2251,7 +2254,7 @@ class Operations(Transport):
         return found
 
     def dismiss_alias(self, name: str, *, alias: str | None = None, agent_id: str | None = None, user_id: str | None = None) -> "AliasesChanged":
-        """Say that two names are not the same entity:"""
+        """Say that two names are not the same entity."""
         found: "AliasesChanged" = self._call("DELETE", path("/v1/graph/entities/{}/aliases", name), query={"alias": alias, "agent_id": agent_id, "user_id": user_id})
         return found
 
@@ -2806,7 +2809,7 @@ class AsyncOperations(AsyncTransport):
         return found
 
     async def dismiss_alias(self, name: str, *, alias: str | None = None, agent_id: str | None = None, user_id: str | None = None) -> "AliasesChanged":
-        """Say that two names are not the same entity:"""
+        """Say that two names are not the same entity."""
         found: "AliasesChanged" = await self._call("DELETE", path("/v1/graph/entities/{}/aliases", name), query={"alias": alias, "agent_id": agent_id, "user_id": user_id})
         return found
 
