@@ -24,7 +24,8 @@ from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
-from app.facts.schemas import FACT_GROUPS, FACTS
+from app.facts.alias_service import ALIAS_UNDO
+from app.facts.aliases import FACT_COLLECTIONS
 from app.facts.service import FACT
 from app.jobs.models import (
     CONSOLIDATION,
@@ -96,8 +97,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     ACTIONS,
     ROLL_UPS,
     ACTION_DAYS,
-    FACTS,
-    FACT_GROUPS,
+    *FACT_COLLECTIONS,
     PROCEDURES,
     PROCEDURE_HISTORY,
     USERS,
@@ -290,7 +290,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
     derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES
-    undoing = {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
+    undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)

@@ -50,6 +50,8 @@ async def stocked(service: Service, request: pytest.FixtureRequest) -> Stocked:
     await api.patch(f"/v1/procedures/{known}", json={"steps": ["two"]}, headers=owner)
     told = {**OWNER, "subject": "Ada", "predicate": "hides", "object": "secret"}
     fact = await api.post("/v1/facts", json=told, headers=owner)
+    named = {**OWNER, "aliases": ["Ada Lovelace"]}
+    assert (await api.post("/v1/graph/entities/Ada/aliases", json=named, headers=owner)).status_code == 201
     return Stocked(api, owner, stranger, made.json()["memory_id"], known, fact.json()["fact_id"])
 
 
@@ -126,7 +128,7 @@ async def test_lists_and_searches_are_empty(stocked: Stocked) -> None:
     for scope in ({"user_id": "u"}, {"agent_id": "a"}, OWNER, {**OWNER, "include_shared": False}):
         found = await stocked.call("POST", "/v1/facts/search", json={"query": "secret", **scope})
         assert (found.status_code, found.json()["items"]) == (200, [])
-        for path in ("", "/ada/neighbors", "/secret/neighbors"):
+        for path in ("", "/ada/neighbors", "/secret/neighbors", "/ada/aliases", "/ada lovelace/aliases?status=any"):
             graph = (await stocked.call("GET", f"/v1/graph/entities{path}", params=scope)).json()
             assert graph.get("items", []) == graph.get("nodes", []) == graph.get("edges", []) == []
         for mode in ("hybrid", "text", "vector"):

@@ -9,13 +9,15 @@ from app.api.fast_path import StrictRoute
 from app.api.strict import AfterSeq, BeforeSeq, Cursor, InListing, Limit, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.facts import schemas
+from app.facts import alias_schemas, schemas
+from app.facts.alias_service import AliasService
 from app.facts.graph import GraphService, Sight
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
 from app.memories.indexing import Embeddings
 from app.retrieval.retriever import Retriever
+from app.storage.scope import Partition
 from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writing
 from app.writes.executor import etag
 
@@ -159,6 +161,15 @@ async def sight(
     return Sight(agent_id, user_id, include_shared, as_of, known_at)
 
 
+async def alias_service(request: Request) -> AliasService:
+    """Returns the alias service of the caller."""
+    resources, principal = get_caller(request)
+    facts = FactRepository(resources.store, principal.scope)
+    undo_days = resources.settings.retention.archive_days
+    return AliasService(facts, GraphService(facts, resources.clock), resources.clock, undo_days)
+
+
+InAliases = Annotated[AliasService, Depends(alias_service)]
 InGraph = Annotated[GraphService, Depends(graph_service)]
 InSight = Annotated[Sight, Depends(sight)]
 
@@ -192,6 +203,52 @@ async def get_neighbors(
 ) -> Response:
     """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))
+
+
+@graph_router.get("/entities/{name:path}/aliases", response_model=alias_schemas.AliasList, responses=problems(404))
+async def list_aliases(
+    name: EntityName,
+    aliases: InAliases,
+    sight: InSight,
+    status: Annotated[
+        alias_schemas.AliasListStatus, Query(description="`proposed`: what rules find in the names of facts.")
+    ] = "active",
+) -> Response:
+    """List the other names of an entity, and those that may be."""
+    return answer(await aliases.listed(name, sight, status))
+
+
+@graph_router.post(
+    "/entities/{name:path}/aliases",
+    status_code=201,
+    response_model=alias_schemas.AliasesChanged,
+    responses={
+        200: {"model": alias_schemas.AliasesChanged, "description": "They are aliases already"},
+        **problems(409, 412, *BODY),
+    },
+)
+async def declare_aliases(
+    name: EntityName, body: alias_schemas.AliasesCreate, aliases: InAliases, write: Writer
+) -> Response:
+    """Say that names mean the same entity. Facts keep their names; what is asserted from now on is compared with the
+    facts of all of them. The operation can be undone."""
+    return await write(lambda: aliases.declare(name, body))
+
+
+@graph_router.delete(
+    "/entities/{name:path}/aliases", response_model=alias_schemas.AliasesChanged, responses=problems(404, 409, 412)
+)
+async def dismiss_alias(
+    name: EntityName,
+    aliases: InAliases,
+    write: Writer,
+    alias: Annotated[str, Query(min_length=1, max_length=MAX_NAME, description="The name that is another's.")],
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+) -> Response:
+    """Say that two names are not the same entity. The alias or proposal is dismissed: no rule makes or proposes it
+    again. The operation can be undone."""
+    return await write(lambda: aliases.dismiss(name, alias, Partition(agent_id, user_id)))
 
 
 @graph_router.post(

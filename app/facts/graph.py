@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import Schema
 from app.errors import invalid
+from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, along, of_pairs
 from app.facts.schemas import Edge, GraphQuery, GraphStep, PathFact
@@ -32,6 +33,8 @@ MAX_FRONTIER = 1_000
 PATHS_A_NODE = 10
 """The limit of paths that are returned for one entity."""
 
+NO_ALIASES = AliasMap()
+
 WalkBound: TypeAlias = Literal["nodes", "edges", "time", "paths"]
 Direction: TypeAlias = Literal["out", "in"]
 
@@ -51,6 +54,7 @@ class Walk:
     limit that it met."""
 
     max_nodes: int
+    aliases: AliasMap
     nodes: dict[str, WalkNode] = field(default_factory=dict)
     edges: dict[str, tuple[int, Doc]] = field(default_factory=dict)
     truncated: WalkBound | None = None
@@ -69,7 +73,7 @@ class Walk:
             self.bounded("edges" if len(self.edges) >= MAX_EDGES else "nodes")
             return []
         self.edges[edge["fact_id"]] = hop, edge
-        self.nodes |= {key: WalkNode(ends[key], key, hop) for key in fresh}
+        self.nodes |= {key: WalkNode(self.aliases.name(key) or ends[key], key, hop) for key in fresh}
         return fresh
 
 
@@ -78,6 +82,7 @@ class Chain:
     """Where a chain of predicates leads. For each step: the entities it reaches, each with the facts that lead there
     and the entities from which they do. `names` has a name for each key."""
 
+    aliases: AliasMap
     steps: list[dict[str, list[tuple[str, Doc]]]] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     truncated: WalkBound | None = None
@@ -92,7 +97,8 @@ class Chain:
         reached: dict[str, list[tuple[str, Doc]]] = {}
         for fact in facts:
             reached.setdefault(fact[f"{end}_key"], []).append((fact[f"{begin}_key"], fact))
-            self.names.setdefault(fact[f"{end}_key"], fact[end])
+            key = fact[f"{end}_key"]
+            self.names.setdefault(key, self.aliases.name(key) or fact[end])
         self.steps.append(reached)
         return sorted(reached)
 
@@ -116,9 +122,14 @@ class Graph:
     """The edges of some partitions in a temporal view. Raises what the store raises."""
 
     def __init__(
-        self, facts: FactRepository, pairs: Sequence[Partition], view: View, more: Filter | None = None
+        self,
+        facts: FactRepository,
+        pairs: Sequence[Partition],
+        view: View,
+        more: Filter | None = None,
+        aliases: AliasMap = NO_ALIASES,
     ) -> None:
-        self._facts = facts
+        self._facts, self.aliases = facts, aliases
         self._scopes = [
             both(of_pair, Eq("object_type", "entity"), view.believed(), more) for of_pair in of_pairs(pairs)
         ]
@@ -126,7 +137,8 @@ class Graph:
     async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
         """Walks from the entities with these keys along edges in both directions, hop by hop. At a limit, returns what
         was read so far."""
-        walk, deadline = Walk(max_nodes), time.perf_counter() + seconds
+        walk, deadline = Walk(max_nodes, self.aliases), time.perf_counter() + seconds
+        keys = {self.aliases.root(key) for key in keys}
         frontier = sorted(keys)
         for hop in range(1, depth + 1):
             reached: list[str] = []
@@ -141,18 +153,19 @@ class Graph:
 
     async def _edges_at(self, keys: Sequence[str], walk: Walk) -> list[Doc]:
         """Returns the edges that begin or end at these entities, the latest known first."""
-        sides = [In("subject_key", tuple(keys)), In("object_key", tuple(keys))]
+        named = tuple(self.aliases.widened(keys))
+        sides = [In("subject_key", named), In("object_key", named)]
         asked = [both(scope, side) for scope in self._scopes for side in sides]
         parts = await asyncio.gather(*(self._facts.find(where, limit=EDGES_AT_ONCE) for where in asked))
         if any(len(part) == EDGES_AT_ONCE for part in parts):
             walk.bounded("edges")
-        return [edge for part in parts for edge in part]
+        return [self.aliases.resolved(edge) for part in parts for edge in part]
 
     async def chain(self, key: str, path: Sequence[GraphStep], seconds: float = SECONDS) -> Chain:
         """Goes from an entity along a chain of predicates. At a limit, returns where the facts lead that were read so
         far."""
-        found, deadline = Chain(), time.perf_counter() + seconds
-        frontier, read = [key], 0
+        found, deadline = Chain(self.aliases), time.perf_counter() + seconds
+        frontier, read = [self.aliases.root(key)], 0
         for step in path:
             side = "subject_key" if step.direction == "out" else "object_key"
             facts: list[Doc] = []
@@ -160,7 +173,7 @@ class Graph:
                 if time.perf_counter() > deadline:
                     found.bounded("time")
                     break
-                keys = In(side, tuple(frontier[at : at + KEYS_AT_ONCE]))
+                keys = In(side, tuple(self.aliases.widened(frontier[at : at + KEYS_AT_ONCE])))
                 facts += await self._read(both(along(step.predicate), keys), MAX_EDGES - read - len(facts), found)
             read += len(facts)
             frontier = found.take(facts, step.direction)
@@ -173,7 +186,7 @@ class Graph:
         """Returns up to `most` edges that match, of each scope the latest known first."""
         asked = [both(scope, where) for scope in self._scopes]
         parts = await asyncio.gather(*(self._facts.find(one, limit=most + 1) for one in asked))
-        facts = [fact for part in parts for fact in part]
+        facts = [self.aliases.resolved(fact) for part in parts for fact in part]
         if len(facts) > most:
             found.bounded("edges")
         return facts[:most]
@@ -189,7 +202,7 @@ class Graph:
             place = None
             while edges := await self._facts.find(scope, after=place, limit=EDGES_AT_ONCE):
                 for edge in edges:
-                    _count(edge, prefix, there)
+                    self._count(edge, prefix, there)
                 if len(edges) < EDGES_AT_ONCE:
                     break
                 read, place = read + len(edges), self._facts.collection.after(edges[-1])
@@ -198,11 +211,11 @@ class Graph:
                 await asyncio.sleep(0)  # other requests run between batches
         return there, None
 
-
-def _count(edge: Doc, prefix: str, there: dict[str, EntityNode]) -> None:
-    for key, side in {edge["subject_key"]: "subject", edge["object_key"]: "object"}.items():
-        if key.startswith(prefix):
-            there.setdefault(key, EntityNode(edge[side])).degree += 1
+    def _count(self, edge: Doc, prefix: str, there: dict[str, EntityNode]) -> None:
+        edge = self.aliases.resolved(edge)
+        for key, side in {edge["subject_key"]: "subject", edge["object_key"]: "object"}.items():
+            if any(name.startswith(prefix) for name in self.aliases.keys(key)):
+                there.setdefault(key, EntityNode(self.aliases.name(key) or edge[side])).degree += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +239,7 @@ class GraphService:
         """Returns a page of entities, those with the most facts first."""
         mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
         after = None if cursor is None else open_cursor(cursor, mark)
-        found, truncated = await self._graph(sight).entities(key_of(prefix))
+        found, truncated = await (await self.graph(sight)).entities(key_of(prefix))
         places = sorted((-one.degree, key) for key, one in found.items())
         if after is not None:
             places = [place for place in places if place > (after.value, after.id)]
@@ -237,9 +250,11 @@ class GraphService:
     async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Doc:
         """Returns the nodes and edges within `depth` hops of an entity."""
         started = time.perf_counter()
-        walk = await self._graph(sight, predicate).walk([key_of(name)], depth, max_nodes=max_nodes)
+        graph = await self.graph(sight, predicate)
+        walk = await graph.walk([key_of(name)], depth, max_nodes=max_nodes)
         return {
             "entity": name,
+            "key": graph.aliases.root(key_of(name)),
             "nodes": [{"name": one.name, "key": one.key, "depth": one.depth} for one in walk.nodes.values()],
             "edges": [_edge(hop, fact) for hop, fact in walk.edges.values()],
             "truncated": walk.truncated,
@@ -251,7 +266,7 @@ class GraphService:
         started = time.perf_counter()
         sight = Sight(body.agent_id, body.user_id, body.include_shared, body.as_of, body.known_at)
         path = [GraphStep(predicate=one) if isinstance(one, str) else one for one in body.path]
-        found = await self._graph(sight).chain(key_of(body.start), path)
+        found = await (await self.graph(sight)).chain(key_of(body.start), path)
         keys = sorted(found.steps[-1])
         if len(keys) > body.limit:
             found.bounded("nodes")
@@ -268,12 +283,14 @@ class GraphService:
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
 
-    def _graph(self, sight: Sight, predicate: str | None = None) -> Graph:
+    async def graph(self, sight: Sight, predicate: str | None = None) -> Graph:
+        """Returns the graph of a request, narrowed to one predicate if it is given."""
         if sight.agent_id is None and sight.user_id is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         pairs = self._facts.scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
         view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
-        return Graph(self._facts, pairs, view, None if predicate is None else along(predicate))
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(pairs)
+        return Graph(self._facts, pairs, view, None if predicate is None else along(predicate), aliases)
 
 
 def _edge(hop: int, fact: Doc) -> Doc:

@@ -6,9 +6,10 @@ one moment, at least a millisecond after the previous change. So no two changes 
 clock is behind.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any
 
 from app.core.clock import new_id, parse_rfc3339, rfc3339
@@ -33,14 +34,30 @@ from app.storage.schema import Doc
 _TICK = timedelta(milliseconds=1)
 
 
-class Ledger:
-    """The facts of a group. `group` is its document or None; `docs` are its live facts, as far as they matter."""
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What aliases add to a ledger. Its own group is that of the entity's main name, whose id is `main`; `others` are
+    the groups of the other names, as far as they exist. `object_of` returns the key by which an object is compared."""
 
-    def __init__(self, group: Doc | None, docs: Sequence[Doc], now: str) -> None:
-        self.group = group
+    main: str
+    others: Sequence[Doc]
+    object_of: Callable[[Doc], str]
+
+
+class Ledger:
+    """The facts of a group. `group` is its document or None; `docs` are its live facts, as far as they matter.
+
+    The groups of the names of one entity share a ledger; `shared` then describes the others. Without aliases it is
+    None.
+    """
+
+    def __init__(self, group: Doc | None, docs: Sequence[Doc], now: str, shared: Shared | None = None) -> None:
+        self.group, self.shared = group, shared
         self.live = {doc["fact_id"]: doc for doc in docs}
-        self.now = _moment(now, group["known"] if group is not None else "")
-        self.usual: Cardinality = group["usual"] if group is not None else "one"
+        groups = [group, *(shared.others if shared else ())]
+        latest = max((one for one in groups if one is not None), key=itemgetter("known"), default=None)
+        self.now = _moment(now, latest["known"] if latest is not None else "")
+        self.usual: Cardinality = latest["usual"] if latest is not None else "one"
         self.closed: dict[str, Doc] = {}
         """Stored facts that this request closes, by id."""
         self.written: dict[str, Doc] = {}
@@ -62,14 +79,14 @@ class Ledger:
         """Settles a dispute in favour of the disputed fact. Returns the id of the fact that now represents it."""
         doc = self.live[fact_id]
         self.usual = "many" if beside else self.usual
-        kept, _ = self._carry_out(mark_migrated(self._statements(), statement(doc), self.now, beside=beside), doc)
+        kept, _ = self._carry_out(mark_migrated(self._statements(), self._statement(doc), self.now, beside=beside), doc)
         for one in self.written:
             self.like.setdefault(one, fact_id)
         return kept
 
     def take_in(self, doc: Doc) -> None:
         """Adds a live fact that stood in another group. It stays as it is unless the rules say otherwise."""
-        fact_id, one = doc["fact_id"], statement(doc)
+        fact_id, one = doc["fact_id"], self._statement(doc)
         if one.disputed:
             self.live[fact_id] = doc
             return
@@ -86,7 +103,7 @@ class Ledger:
 
     def contenders(self, fact_id: str) -> list[str]:
         """Returns the ids of the facts that a disputed fact contends with now."""
-        return [one.id for one in contenders(self._statements(), statement(self.live[fact_id]))]
+        return [one.id for one in contenders(self._statements(), self._statement(self.live[fact_id]))]
 
     def latest(self, fact_id: str) -> Doc:
         """Returns a fact as this request leaves it."""
@@ -131,17 +148,21 @@ class Ledger:
         gone[fact_id] = doc | fields | {"version": doc["version"] + 1}
 
     def _statements(self) -> list[Statement]:
-        return [statement(doc) for doc in self.live.values()]
+        return [self._statement(doc) for doc in self.live.values()]
+
+    def _statement(self, doc: Doc) -> Statement:
+        return statement(doc, self.shared.object_of(doc) if self.shared else None)
 
 
 def _moment(now: str, known: str) -> str:
     return now if known < now else rfc3339(parse_rfc3339(known) + _TICK)
 
 
-def statement(doc: Mapping[str, Any]) -> Statement:
-    """Returns the parts of a fact's document that the rules need."""
+def statement(doc: Mapping[str, Any], object_key: str | None = None) -> Statement:
+    """Returns the parts of a fact's document that the rules need. `object_key`: by which its object is compared, if not
+    by its own key."""
     span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
-    identity = doc["object_key"], doc["object_type"]
+    identity = object_key or doc["object_key"], doc["object_type"]
     return Statement(
         doc["fact_id"], identity, span, doc["trust"], doc["cardinality"], disputed=doc["standing"] == "disputed"
     )

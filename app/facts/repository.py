@@ -1,6 +1,6 @@
 """Queries for facts: by content, by valid time and by known time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -69,11 +69,18 @@ def during(moment: str) -> Filter:
     )
 
 
-def about(filters: Mapping[str, Any]) -> Filter:
-    """Filters by owner and by content. Owners must match exactly; texts are compared by key."""
+def _itself(key: str) -> tuple[str, ...]:
+    return (key,)
+
+
+def about(filters: Mapping[str, Any], names: Callable[[str], tuple[str, ...]] = _itself) -> Filter:
+    """Filters by owner and by content. Owners must match exactly; texts are compared by key. `names` returns all keys
+    of the entity that a key names."""
     parts: list[Filter] = [Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None]
     parts += [
-        Eq(f"{name}_key", key_of(filters[name])) for name in ("subject", "object") if filters.get(name) is not None
+        any_of(f"{name}_key", names(key_of(filters[name])))
+        for name in ("subject", "object")
+        if filters.get(name) is not None
     ]
     if filters.get("predicate") is not None:
         parts.append(along(filters["predicate"]))
@@ -85,8 +92,12 @@ def about(filters: Mapping[str, Any]) -> Filter:
 def along(predicate: str) -> Filter:
     """Filters by predicate, however it is spelled. Facts that were stored under an earlier rule, and not merged since,
     are found by their own spelling."""
-    keys = tuple(dict.fromkeys((predicate_key(predicate), key_of(predicate))))
-    return Eq("predicate_key", keys[0]) if len(keys) == 1 else In("predicate_key", keys)
+    return any_of("predicate_key", tuple(dict.fromkeys((predicate_key(predicate), key_of(predicate)))))
+
+
+def any_of(field: str, keys: tuple[str, ...]) -> Filter:
+    """Filters by one of the keys, of which there is at least one."""
+    return Eq(field, keys[0]) if len(keys) == 1 else In(field, keys)
 
 
 def of_pairs(pairs: Sequence[Partition]) -> list[Filter]:

@@ -277,9 +277,11 @@ class Node(Schema):
 
 class Edge(Schema):
     fact_id: str
-    subject: str
+    subject: str = Field(description="As the fact has it: an entity may have other names.")
+    subject_key: str = Field(description="The key of the entity.")
     predicate: str
     object: str
+    object_key: str
     depth: Count = Field(description="The hop that found it.")
     cardinality: Cardinality
     confidence: float
@@ -292,6 +294,7 @@ class Edge(Schema):
 
 class Neighbors(Schema):
     entity: str
+    key: str = Field(description="What it is compared by.")
     nodes: list[Node] = Field(description="Without the entity itself; the nearest first.")
     edges: list[Edge] = Field(description="Both ways; the nearest first.")
     truncated: Bound | None = Field(description="The bound that was met, or null: then nothing is left out.")

@@ -5,9 +5,10 @@ from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
+from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
 from app.facts.keys import group_of, key_of, predicate_key, sentence
-from app.facts.ledger import Ledger
+from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FACTS, FactCreate, FactSearch, object_type, render
 from app.memories.embedding_backfill import Embeddable
@@ -18,6 +19,7 @@ from app.storage.changes import Change, IndexEntry
 from app.storage.filters import Filter, Range, both
 from app.storage.repository import Listing
 from app.storage.schema import Doc
+from app.storage.scope import Partition
 from app.storage.text import content_hash
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -37,6 +39,7 @@ class FactService:
 
     def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
+        self._aliases = AliasRepository(facts.store, facts.scope)
         self._entries: dict[str, IndexEntry] = {}
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -65,16 +68,32 @@ class FactService:
         await self._spell(drafts)
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
-        said = [assertion_of(body, draft) for body, draft in zip(bodies, drafts, strict=True)]
-        ledgers = await self._books(drafts, said, now)
+        aliases, titles = await self._named(drafts, now)
+        said = [assertion_of(body, draft, aliases[_owner(draft)]) for body, draft in zip(bodies, drafts, strict=True)]
+        ledgers = await self._books(drafts, said, now, aliases)
         for draft in drafts:  # another request may have made the group meanwhile
             if group := ledgers[draft["group_id"]].group:
                 _respell(draft, group.get("predicate") or draft["predicate"])
         asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
         pairs = zip(drafts, asserted, strict=True)
         items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
-        changes = [change for ledger in ledgers.values() for change in await self._changes(ledger)]
-        return WriteResult({"items": items}, changes, 201), any(new for _, new in asserted)
+        each = {id(ledger): ledger for ledger in ledgers.values()}.values()
+        changes = [change for ledger in each for change in await self._changes(ledger)]
+        return WriteResult({"items": items}, [*changes, *titles], 201), any(new for _, new in asserted)
+
+    async def _named(self, drafts: Sequence[Doc], now: str) -> tuple[dict[Partition, AliasMap], list[Change]]:
+        """Returns the aliases of each owner, and the changes that store those that the rule for titles makes."""
+        found: dict[Partition, AliasMap] = {}
+        changes: list[Change] = []
+        for draft in drafts:
+            owner = _owner(draft)
+            if owner not in found:
+                found[owner] = await self._aliases.of_owner(draft["agent_id"], draft["user_id"])
+            names = [draft["subject"], *([draft["object"]] if draft["object_type"] == "entity" else [])]
+            titles = self._aliases.with_titles(found[owner], owner, names, now)
+            found[owner] = titles.aliases
+            changes += self._aliases.insertions(titles.new)
+        return found, changes
 
     def _source(self, body: FactCreate, derived: Doc) -> Doc:
         said = {} if body.source is None else body.source.stated()
@@ -110,7 +129,8 @@ class FactService:
             raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
         span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
         group_id, now = doc["group_id"], rfc3339(self._clock.now())
-        ledger = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
+        aliases = {_owner(doc): await self._aliases.of_owner(doc["agent_id"], doc["user_id"])}
+        ledger = (await self._open([doc], span, now, aliases))[group_id]
         _require_live(ledger.live.get(fact_id) or await self._facts.get(fact_id))
         if keep in (fact_id, BOTH):
             kept = ledger.keep(fact_id, beside=keep == BOTH)
@@ -131,22 +151,34 @@ class FactService:
         last = await self._facts.stands_alone(doc)
         return WriteResult(None, self._facts.remove(doc, group, last=last), 204)
 
-    async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Ledger]:
+    async def _books(
+        self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str, aliases: Mapping[Partition, AliasMap]
+    ) -> dict[str, Ledger]:
         """Opens the ledgers of all groups that the drafts name, with the facts that matter for the assertions."""
-        group_ids = list(dict.fromkeys(draft["group_id"] for draft in drafts))
         span = ValidSpan(min(least_start(one, now) for one in said), max(one.end for one in said))
-        return await self._open(group_ids, span, [draft["object_key"] for draft in drafts], now)
+        return await self._open(drafts, span, now, aliases)
 
     async def _open(
-        self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str], now: str
+        self, facts: Sequence[Doc], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]
     ) -> dict[str, Ledger]:
-        """Opens the ledgers of groups. Reads the groups before their facts, so that any later change makes the commit
-        fail."""
-        groups = await self._facts.groups(group_ids)
-        live: dict[str, list[Doc]] = {group_id: [] for group_id in group_ids}
+        """Opens the ledgers of the facts' groups. The groups of one entity share a ledger. Reads the groups before
+        their facts, so that any later change makes the commit fail."""
+        ids = {fact["group_id"]: aliases[_owner(fact)].groups(fact) for fact in facts}
+        every = list(dict.fromkeys(one for shared in ids.values() for one in shared))
+        groups = await self._facts.groups(every)
+        objects = [key for fact in facts for key in aliases[_owner(fact)].keys(fact["object_key"])]
+        live: dict[str, list[Doc]] = {group_id: [] for group_id in every}
         for doc in await self._facts.near([*groups], span, objects) if groups else []:
             live[doc["group_id"]].append(doc)
-        return {group_id: Ledger(groups.get(group_id), docs, now) for group_id, docs in live.items()}
+        ledgers: dict[str, Ledger] = {}
+        for fact in facts:
+            main, *others = ids[fact["group_id"]]
+            if main not in ledgers:
+                docs = [doc for one in (main, *others) for doc in live[one]]
+                shared = _shared(aliases[_owner(fact)], main, [groups[one] for one in others if one in groups])
+                ledgers[main] = Ledger(groups.get(main), docs, now, shared)
+            ledgers |= {fact["group_id"]: ledgers[main]}
+        return ledgers
 
     async def _changes(self, ledger: Ledger) -> list[Change]:
         closed, written = list(ledger.closed.values()), list(ledger.written.values())
@@ -157,7 +189,21 @@ class FactService:
         for doc in written:
             stored = ledger.like.get(doc["fact_id"])
             changes += self._facts.add_like(doc, stored) if stored else self._facts.add(doc, self._entry(doc))
-        return [*changes, self._facts.turn(ledger.group, (closed or written)[0], ledger.now, ledger.usual)]
+        return [*changes, *self._turns(ledger, [*closed, *written])]
+
+    def _turns(self, ledger: Ledger, changed: Sequence[Doc]) -> list[Change]:
+        """Returns the changes to the next versions of the ledger's groups. Every request that concerns an entity turns
+        the group of its main name, so that one of two concurrent requests by different names fails."""
+        fact, shared, told = changed[0], ledger.shared, (ledger.now, ledger.usual)
+        if shared is None:
+            return [self._facts.turn(ledger.group, fact, *told)]
+        there = {shared.main, *(other["group_id"] for other in shared.others)}
+        new = {doc["group_id"]: doc for doc in changed if doc["group_id"] not in there}
+        return [
+            self._facts.turn(ledger.group, fact | {"group_id": shared.main}, *told),
+            *(self._facts.turn(other, fact, *told) for other in shared.others),
+            *(self._facts.turn(None, doc, *told) for doc in new.values()),
+        ]
 
     def _entry(self, fact: Doc) -> IndexEntry:
         return self._entries[sentence(fact)]
@@ -172,14 +218,25 @@ class FactService:
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of facts that match the filters."""
-        docs, cursor = await self._facts.page(self._listed(filters), listing, mark=repr(sorted(filters.items())))
+        aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"], shared=False)
+        where, mark = self._listed(filters, aliases), repr(sorted(filters.items()))
+        docs, cursor = await self._facts.page(where, listing, mark=mark)
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
-    def _listed(self, filters: Mapping[str, Any]) -> Filter:
+    async def _aliases_of(
+        self, named: Mapping[str, Any], agent: str | None, user: str | None, *, shared: bool
+    ) -> AliasMap:
+        """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
+        alias of one user is used for the facts of another."""
+        if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
+            return AliasMap()
+        return await self._aliases.of_pairs(self._facts.scope.pairs(agent, user, shared))
+
+    def _listed(self, filters: Mapping[str, Any], aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
-        return both(about(filters), View(as_of, filters["known_at"]).of_status(filters["status"]))
+        return both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]))
 
     async def get(self, fact_id: str) -> Doc:
         """Returns a fact. Raises NotFound."""
@@ -194,10 +251,12 @@ class FactService:
     async def search(self, body: FactSearch) -> Doc:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
+        named = {"subject": body.subject}
+        aliases = await self._aliases_of(named, body.agent_id, body.user_id, shared=body.include_shared)
         wanted = RetrievalQuery(
             body.query,
             self._facts.scope.pairs(body.agent_id, body.user_id, body.include_shared),
-            search_filter(body, rfc3339(now)),
+            search_filter(body, rfc3339(now), aliases),
             to_ms(now),
             body.top_k,
             mode=body.mode,
@@ -207,12 +266,12 @@ class FactService:
         return {"items": items, **retrieved.how()}
 
 
-def search_filter(body: FactSearch, now: str) -> Filter:
+def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
     """Returns the filter of a search request at `now`, without its owner."""
     named = body.model_dump(include={"subject", "predicate", "object_type"})
     return both(
         View(body.as_of or now, body.known_at).of_status(body.status),
-        about(named),
+        about(named, aliases.keys),
         None if body.min_trust is None else Range("trust", ge=body.min_trust),
     )
 
@@ -242,10 +301,10 @@ def _respell(draft: Doc, predicate: str) -> None:
         draft.update(computed(draft))
 
 
-def assertion_of(body: FactCreate, draft: Doc) -> Assertion:
+def assertion_of(body: FactCreate, draft: Doc, aliases: AliasMap) -> Assertion:
     """Returns the assertion for the conflict rules."""
     start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
-    identity = draft["object_key"], draft["object_type"]
+    identity = aliases.object_of(draft), draft["object_type"]
     end = body.valid_until or OPEN_END
     return Assertion(identity, start, end, body.trust, body.cardinality, body.on_conflict)
 
@@ -255,6 +314,14 @@ def least_start(said: Assertion, now: str) -> str:
     if said.start is not None:
         return said.start
     return now if said.end == OPEN_END else OPEN_START
+
+
+def _owner(fact: Doc) -> Partition:
+    return Partition(fact["agent_id"], fact["user_id"])
+
+
+def _shared(aliases: AliasMap, main: str, others: Sequence[Doc]) -> Shared | None:
+    return Shared(main, others, aliases.object_of) if aliases else None
 
 
 def _require_live(doc: Doc) -> None:

@@ -23,6 +23,8 @@ EXPIRY = "expiry"
 FORGET = "forget"
 UNDO = "undo"
 ERASE_USER = "erase_user"
+ALIAS = "alias"
+"""An operation without a job: the request itself changes the aliases."""
 
 Lane = str | None
 """The lane as a job stores it."""

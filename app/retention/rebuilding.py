@@ -6,6 +6,7 @@ from typing import Any
 
 from app.actions.schemas import ACTIONS
 from app.actions.service import compared, shown_once
+from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import key_of
 from app.facts.schemas import FACTS
 from app.facts.service import computed
@@ -69,6 +70,14 @@ def _fact(doc: Doc) -> Doc:
     return computed({**doc, "predicate_key": doc.get("predicate_key") or key_of(doc["predicate"])})
 
 
+def _alias(doc: Doc) -> Doc:
+    """Returns the keys, and the fields that joining names needs. Raises ValueError for a status that no alias has."""
+    if doc["status"] not in ("active", "dismissed"):
+        raise ValueError(doc["status"])
+    needed = {name: doc[name] for name in ("alias_id", "rule", "version", "created_at")}
+    return needed | {f"{side}_key": key_of(doc[side]) for side in ("name", "alias")}
+
+
 def _procedure(doc: Doc) -> Doc:
     return {"name_key": normalise_content(doc["name"]), "content_hash": content_hash(doc["procedure_id"])}
 
@@ -96,6 +105,7 @@ _PAST = {HISTORY.name: MEMORIES, PROCEDURE_HISTORY.name: PROCEDURES}
 _MAKERS: Mapping[str, Callable[[Doc], Doc]] = {
     MEMORIES.name: _memory,
     FACTS.name: _fact,
+    ENTITY_ALIASES.name: _alias,
     ACTIONS.name: _action,
     PROCEDURES.name: _procedure,
     SESSIONS.name: _session,

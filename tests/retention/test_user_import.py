@@ -34,6 +34,7 @@ REBUILT = {
         *("archived_at", "kept_apart", "merged", "claimed_key", "standing"),
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
+    "entity_aliases": {"name_key", "alias_key"},
     "action_logs": {"content_hash", "entity_keys", "tag_keys", "mentions"},
     "messages": {"text"},
     "conversation_sessions": {"metadata_terms"},

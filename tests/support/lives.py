@@ -115,6 +115,10 @@ class Life:
             for place in ("Boston", "New York", "Rome")
         ]
         await self.call("POST", f"/v1/facts/{told[-1]['fact_id']}/retract")
+        names = f"/v1/graph/entities/{self.mark}/aliases"
+        await self.call("POST", names, {**self.owner, "aliases": [f"Countess {self.mark}", f"{self.mark} Lovelace"]})
+        where = f"agent_id={self.owner['agent_id']}&user_id={self.user}&alias=Countess {self.mark}"
+        await self.call("DELETE", f"{names}?{where}")
 
     async def _ways(self) -> None:
         user = self.mark

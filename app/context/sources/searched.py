@@ -8,6 +8,7 @@ from itertools import zip_longest
 from app.actions.schemas import ACTIONS
 from app.context.candidates import Candidate, ContextSource, Heading, SourceRequest, passage
 from app.core.clock import rfc3339, to_ms
+from app.facts.aliases import AliasRepository
 from app.facts.graph import Graph, Walk
 from app.facts.keys import sentence
 from app.facts.repository import FactRepository, View
@@ -165,7 +166,8 @@ async def gather_facts(request: SourceRequest) -> list[Candidate]:
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
     repository = FactRepository(request.resources.store, request.scope)
     pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
-    graph = Graph(repository, pairs, view, trusted)
+    aliases = await AliasRepository(request.resources.store, request.scope).of_pairs(pairs)
+    graph = Graph(repository, pairs, view, trusted, aliases)
     retrieved, walk = await asyncio.gather(
         search(request, FACTS, both(view.believed(), trusted), request.limit),
         graph.walk(names(body.query), HOPS, max_nodes=MAX_NODES),

@@ -53,27 +53,23 @@ export function Graph({ owner, route }) {
 function joined(drawn, name, found) {
   const names = { ...drawn.names };
   let cut = drawn.cut || found.truncated !== null;
-  const keyOf = (/** @type {string} */ text) => found.nodes.find((node) => node.name === text)?.key ?? text.toLowerCase().trim();
-  for (const one of [name, ...found.nodes.map((node) => node.name)]) {
-    const key = keyOf(one);
-    if (key in names) continue;
+  for (const one of [{ name, key: found.key }, ...found.nodes]) {
+    if (one.key in names) continue;
     if (Object.keys(names).length >= MOST_NODES) cut = true;
-    else names[key] = one;
+    else names[one.key] = one.name;
   }
   const edges = { ...drawn.edges };
-  for (const edge of found.edges) if (keyOf(edge.subject) in names && keyOf(edge.object) in names) edges[edge.fact_id] = edge;
-  return { names, edges, cut, walked: [...new Set([...drawn.walked, keyOf(name)])] };
+  for (const edge of found.edges) if (edge.subject_key in names && edge.object_key in names) edges[edge.fact_id] = edge;
+  return { names, edges, cut, walked: [...new Set([...drawn.walked, found.key])] };
 }
 
 /** @param {Drawn} drawn */
 function elements(drawn) {
-  const keyOf = (/** @type {string} */ text) => (text.toLowerCase().trim() in drawn.names ? text.toLowerCase().trim()
-    : Object.keys(drawn.names).find((key) => drawn.names[key] === text));
   const nodes = Object.entries(drawn.names).map(([id, name]) => ({ data: { id, name: name.slice(0, 40), walked: drawn.walked.includes(id) ? 1 : 0 } }));
   const edges = Object.values(drawn.edges).map((edge) => ({
-    data: { id: edge.fact_id, source: keyOf(edge.subject), target: keyOf(edge.object), name: edge.predicate.slice(0, 40) },
+    data: { id: edge.fact_id, source: edge.subject_key, target: edge.object_key, name: edge.predicate.slice(0, 40) },
   }));
-  return [...nodes, ...edges.filter((edge) => edge.data.source && edge.data.target)];
+  return [...nodes, ...edges];
 }
 
 /** @param {{ drawn: Drawn, walk: (name: string) => void }} props */

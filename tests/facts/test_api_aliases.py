@@ -1,0 +1,242 @@
+"""Names of one entity, over HTTP: facts of all of them are read and reconciled as those of one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.setting_groups import JobSettings
+from app.settings import Settings
+from tests.conftest import Service, Starter
+from tests.support.facts import HOME, day, edge, listed, objects, tell, tell_all
+from tests.support.memories import PAIR, Json, problem
+from tests.support.operations import operation, rows_of, undo
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
+    """Without background work: a test runs the undo itself."""
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as made:
+        yield made
+
+
+LOVELACE = "/v1/graph/entities/Ada Lovelace"
+
+
+async def declare(
+    api: httpx.AsyncClient, *aliases: str, name: str = "Ada Lovelace", expect: int = 201, **of: Any
+) -> Json:
+    body = {**(of or PAIR), "aliases": list(aliases)}
+    answer = await api.post(f"/v1/graph/entities/{name}/aliases", json=body)
+    assert answer.status_code == expect, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def aliases_of(api: httpx.AsyncClient, name: str, **params: Any) -> Json:
+    answer = await api.get(f"/v1/graph/entities/{name}/aliases", params={**PAIR, **params})
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def dismiss(api: httpx.AsyncClient, alias: str, expect: int = 200, **of: Any) -> Json:
+    answer = await api.delete(f"{LOVELACE}/aliases", params={**(of or PAIR), "alias": alias})
+    assert answer.status_code == expect, answer.text
+    found: Json = answer.json()
+    return found
+
+
+async def homes(api: httpx.AsyncClient, subject: str, **params: Any) -> list[str]:
+    return await objects(api, **{**PAIR, **params}, subject=subject, predicate="lives_in")
+
+
+async def test_facts_of_both_names_are_listed_as_they_were_said(api: httpx.AsyncClient) -> None:
+    await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
+    assert await objects(api, **PAIR, subject="Ada") == ["Ben"]
+    made = await declare(api, "Ada")
+    assert (made["entity"], made["names"]) == ("Ada Lovelace", ["Ada Lovelace", "Ada"])
+    for name in ("Ada", "ada lovelace"):
+        assert await objects(api, **PAIR, subject=name) == ["Ben", "Zoe"]
+        assert {fact["subject"] for fact in await listed(api, **PAIR, subject=name)} == {"Ada", "Ada Lovelace"}
+    await tell(api, "Ada", "2026-01-01", subject="Ben", predicate="likes")
+    assert [fact["subject"] for fact in await listed(api, **PAIR, object="Ada Lovelace")] == ["Ben"]
+    found = await api.post("/v1/facts/search", json={**PAIR, "query": "whom does she know", "subject": "Ada Lovelace"})
+    assert {one["fact"]["object"] for one in found.json()["items"]} >= {"Ben", "Zoe"}
+
+
+async def test_the_later_home_bounds_the_earlier_one_of_the_other_name(api: httpx.AsyncClient) -> None:
+    await declare(api, "Ada")
+    await tell(api, "New York", "2019-01-01")
+    await tell(api, "Boston", "2026-01-01", subject="Ada Lovelace")
+    assert await homes(api, "Ada") == ["Boston"]
+    assert await homes(api, "Ada", as_of=day("2020-01-01")) == ["New York"]
+    await tell(api, "Rome", "2026-02-01")
+    assert await homes(api, "Ada Lovelace") == ["Rome"]
+    assert await homes(api, "Ada", as_of=day("2026-01-15")) == ["Boston"]
+
+
+async def test_a_fact_of_less_trust_disputes_that_of_the_other_name(api: httpx.AsyncClient) -> None:
+    await declare(api, "Ada")
+    await tell(api, "Boston", "2026-01-01", subject="Ada Lovelace")
+    weak = await tell(api, "Rome", trust=0.3)
+    assert weak["status"] == "disputed"
+    settled = await api.post(f"/v1/facts/{weak['fact_id']}/resolve", json={"keep": weak["fact_id"]})
+    assert settled.status_code == 200, settled.text
+    assert await homes(api, "Ada") == ["Rome"]
+
+
+async def test_the_same_object_by_another_name_is_the_same(api: httpx.AsyncClient) -> None:
+    await declare(api, "NYC", name="New York")
+    first = await tell(api, "New York", "2019-01-01")
+    assert (await tell(api, "NYC", expect=200, valid_from=day("2019-01-01")))["fact_id"] == first["fact_id"]
+
+
+async def test_what_is_said_twice_is_told_and_reconciled_by_the_next_fact(api: httpx.AsyncClient) -> None:
+    old, new = await tell(api, "Boston", "2019-01-01"), await tell(api, "Rome", "2020-01-01", subject="Ada Lovelace")
+    (twice,) = (await declare(api, "Ada"))["contends"]
+    assert (twice["predicate"], set(twice["fact_ids"])) == ("lives_in", {old["fact_id"], new["fact_id"]})
+    assert await homes(api, "Ada") == ["Boston", "Rome"]
+    await tell(api, "Oslo", "2026-01-01")
+    assert await homes(api, "Ada") == ["Oslo"]
+
+
+async def test_the_graph_has_one_node(api: httpx.AsyncClient) -> None:
+    await declare(api, "Ada")
+    await tell_all(
+        api, edge("Ben", "knows", "Ada"), edge("Ada Lovelace", "lives_in", "Rome"), edge("Rome", "part_of", "Italy")
+    )
+    around = (await api.get("/v1/graph/entities/Ben/neighbors", params={**PAIR, "depth": 3})).json()
+    assert [(one["name"], one["depth"]) for one in around["nodes"]] == [("Ada Lovelace", 1), ("Rome", 2), ("Italy", 3)]
+    path = {"start": "Ben", "path": ["knows", "lives_in"]}
+    assert [one["name"] for one in (await api.post("/v1/graph/query", json={**PAIR, **path})).json()["nodes"]] == [
+        "Rome"
+    ]
+    entities = (await api.get("/v1/graph/entities", params={**PAIR, "prefix": "ada"})).json()["items"]
+    assert [(one["name"], one["degree"]) for one in entities] == [("Ada Lovelace", 2)]
+    asked = {**PAIR, "query": "Where does Ada live?"}
+    assert "lives in Rome" in (await api.post("/v1/context", json=asked)).json()["text"]
+
+
+async def test_titles_join_full_names_and_no_single_ones(api: httpx.AsyncClient) -> None:
+    await tell(api, "Boston", "2019-01-01", subject="Ada Lovelace")
+    await tell(api, "Rome", "2026-01-01", subject="Dr. Ada Lovelace")
+    assert await homes(api, "Ada Lovelace") == ["Rome"]
+    (made,) = (await aliases_of(api, "Ada Lovelace"))["items"]
+    assert (made["alias"], made["rule"], made["status"]) == ("Dr. Ada Lovelace", "title", "active")
+    await tell(api, "Oslo", subject="Mr. Smith")
+    await tell(api, "Bergen", subject="Mrs. Smith")
+    assert await homes(api, "Mr. Smith") == ["Oslo"]
+    await dismiss(api, "Dr. Ada Lovelace")
+    await tell(api, "Paris", subject="Dr. Ada Lovelace")
+    assert (await aliases_of(api, "Ada Lovelace"))["items"] == []
+    assert await homes(api, "Ada Lovelace") == []  # what was decided stays
+
+
+async def test_a_first_name_is_proposed_until_it_is_declared_or_dismissed(api: httpx.AsyncClient) -> None:
+    await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
+    (one,) = (await aliases_of(api, "Ada", status="proposed"))["items"]
+    assert (one["name"], one["alias"], one["rule"], one["status"]) == ("Ada Lovelace", "Ada", "contains", "proposed")
+    assert await objects(api, **PAIR, subject="Ada") == ["Ben"]
+    gone = await dismiss(api, "Ada")
+    assert (await aliases_of(api, "Ada", status="proposed"))["items"] == []
+    assert [each["status"] for each in (await aliases_of(api, "Ada", status="any"))["items"]] == ["dismissed"]
+    assert gone["operation_id"] is not None
+    await declare(api, "Ada")
+    assert await objects(api, **PAIR, subject="Ada") == ["Ben", "Zoe"]
+    await dismiss(api, "Nobody", expect=404)
+
+
+async def test_each_change_can_be_undone(service: Service) -> None:
+    api = service.client
+    await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
+    made = await declare(api, "Ada", "Countess")
+    done = await operation(api, made["operation_id"])
+    assert (done["kind"], done["status"], done["can_undo"], done["result"]) == (
+        "alias",
+        "succeeded",
+        True,
+        {"changed": 2},
+    )
+    assert (await declare(api, "Ada", expect=200))["operation_id"] is None
+    gone = await dismiss(api, "Ada")
+    assert await objects(api, **PAIR, subject="Ada") == ["Ben"]
+    assert (await undo(service, gone["operation_id"]))["result"] == {"restored": 1, "not_restored": 0}
+    assert await objects(api, **PAIR, subject="Ada") == ["Ben", "Zoe"]
+    back = await undo(service, made["operation_id"])
+    assert (back["status"], back["result"]) == ("partial", {"restored": 1, "not_restored": 1})  # one has changed since
+    fresh = await declare(api, "Duchess")
+    assert (await undo(service, fresh["operation_id"]))["result"] == {"restored": 1, "not_restored": 0}
+    assert (await aliases_of(api, "Duchess", status="any"))["items"] == []
+    problem(await api.post(f"/v1/operations/{fresh['operation_id']}/undo"), 409, "conflict")
+
+
+async def test_aliases_of_one_user_are_nothing_to_another(api: httpx.AsyncClient) -> None:
+    other = {"agent_id": "a", "user_id": "v"}
+    await declare(api, "Ada")
+    await tell_all(api, edge("Ada", "knows", "Ben", **other), edge("Ada Lovelace", "knows", "Zoe", **other))
+    assert await objects(api, **other, subject="Ada") == ["Ben"]
+    assert await objects(api, agent_id="a", subject="Ada") == ["Ben"]
+    assert await objects(api, subject="Ada") == ["Ben"]
+    assert (await aliases_of(api, "Ada", **other))["items"] == []
+    around = (await api.get("/v1/graph/entities/Ada/neighbors", params=other)).json()
+    assert [one["name"] for one in around["nodes"]] == ["Ben"]
+    await tell(api, "Rome", **{**HOME, **other})
+    await tell(api, "Oslo", **{**HOME, **other, "subject": "Ada Lovelace"})
+    assert await objects(api, **other, subject="Ada", predicate="lives_in") == ["Rome"]
+
+
+async def test_aliases_of_the_agent_hold_for_its_users(api: httpx.AsyncClient) -> None:
+    await declare(api, "NYC", name="New York", agent_id="a")
+    await tell_all(api, edge("Ben", "lives_in", "NYC"), edge("Zoe", "lives_in", "New York", user_id="v"))
+    assert await objects(api, **PAIR, object="New York") == []  # a list names its owner exactly
+    around = (await api.get("/v1/graph/entities/New York/neighbors", params=PAIR)).json()
+    assert [one["name"] for one in around["nodes"]] == ["Ben"]
+    problem(await api.delete("/v1/graph/entities/New York/aliases", params={**PAIR, "alias": "NYC"}), 409, "conflict")
+
+
+async def test_bound_keys_stay_within_their_users(service: Service) -> None:
+    api = service.client
+    bound, reads = await service.key(users="u"), await service.key(verbs="read")
+    url, body = f"{LOVELACE}/aliases", {"user_id": "v", "aliases": ["Ada"]}
+    problem(await api.post(url, json=body, headers=bound), 403, "forbidden")
+    problem(await api.delete(url, params={"user_id": "v", "alias": "Ada"}, headers=bound), 403, "forbidden")
+    problem(await api.post(url, json={"agent_id": "a", "aliases": ["Ada"]}, headers=bound), 403, "forbidden")
+    problem(await api.post(url, json={"user_id": "u", "aliases": ["Ada"]}, headers=reads), 403, "forbidden")
+    assert (await api.post(url, json={"user_id": "u", "aliases": ["Ada"]}, headers=bound)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"aliases": ["Ada"]},
+        {**PAIR, "aliases": []},
+        {**PAIR, "aliases": [" "]},
+        {**PAIR, "aliases": ["ADA  lovelace"]},
+        {**PAIR, "aliases": ["x" * 257]},
+        {**PAIR, "aliases": [f"n{at}" for at in range(21)]},
+    ],
+)
+async def test_what_cannot_be_an_alias_is_refused(api: httpx.AsyncClient, body: Json) -> None:
+    problem(await api.post(f"{LOVELACE}/aliases", json=body), 422, "invalid")
+
+
+async def test_an_entity_has_at_most_fifty_names(api: httpx.AsyncClient) -> None:
+    for at in range(0, 40, 20):
+        await declare(api, *(f"n{number}" for number in range(at, at + 20)))
+    await declare(api, *(f"m{number}" for number in range(20)), expect=409)
+    assert len((await aliases_of(api, "n7"))["names"]) == 41
+
+
+async def test_two_names_said_at_once_leave_one_home(service: Service) -> None:
+    api = service.client
+    await declare(api, "Ada")
+    await asyncio.gather(
+        *(tell(api, city, subject=name) for city, name in zip(("Rome", "Oslo"), ("Ada", "Ada Lovelace"), strict=True))
+    )
+    assert len(await homes(api, "Ada")) == 1
+    assert len(await rows_of(service, "fact_groups")) >= 1
