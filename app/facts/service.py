@@ -1,20 +1,23 @@
 """Asserts, resolves and searches facts. Methods that write return a `WriteResult` and commit nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
+from app.facts.about_user import field_of, settled, states, value_of
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
 from app.facts.keys import group_of, key_of, predicate_key, sentence
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FACTS, FactCreate, FactSearch, object_type, render
+from app.facts.user_records import StatedProfile, UserRecords
 from app.memories.embedding_backfill import Embeddable
 from app.memories.indexing import Embeddings, IndexText
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.storage.changes import Change, IndexEntry
+from app.storage.changes import Change, IndexEntry, Insert
 from app.storage.filters import Filter, Range, both
 from app.storage.repository import Listing
 from app.storage.schema import Doc
@@ -32,11 +35,20 @@ def passage(fact: Doc) -> IndexText:
 FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Ledgers after an assertion, and for each assertion the fact that represents it and whether that fact is new."""
+
+    ledgers: dict[str, Ledger]
+    asserted: list[tuple[str, bool]]
+
+
 class FactService:
     """The operations on facts within a caller's scope."""
 
     def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
+        self._users = UserRecords(facts.store, facts.scope)
         self._entries: dict[str, IndexEntry] = {}
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -59,9 +71,21 @@ class FactService:
         self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
+        bodies, sources = [_single(body) for body in bodies], list(sources)
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
+        earlier = await self._users.earlier(drafts)
+        old = [draft_of(body, {**SOURCE}) for body in earlier]
+        said = await self._say([*earlier, *bodies], [*old, *drafts])
+        asserted = said.asserted[len(old) :]
+        pairs = zip(drafts, asserted, strict=True)
+        items = [render(said.ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
+        changes = await self._written(said.ledgers.values(), earlier)
+        return WriteResult({"items": items}, changes, 201), any(new for _, new in asserted)
+
+    async def _say(self, bodies: Sequence[FactCreate], drafts: Sequence[Doc]) -> "Said":
+        """Asserts the drafts, in their order, in the ledgers of their groups."""
         await self._spell(drafts)
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
@@ -71,10 +95,32 @@ class FactService:
             if group := ledgers[draft["group_id"]].group:
                 _respell(draft, group.get("predicate") or draft["predicate"])
         asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
-        pairs = zip(drafts, asserted, strict=True)
-        items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
+        return Said(ledgers, asserted)
+
+    async def _written(self, ledgers: Iterable[Ledger], earlier: Sequence[FactCreate] = ()) -> list[Change]:
+        """Returns the changes of the ledgers, and those of the user records whose profiles they state."""
+        changes = [change for ledger in ledgers for change in await self._changes(ledger)]
+        facts = [change.doc for change in changes if isinstance(change, Insert) and change.collection is FACTS]
+        closed = [doc for ledger in ledgers for doc in ledger.closed.values()]
+        return [*changes, *await self._users.touched([*facts, *closed], earlier, rfc3339(self._clock.now()))]
+
+    async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], Doc]:
+        """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
+        changes without those of the user's record, and the values that hold then. A value of less trust than the one
+        that holds is stored as disputed."""
+        bodies = stated.assertions(user_id)
+        drafts = [draft_of(body, self._source(body, source)) for body, source in bodies]
+        said = await self._say([body for body, _ in bodies], drafts) if drafts else Said({}, [])
+        cleared = stated.cleared(user_id)
+        now = rfc3339(self._clock.now())
+        ledgers = {**said.ledgers, **(await self._open(cleared, ValidSpan(now, OPEN_END), [], now) if cleared else {})}
+        for group_id in cleared:
+            ledger = ledgers[group_id]
+            for fact_id in [doc["fact_id"] for doc in ledger.live.values() if doc["standing"] == "held"]:
+                ledger.retract(fact_id)
         changes = [change for ledger in ledgers.values() for change in await self._changes(ledger)]
-        return WriteResult({"items": items}, changes, 201), any(new for _, new in asserted)
+        hold = [doc for ledger in ledgers.values() for doc in ledger.holding()]
+        return changes, {name: value_of(name, fact["object"]) for name, fact in states(hold).items()}
 
     def _source(self, body: FactCreate, derived: Doc) -> Doc:
         said = {} if body.source is None else body.source.stated()
@@ -100,7 +146,7 @@ class FactService:
         _require_live(doc)
         ledger = Ledger(await self._facts.group(doc["group_id"]), [doc], rfc3339(self._clock.now()))
         ledger.retract(fact_id)
-        return _answer(ledger.latest(fact_id), await self._changes(ledger))
+        return _answer(ledger.latest(fact_id), await self._written([ledger]))
 
     async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
@@ -108,6 +154,8 @@ class FactService:
         precondition.check(doc)
         if doc["status"] != "disputed":
             raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
+        if keep == BOTH and field_of(doc) is not None:
+            raise invalid("/keep", "must be one fact: the profile has one value at a time")
         span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
         group_id, now = doc["group_id"], rfc3339(self._clock.now())
         ledger = (await self._open([group_id], span, [doc["object_key"]], now))[group_id]
@@ -119,7 +167,7 @@ class FactService:
             ledger.retract(fact_id)
         else:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
-        return _answer(ledger.latest(kept), await self._changes(ledger))
+        return _answer(ledger.latest(kept), await self._written([ledger]))
 
     async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
@@ -129,7 +177,8 @@ class FactService:
         if group is None:  # the group is deleted with its last fact
             raise NotFound()
         last = await self._facts.stands_alone(doc)
-        return WriteResult(None, self._facts.remove(doc, group, last=last), 204)
+        touched = await self._users.touched([doc], (), rfc3339(self._clock.now()))
+        return WriteResult(None, [*self._facts.remove(doc, group, last=last), *touched], 204)
 
     async def _books(self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str) -> dict[str, Ledger]:
         """Opens the ledgers of all groups that the drafts name, with the facts that matter for the assertions."""
@@ -219,9 +268,21 @@ def search_filter(body: FactSearch, now: str) -> Filter:
 
 def draft_of(body: FactCreate, source: Doc) -> Doc:
     """Returns the fields that an assertion gives to every fact that it creates."""
-    fields = body.model_dump(include={"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"})
+    names = {"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"}
+    fields = settled(body.model_dump(include=names))
     kind = body.object_type or object_type(body.object)
     return {**fields, "object_type": kind, **computed(fields), "source": source}
+
+
+def _single(body: FactCreate) -> FactCreate:
+    """Returns an assertion of which a profile can have one value at a time. Raises Invalid."""
+    if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
+        return body
+    if body.cardinality == "many":
+        raise invalid("/cardinality", "must be one: the profile has one value at a time")
+    if body.on_conflict == "keep_both":
+        raise invalid("/on_conflict", "must keep one value: the profile has one at a time")
+    return body.model_copy(update={"cardinality": "one"})
 
 
 def computed(fact: Doc) -> Doc:
