@@ -80,8 +80,10 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
             continue
         collection, doc_id = change.collection, _id(change)
         if is_raised_only(change):
-            made = {"made": change.doc["version"]} if isinstance(change, Insert) else {}
-            steps.setdefault((collection.name, doc_id), {"collection": collection.name, "id": doc_id, RAISED: made})
+            user = None if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+            was = 0 if user is None else user["version"]
+            step = {"collection": collection.name, "id": doc_id, "was": was, RAISED: True}
+            steps.setdefault((collection.name, doc_id), step)
             continue
         step = steps.get((collection.name, doc_id))
         old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
@@ -237,7 +239,8 @@ class DerivationUndo:
                 changes += await self._summary_back(tenant, step)
                 continue
             if RAISED in step:
-                changes += await self._raised_back(tenant, step)
+                back, restored = await self._raised_back(tenant, step, moved.get(place))
+                changes, steps = [*changes, *back], [*steps, *restored]
                 continue
             collection = UNDOABLE[place[0]]
             doc = await self._store.get(collection, tenant, step["id"])
@@ -261,15 +264,18 @@ class DerivationUndo:
             return ProcedureRepository(self._store, scope).remove([doc])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
 
-    async def _raised_back(self, tenant: str, step: Doc) -> list[Change]:
-        """Returns the changes of a user's record whose facts an undo changes: its version rises once more. A record
-        that was made for these facts, and not changed since, is deleted."""
+    async def _raised_back(self, tenant: str, step: Doc, moved: Restored | None) -> tuple[list[Change], list[Doc]]:
+        """Returns the changes of a user's record whose facts an undo changes, and what it restored: the version rises
+        once more. A record that was made for these facts, and not changed since, is deleted."""
         user = await self._store.get(USERS, tenant, step["id"])
         if user is None:
-            return []
-        if user["version"] == step[RAISED].get("made"):
-            return [Delete(USERS, tenant, step["id"], {"version": user["version"]})]
-        return [Update(USERS, tenant, step["id"], {"updated_at": rfc3339(self._clock.now())}, {"version": 1})]
+            return [], []
+        left = _as_left(user, {"version": step["was"] + 1}, moved)
+        if left and not step["was"]:
+            return [Delete(USERS, tenant, step["id"], {"version": user["version"]})], []
+        fields, expect = {"updated_at": rfc3339(self._clock.now())}, {"version": user["version"]}
+        restored = {"collection": USERS.name, "id": step["id"], "was": step["was"], "now": user["version"] + 1}
+        return [Update(USERS, tenant, step["id"], fields, {"version": 1}, expect)], [restored] if left else []
 
     async def _summary_back(self, tenant: str, step: Doc) -> list[Change]:
         """Returns the changes that restore a summary; none if the session is gone or has another summary."""

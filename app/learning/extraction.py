@@ -291,7 +291,8 @@ def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
         quote, one.object, negated=evidence.negated(f"{one.predicate.replace('_', ' ')} {one.object}")
     ):
         return reason
-    if rules.names_user(one.subject) and not evidence.relative(one.subject):
+    user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
+    if user and not evidence.relative(one.subject):
         return "cited" if cited(quote, one.object) else _of_user(one, quote)
     subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
     return None if evidence.shown(subject, quote.line.text) else "subject_not_said"

@@ -68,6 +68,7 @@ async def gather_profile(request: SourceRequest) -> list[Candidate]:
     user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, view)
     if user is None:
         return []
+    request.names += [user.profile["name"]] if user.profile["name"] else []
     found = [_profile_item(name, text, user.facts.get(name)) for name, text in _entries(user.profile)]
     return _ranked(found, body.query)
 

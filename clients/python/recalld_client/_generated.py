@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 8d15d62b3c30aa2be5724f5e6df90576."""
+"""Made by scripts/generate_clients.py; do not edit. Contract e2d9a427cec92fcc10a2d734a5526321."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2363,9 +2363,9 @@ class Operations(Transport):
         found: "ListedUserPage" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def get_profile(self, user_id: str) -> "StoredProfile":
+    def get_profile(self, user_id: str, *, as_of: str | None = None, known_at: str | None = None) -> "StoredProfile":
         """Get what is known of a user for good."""
-        found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id))
+        found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id), query={"as_of": as_of, "known_at": known_at})
         return found
 
     def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
@@ -2903,9 +2903,9 @@ class AsyncOperations(AsyncTransport):
         found: "ListedUserPage" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def get_profile(self, user_id: str) -> "StoredProfile":
+    async def get_profile(self, user_id: str, *, as_of: str | None = None, known_at: str | None = None) -> "StoredProfile":
         """Get what is known of a user for good."""
-        found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id))
+        found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id), query={"as_of": as_of, "known_at": known_at})
         return found
 
     async def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
