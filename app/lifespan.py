@@ -24,6 +24,7 @@ from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
+from app.facts.about_user import USERS
 from app.facts.alias_service import ALIAS_UNDO
 from app.facts.aliases import FACT_COLLECTIONS
 from app.facts.service import FACT
@@ -63,7 +64,7 @@ from app.memories.embedding_job import EmbeddingJob
 from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
-from app.profiles.schemas import AGENTS, USERS, StoredAgentSettings
+from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs

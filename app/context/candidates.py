@@ -165,6 +165,10 @@ class SourceRequest:
     """Errors of parts that the source could not read."""
     warnings: list[Doc] = field(default_factory=list)
     """Degradations of the source, as {code, detail}."""
+    facts: list[Doc] = field(default_factory=list)
+    """Facts that the source found. Texts that state other values of them are marked."""
+    names: list[str] = field(default_factory=list)
+    """Names of the user that the source found."""
     hidden: list[str] = field(default_factory=list)
     """Ids of documents that were found and that `min_importance` leaves out."""
 

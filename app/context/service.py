@@ -11,6 +11,7 @@ from typing import Any
 
 from app.context import rendering
 from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.marking import MARKED, mark, values_of
 from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
 from app.context.sources import SOURCES
@@ -101,6 +102,7 @@ class ContextService:
                 raise one.faults[0]
         if gathered and all(one.failed for one in gathered):
             raise _why(gathered)
+        await self._mark(gathered)
         best: dict[str, float] = {
             one.source.section: max((item.score or 0.0 for item in one.items), default=0.0) for one in gathered
         }
@@ -157,6 +159,25 @@ class ContextService:
             result.faults.insert(0, error)
         result.seconds = time.perf_counter() - started
         return result
+
+    async def _mark(self, gathered: Sequence[Gathered]) -> None:
+        """Marks the texts that state another value of a single-valued fact than the one that holds. If the facts cannot
+        be read, nothing is marked, and a warning says so."""
+        if not any(one.items for one in gathered if one.source.section in MARKED):
+            return
+        request = gathered[0].request
+        facts = [fact for one in gathered for fact in one.request.facts]
+        try:
+            async with asyncio.timeout(self._held.settings.context.arm_seconds):
+                values = await values_of(request, facts)
+        except (RecalldError, TimeoutError):
+            request.warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
+            return
+        names = [*(name for one in gathered for name in one.request.names), *filter(None, [request.body.user_id])]
+        for one in gathered:
+            if one.source.section in MARKED and values:
+                size = sum(len(item.text) for item in one.items)
+                one.items = await off_loop(size, mark, one.items, values, names)
 
     def _unsure(self, gathered: Sequence[Gathered], best: dict[str, float]) -> bool:
         """Returns whether all searched sections were read and none of their scores reaches `unsure_below`."""

@@ -63,4 +63,5 @@ def group_of(agent: str | None, user: str | None, subject_key: str, predicate_ke
 
 def sentence(fact: Mapping[str, Any]) -> str:
     """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
-    return f"{fact['subject']} {spoken(str(fact['predicate']))} {fact['object']}"
+    subject = "The user" if fact["subject"] == "@user" else fact["subject"]
+    return f"{subject} {spoken(str(fact['predicate']))} {fact['object']}"

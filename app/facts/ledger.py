@@ -105,6 +105,11 @@ class Ledger:
         """Returns the ids of the facts that a disputed fact contends with now."""
         return [one.id for one in contenders(self._statements(), self._statement(self.live[fact_id]))]
 
+    def holding(self) -> list[Doc]:
+        """Returns the facts that are held and valid now, as this request leaves them and as far as it has read them."""
+        here = ValidSpan(self.now, f"{self.now}~")
+        return [doc for doc in self.live.values() if doc["standing"] == "held" and statement(doc).span.overlaps(here)]
+
     def latest(self, fact_id: str) -> Doc:
         """Returns a fact as this request leaves it."""
         known = self.written.get(fact_id) or self.closed.get(fact_id)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from app.facts.about_user import PROFILE_KEYS, USER, states
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
 from app.facts.keys import key_of, predicate_key
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
@@ -177,6 +178,15 @@ class FactRepository(Repository):
         """Returns True if the group contains only this lineage."""
         others = both(Eq("group_id", fact["group_id"]), Not(Eq("lineage_id", fact["lineage_id"])))
         return not await self.store.find(FACTS, self.scope.tenant, others, limit=1)
+
+    async def of_profiles(self, user_ids: Sequence[str], view: View) -> dict[str, dict[str, Doc]]:
+        """Returns the facts that state the fields of users' profiles, by user and field."""
+        whose = In("user_id", tuple(dict.fromkeys(user_ids)))
+        stating = both(Eq("subject_key", USER), Absent("agent_id"), In("predicate_key", PROFILE_KEYS))
+        found: dict[str, list[Doc]] = {user_id: [] for user_id in user_ids}
+        for fact in await self._all(both(stating, whose, view.believed())) if user_ids else []:
+            found[fact["user_id"]].append(fact)
+        return {user_id: states(facts) for user_id, facts in found.items()}
 
     async def _all(self, where: Filter) -> list[Doc]:
         return [doc async for docs in pages(partial(self.find, where), FACTS, AT_ONCE) for doc in docs]

@@ -122,7 +122,10 @@ class FactCreate(Owned):
     user_id: Identifier | None = Field(
         None, description="Whom it belongs to; null: the agent knows it for all its users."
     )
-    subject: FactName = Field(description="What it is about. Compared without regard to case, width and spaces.")
+    subject: FactName = Field(
+        description="What it is about. Compared without regard to case, width and spaces. `@user` is the user: name, "
+        "age, home and occupation of the profile are facts about it, which belong to no agent."
+    )
     predicate: FactName = Field(
         description="What is said of it. `lives in`, `lives_in`, `livesIn` and `Lives-In` are one; the spelling that "
         "the scope had first is shown."

@@ -1,21 +1,24 @@
 """Asserts, resolves and searches facts. Methods that write return a `WriteResult` and commit nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
+from app.facts.about_user import field_of, settled, states, value_of
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
 from app.facts.keys import group_of, key_of, predicate_key, sentence
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FACTS, FactCreate, FactSearch, object_type, render
+from app.facts.user_records import StatedProfile, UserRecords
 from app.memories.embedding_backfill import Embeddable
 from app.memories.indexing import Embeddings, IndexText
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.storage.changes import Change, IndexEntry
+from app.storage.changes import Change, IndexEntry, Insert
 from app.storage.filters import Filter, Range, both
 from app.storage.repository import Listing
 from app.storage.schema import Doc
@@ -34,12 +37,23 @@ def passage(fact: Doc) -> IndexText:
 FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Ledgers after an assertion, for each assertion the fact that represents it and whether that fact is new, and the
+    changes that store the aliases that the rule for titles makes."""
+
+    ledgers: dict[str, Ledger]
+    asserted: list[tuple[str, bool]]
+    titles: list[Change]
+
+
 class FactService:
     """The operations on facts within a caller's scope."""
 
     def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
         self._aliases = AliasRepository(facts.store, facts.scope)
+        self._users = UserRecords(facts.store, facts.scope)
         self._entries: dict[str, IndexEntry] = {}
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -62,9 +76,21 @@ class FactService:
         self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
+        bodies, sources = [_single(body) for body in bodies], list(sources)
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
+        earlier = await self._users.earlier(drafts)
+        old = [draft_of(body, {**SOURCE}) for body in earlier]
+        said = await self._say([*earlier, *bodies], [*old, *drafts])
+        asserted = said.asserted[len(old) :]
+        pairs = zip(drafts, asserted, strict=True)
+        items = [render(said.ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
+        changes = await self._written(said.ledgers.values(), earlier)
+        return WriteResult({"items": items}, [*changes, *said.titles], 201), any(new for _, new in asserted)
+
+    async def _say(self, bodies: Sequence[FactCreate], drafts: Sequence[Doc]) -> "Said":
+        """Asserts the drafts, in their order, in the ledgers of their groups."""
         await self._spell(drafts)
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
@@ -75,11 +101,7 @@ class FactService:
             if group := ledgers[draft["group_id"]].group:
                 _respell(draft, group.get("predicate") or draft["predicate"])
         asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
-        pairs = zip(drafts, asserted, strict=True)
-        items = [render(ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
-        each = {id(ledger): ledger for ledger in ledgers.values()}.values()
-        changes = [change for ledger in each for change in await self._changes(ledger)]
-        return WriteResult({"items": items}, [*changes, *titles], 201), any(new for _, new in asserted)
+        return Said(ledgers, asserted, titles)
 
     async def _named(self, drafts: Sequence[Doc], now: str) -> tuple[dict[Partition, AliasMap], list[Change]]:
         """Returns the aliases of each owner, and the changes that store those that the rule for titles makes."""
@@ -94,6 +116,38 @@ class FactService:
             found[owner] = titles.aliases
             changes += self._aliases.insertions(titles.new)
         return found, changes
+
+    async def _written(self, ledgers: Iterable[Ledger], earlier: Sequence[FactCreate] = ()) -> list[Change]:
+        """Returns the changes of the ledgers, and those of the user records whose profiles they state."""
+        each = {id(ledger): ledger for ledger in ledgers}.values()  # the groups of one entity share a ledger
+        changes = [change for ledger in each for change in await self._changes(ledger)]
+        facts = [change.doc for change in changes if isinstance(change, Insert) and change.collection is FACTS]
+        closed = [doc for ledger in each for doc in ledger.closed.values()]
+        return [*changes, *await self._users.touched([*facts, *closed], earlier, rfc3339(self._clock.now()))]
+
+    async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], Doc]:
+        """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
+        changes without those of the user's record, and the values that hold then. A value of less trust than the one
+        that holds is stored as disputed."""
+        bodies = stated.assertions(user_id)
+        drafts = [draft_of(body, self._source(body, source)) for body, source in bodies]
+        said = await self._say([body for body, _ in bodies], drafts) if drafts else Said({}, [], [])
+        cleared = [draft_of(body, {**SOURCE}) for body in stated.cleared(user_id)]
+        now = rfc3339(self._clock.now())
+        opened = (
+            await self._open(cleared, ValidSpan(now, OPEN_END), now, {_owner(fact): AliasMap() for fact in cleared})
+            if cleared
+            else {}
+        )
+        ledgers = {**said.ledgers, **opened}
+        for fact in cleared:
+            ledger = ledgers[fact["group_id"]]
+            for fact_id in [doc["fact_id"] for doc in ledger.live.values() if doc["standing"] == "held"]:
+                ledger.retract(fact_id)
+        each = {id(ledger): ledger for ledger in ledgers.values()}.values()
+        changes = [change for ledger in each for change in await self._changes(ledger)]
+        hold = [doc for ledger in each for doc in ledger.holding()]
+        return [*changes, *said.titles], {name: value_of(name, fact["object"]) for name, fact in states(hold).items()}
 
     def _source(self, body: FactCreate, derived: Doc) -> Doc:
         said = {} if body.source is None else body.source.stated()
@@ -119,7 +173,7 @@ class FactService:
         _require_live(doc)
         ledger = Ledger(await self._facts.group(doc["group_id"]), [doc], rfc3339(self._clock.now()))
         ledger.retract(fact_id)
-        return _answer(ledger.latest(fact_id), await self._changes(ledger))
+        return _answer(ledger.latest(fact_id), await self._written([ledger]))
 
     async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
@@ -127,6 +181,8 @@ class FactService:
         precondition.check(doc)
         if doc["status"] != "disputed":
             raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
+        if keep == BOTH and field_of(doc) is not None:
+            raise invalid("/keep", "must be one fact: the profile has one value at a time")
         span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
         group_id, now = doc["group_id"], rfc3339(self._clock.now())
         aliases = {_owner(doc): await self._aliases.of_owner(doc["agent_id"], doc["user_id"])}
@@ -139,7 +195,7 @@ class FactService:
             ledger.retract(fact_id)
         else:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
-        return _answer(ledger.latest(kept), await self._changes(ledger))
+        return _answer(ledger.latest(kept), await self._written([ledger]))
 
     async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
@@ -149,7 +205,8 @@ class FactService:
         if group is None:  # the group is deleted with its last fact
             raise NotFound()
         last = await self._facts.stands_alone(doc)
-        return WriteResult(None, self._facts.remove(doc, group, last=last), 204)
+        touched = await self._users.touched([doc], (), rfc3339(self._clock.now()))
+        return WriteResult(None, [*self._facts.remove(doc, group, last=last), *touched], 204)
 
     async def _books(
         self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str, aliases: Mapping[Partition, AliasMap]
@@ -278,9 +335,21 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
 
 def draft_of(body: FactCreate, source: Doc) -> Doc:
     """Returns the fields that an assertion gives to every fact that it creates."""
-    fields = body.model_dump(include={"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"})
+    names = {"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"}
+    fields = settled(body.model_dump(include=names))
     kind = body.object_type or object_type(body.object)
     return {**fields, "object_type": kind, **computed(fields), "source": source}
+
+
+def _single(body: FactCreate) -> FactCreate:
+    """Returns an assertion of which a profile can have one value at a time. Raises Invalid."""
+    if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
+        return body
+    if body.cardinality == "many":
+        raise invalid("/cardinality", "must be one: the profile has one value at a time")
+    if body.on_conflict == "keep_both":
+        raise invalid("/on_conflict", "must keep one value: the profile has one at a time")
+    return body.model_copy(update={"cardinality": "one"})
 
 
 def computed(fact: Doc) -> Doc:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from app.core.clock import rfc3339, to_ms
 from app.core.process import off_loop
+from app.facts.about_user import EMPTY_PROFILE
+from app.facts.user_records import LearnedValue
 from app.learning import deduplication, derivations, prompts, tool_calls
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
@@ -14,7 +16,8 @@ from app.learning.extraction import Rules, new_lessons
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
 from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
 from app.learning.profile_rules import profile_patch
-from app.learning.prompts import TranscriptLine, data
+from app.learning.prompts import ProfileItem, TranscriptLine, data
+from app.learning.quotes import Quote
 from app.llm.base import LLM, Budget
 from app.memories.create import MemoryWriter
 from app.memories.decay_settings import Decays
@@ -22,8 +25,7 @@ from app.memories.indexing import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
-from app.profiles.merge import EMPTY_PROFILE
-from app.profiles.schemas import AGENTS, USERS, ProfilePatch
+from app.profiles.schemas import AGENTS, ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS
@@ -188,6 +190,7 @@ class ProfileExtractor:
         """Returns the plan that patches the profile. The result keeps the quote of each field."""
         assert talk.user_id is not None
         users, user_id = tools.users(talk.scope), talk.user_id
+        origin = source(talk, prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
             rules = await _rules(tools, talk)
@@ -196,12 +199,22 @@ class ProfileExtractor:
             result: Doc = {"changed": [], "dropped": dict(rules.dropped)}
             if not patch:
                 return result, []
-            outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS)
+            outcome = await users.patch_profile(
+                user_id, ProfilePatch(**patch), ALWAYS, _learned_values(rules, items, origin)
+            )
             changed = sorted(patch) if outcome.changes else []
             quotes = [{"field": one.field, "value": one.value, "quote": quote.text} for one, quote in items]
             return {**result, "changed": changed, "quotes": quotes if changed else []}, list(outcome.changes)
 
         return plan
+
+
+def _learned_values(rules: Rules, items: Sequence[tuple[ProfileItem, Quote]], origin: Doc) -> dict[str, LearnedValue]:
+    """Returns trust, source and time of each field, as the message says that shows it. Of several the last counts."""
+    return {
+        one.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
+        for one, quote in items
+    }
 
 
 class FactExtractor:
@@ -213,7 +226,8 @@ class FactExtractor:
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
         """Returns the name of the user, and known facts near to what the user said."""
         names = await _names_of_user(tools, talk)
-        return PartRequest({"user_name": names[0] if names else "user", "known_facts": await self._known(tools, talk)})
+        name = names[0] if names else "user"
+        return PartRequest({"user_name": name, "known_facts": await self._known(tools, talk, name)})
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
@@ -226,11 +240,11 @@ class FactExtractor:
 
         return plan
 
-    async def _known(self, tools: Tools, talk: Conversation) -> list[Doc]:
+    async def _known(self, tools: Tools, talk: Conversation, user_name: str) -> list[Doc]:
         said, pairs = _said(talk), _own_pairs(talk)
         if not said or not pairs:
             return []
-        return await deduplication.known(tools, talk.scope, said, pairs)
+        return await deduplication.known(tools, talk.scope, said, pairs, user_name)
 
 
 class ExperienceExtractor:
@@ -296,7 +310,8 @@ async def _judged(talk: Conversation, rule: Callable[..., list[T]], *args: Any) 
 
 
 async def _rules(tools: Tools, talk: Conversation) -> Rules:
-    return Rules(talk.lines, talk.owner, talk.said, await _names_of_user(tools, talk))
+    names = await _names_of_user(tools, talk)
+    return Rules(talk.lines, talk.owner, talk.said, names, profiled=talk.scope.agents is None)
 
 
 async def _names_of_user(tools: Tools, talk: Conversation) -> list[str]:
@@ -323,10 +338,8 @@ def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
 
 
 async def _profile(tools: Tools, talk: Conversation) -> Doc:
-    user = None
-    if talk.user_id is not None:
-        user = await Repository(tools.store, talk.scope, USERS).find_one(talk.user_id)
-    return dict(EMPTY_PROFILE) if user is None else user["profile"]
+    user = None if talk.user_id is None else await tools.profiles(talk.scope).find(talk.user_id)
+    return dict(EMPTY_PROFILE) if user is None else user.profile
 
 
 async def _wishes(tools: Tools, talk: Conversation) -> str | None:

@@ -13,15 +13,14 @@ import orjson
 
 from app.core.clock import new_id, rfc3339, to_ms
 from app.core.schemas import same
-from app.facts.repository import FactRepository, View
+from app.facts.about_user import USER, field_of
+from app.facts.repository import View
 from app.facts.schemas import FACTS, FactCreate
-from app.facts.service import FactService
 from app.jobs.runner import Run
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DERIVATIONS, commit_noted
 from app.learning.extraction import DroppedCounts
 from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
 from app.memories.models import MAX_TAGS, MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
@@ -303,14 +302,17 @@ def _plural(verb: str) -> str:
 KNOWN_FACTS = 30
 
 
-async def known(tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...]) -> list[Doc]:
-    """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates."""
+async def known(tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...], user_name: str) -> list[Doc]:
+    """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates. Those
+    about the user have `user_name` as subject."""
     now = tools.clock.now()
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
     retrieved = await lookup.find(
         RetrievalQuery(near, pairs, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
     )
-    return [{name: hit.doc[name] for name in ("subject", "predicate", "object")} for hit in retrieved.hits]
+    hits = [hit.doc for hit in retrieved.hits if field_of(hit.doc) != "name"]
+    facts = [{name: doc[name] for name in ("subject", "predicate", "object")} for doc in hits]
+    return [fact | {"subject": user_name} if fact["subject"] == USER else fact for fact in facts]
 
 
 async def asserted(
@@ -324,8 +326,7 @@ async def asserted(
     source."""
     if not drawn:
         return {"fact_ids": [], "dropped": dict(dropped)}, []
-    lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
-    service = FactService(FactRepository(tools.store, scope), Embeddings(tools.embedder), lookup, tools.clock)
+    service = tools.facts(scope)
     sources = [{**source, **more} for _, more in drawn]
     outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
     fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]

@@ -6,14 +6,19 @@ from typing import Any
 from app.core.clock import Clock
 from app.embedding.embedder import Embedder
 from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError
+from app.facts.about_user import USERS
+from app.facts.repository import FactRepository
+from app.facts.schemas import FACTS
+from app.facts.service import FactService
 from app.learning.token_usage import TenantAllowance
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
-from app.profiles.schemas import USERS
+from app.profiles.reader import ProfileReader
 from app.profiles.users import UserService
 from app.resources import AgentSettingsReader
+from app.retrieval.retriever import Retriever
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.repository import Repository
@@ -43,7 +48,17 @@ class Tools:
         """Returns the user service for a scope."""
         decays = Decays(self.agents, scope.tenant)
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
-        return UserService(Repository(self.store, scope, USERS), memories, self.settings.limits, self.clock)
+        users = Repository(self.store, scope, USERS)
+        return UserService(users, self.facts(scope), memories, self.settings.limits, self.clock)
+
+    def facts(self, scope: Scope) -> FactService:
+        """Returns the fact service for a scope."""
+        lookup = Retriever(self.store, scope, self.embedder, FACTS)
+        return FactService(FactRepository(self.store, scope), Embeddings(self.embedder), lookup, self.clock)
+
+    def profiles(self, scope: Scope) -> ProfileReader:
+        """Returns the reader of profiles for a scope."""
+        return ProfileReader(self.store, scope, self.clock)
 
 
 NO_LLM = "no language model is configured"

@@ -10,6 +10,7 @@ import orjson
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
+from app.facts.about_user import USERS, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.indexing import Embeddings
@@ -18,7 +19,7 @@ from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.procedures.repository import COUNTED, ProcedureRepository
 from app.procedures.schemas import PROCEDURES
-from app.profiles.schemas import AGENTS, USERS
+from app.profiles.schemas import AGENTS
 from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import expected
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
@@ -60,6 +61,8 @@ UNDOABLE: Mapping[str, Collection] = {
 }
 SUMMARY = ("summary", "summary_id", "summary_seq")
 """Fields of a session that an undo restores together with the memory of its summary."""
+RAISED = "raised"
+"""Marks the step of a user's record that was changed for facts alone. Such a record never prevents an undo."""
 LEFT_ALONE = frozenset({"updated_at", "known", "rule"})
 """Fields that an undo never sets back. Of a group of facts `known` is the time of the last change, and `rule` keeps an
 undone merge from being made again."""
@@ -76,6 +79,12 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
         if not isinstance(change, Insert | Update) or change.collection.name not in UNDOABLE:
             continue
         collection, doc_id = change.collection, _id(change)
+        if is_raised_only(change):
+            user = None if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+            was = 0 if user is None else user["version"]
+            step = {"collection": collection.name, "id": doc_id, "was": was, RAISED: True}
+            steps.setdefault((collection.name, doc_id), step)
+            continue
         step = steps.get((collection.name, doc_id))
         old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
         if step is None and old is not None:
@@ -229,6 +238,10 @@ class DerivationUndo:
             if place[0] == SESSIONS.name:
                 changes += await self._summary_back(tenant, step)
                 continue
+            if RAISED in step:
+                back, restored = await self._raised_back(tenant, step, moved.get(place))
+                changes, steps = [*changes, *back], [*steps, *restored]
+                continue
             collection = UNDOABLE[place[0]]
             doc = await self._store.get(collection, tenant, step["id"])
             if doc is None or not _as_left(doc, step["expect"], moved.get(place)):
@@ -250,6 +263,19 @@ class DerivationUndo:
         if collection is PROCEDURES:
             return ProcedureRepository(self._store, scope).remove([doc])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
+
+    async def _raised_back(self, tenant: str, step: Doc, moved: Restored | None) -> tuple[list[Change], list[Doc]]:
+        """Returns the changes of a user's record whose facts an undo changes, and what it restored: the version rises
+        once more. A record that was made for these facts, and not changed since, is deleted."""
+        user = await self._store.get(USERS, tenant, step["id"])
+        if user is None:
+            return [], []
+        left = _as_left(user, {"version": step["was"] + 1}, moved)
+        if left and not step["was"]:
+            return [Delete(USERS, tenant, step["id"], {"version": user["version"]})], []
+        fields, expect = {"updated_at": rfc3339(self._clock.now())}, {"version": user["version"]}
+        restored = {"collection": USERS.name, "id": step["id"], "was": step["was"], "now": user["version"] + 1}
+        return [Update(USERS, tenant, step["id"], fields, {"version": 1}, expect)], [restored] if left else []
 
     async def _summary_back(self, tenant: str, step: Doc) -> list[Change]:
         """Returns the changes that restore a summary; none if the session is gone or has another summary."""

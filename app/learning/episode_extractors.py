@@ -20,11 +20,9 @@ from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.procedures.repository import ProcedureRepository, new_procedure, passage
 from app.procedures.schemas import PROCEDURES, ProcedureCreate
-from app.profiles.schemas import USERS
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.filters import Absent, Eq, Filter, both
-from app.storage.repository import Repository
 from app.storage.schema import Doc
 from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
@@ -41,8 +39,9 @@ class EpisodeFacts:
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns the name of the user, and known facts near to the episodes."""
-        known = await deduplication.known(tools, batch.scope, _told(batch), _pair(batch))
-        return PartRequest({"user_name": await _user_name(tools, batch), "known_facts": known})
+        name = await _user_name(tools, batch)
+        known = await deduplication.known(tools, batch.scope, _told(batch), _pair(batch), name)
+        return PartRequest({"user_name": name, "known_facts": known})
 
     def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
@@ -50,7 +49,8 @@ class EpisodeFacts:
 
         async def plan() -> tuple[Doc, list[Change]]:
             dropped: DroppedCounts = Counter()
-            pairs = episodes.facts(answer.reply.facts, batch, dropped)
+            names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
+            pairs = episodes.facts(answer.reply.facts, batch, dropped, names)
             return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin)
 
         return plan
@@ -194,8 +194,8 @@ def _pair(batch: Batch) -> tuple[Partition, ...]:
 async def _user_name(tools: Tools, batch: Batch) -> str:
     if batch.user_id is None:
         return "user"
-    user = await Repository(tools.store, batch.scope, USERS).find_one(batch.user_id)
-    return (user and user["profile"]["name"]) or batch.user_id
+    user = await tools.profiles(batch.scope).find(batch.user_id)
+    return (user and user.profile["name"]) or batch.user_id
 
 
 PAGE = 50

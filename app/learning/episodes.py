@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from app.core import tokens
 from app.core.served_text import strip_served
+from app.errors import Invalid
 from app.facts.schemas import FactCreate
 from app.learning import derivations, tool_calls
 from app.learning.evidence import no_value, shown
-from app.learning.extraction import DroppedCounts
+from app.learning.extraction import DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.procedures.repository import learned
 from app.procedures.schemas import ProcedureCreate
@@ -118,9 +119,12 @@ def _quotable(doc: Doc) -> str:
     return " ".join([shown["content"], *(str(value) for value in shown.get("call", {}).values())])
 
 
-def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> list[tuple[FactCreate, Doc]]:
+def facts(
+    found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts, names: Sequence[str] = ()
+) -> list[tuple[FactCreate, Doc]]:
     """Returns the facts to assert with the ids of their episodes, as a field of the source. Facts that cite no episode,
-    or whose object none of them contains, are dropped. A fact without a time is valid from its first episode on."""
+    or whose object none of them contains, are dropped. A fact without a time is valid from its first episode on.
+    `names` are the user's."""
     result: list[tuple[FactCreate, Doc]] = []
     for one in found:
         cited = batch.cited(one.episode_numbers)
@@ -131,10 +135,12 @@ def facts(found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts) -> 
         if no_value(said["object"]) or not shown(said["object"], " ".join(map(_as_prompted, cited))):
             dropped["not_said"] += 1
             continue
-        fields = {**said, "cardinality": one.cardinality, "valid_from": one.valid_from or cited[0]["timestamp"]}
+        user = batch.scope.agents is None and is_user(said["subject"], names)
         try:
+            fields = about(one.model_copy(update=said), batch.owner, user=user)
+            fields["valid_from"] = one.valid_from or cited[0]["timestamp"]
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
-        except ValidationError:
+        except (ValidationError, Invalid):
             dropped["invalid"] += 1
             continue
         result.append((body, {"action_ids": [doc["action_id"] for doc in cited]}))

@@ -8,10 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.core.served_text import strip_served
+from app.errors import Invalid
+from app.facts.about_user import USER, field_of, settled
 from app.facts.schemas import FactCreate
 from app.learning import evidence
 from app.learning.profile_rules import profile_reason
-from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
+from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find
 from app.learning.spoken_for import cited, taken_back
 from app.learning.words import table, tokens
@@ -35,13 +37,15 @@ class Rules:
     """The rules for one conversation.
 
     `said` maps message numbers to the memories made of the messages; `owner` has `agent_id` and `user_id`. `names` are
-    those that the user goes by.
+    those that the user goes by. `profiled`: whether the caller may change the profile; facts about the user then have
+    the reserved subject.
     """
 
     lines: Sequence[TranscriptLine]
     owner: Mapping[str, str | None]
     said: Mapping[int, Doc] = field(default_factory=dict)
     names: Sequence[str] = ()
+    profiled: bool = True
     dropped: DroppedCounts = field(default_factory=Counter)
 
     # --- Memories -----------------------------------------------------------------------------------------------------
@@ -64,7 +68,7 @@ class Rules:
             )
             if quote is None:
                 continue
-            trust = self._trust(quote)
+            trust = self.trust_of(quote)
             retired = self._retired(one, known, {**self.owner, "trust": trust}, taken)
             taken |= {*retired}
             body = MemoryCreate(
@@ -78,7 +82,7 @@ class Rules:
                 event_at=quote.line.at,
                 supersedes=retired,
             )
-            result.append((body, self._source(quote)))
+            result.append((body, self.source_of(quote)))
         return result
 
     def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
@@ -122,17 +126,14 @@ class Rules:
                 body = FactCreate(
                     agent_id=self.owner["agent_id"],
                     user_id=self.owner["user_id"],
-                    subject=one.subject,
-                    predicate=one.predicate,
-                    object=one.object,
-                    cardinality=one.cardinality,
-                    trust=self._trust(quote),
+                    **about(one, self.owner, user=self.profiled and is_user(one.subject, self.names)),
+                    trust=self.trust_of(quote),
                     valid_from=self._valid_from(one, quote),
                 )
-            except ValidationError:
+            except (ValidationError, Invalid):
                 self.dropped["invalid"] += 1
                 continue
-            result.append((body, self._source(quote)))
+            result.append((body, self.source_of(quote)))
         return result
 
     def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
@@ -204,12 +205,13 @@ class Rules:
         denied = any(taken_back(quote, each, self.lines) for each in values)
         return "taken_back" if denied and not evidence.negated(value) else None
 
-    def _trust(self, quote: Quote) -> float:
+    def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
         said = self.said.get(quote.line.seq)
         return quote.line.trust if said is None else float(said["trust"])
 
-    def _source(self, quote: Quote) -> Doc:
+    def source_of(self, quote: Quote) -> Doc:
+        """Returns the memory of the quoted message, and the quote, as fields of a source."""
         said = self.said.get(quote.line.seq)
         return {"memory_ids": [] if said is None else [said["memory_id"]], "quote": quote.text}
 
@@ -217,6 +219,28 @@ class Rules:
         """Returns whether a text names the user, as "user" or by name."""
         plain = " ".join(token.word for token in tokens(text))
         return plain in USER_WORDS or any(_mentions(text, name) for name in (*self.names, "user"))
+
+
+def about(one: FactReply, owner: Mapping[str, str | None], *, user: bool) -> Doc:
+    """Returns subject, predicate, object and cardinality of a fact. If it is about the user, the subject is the
+    reserved one, so that the profile shows what is learned. Raises Invalid for a value that the profile cannot have."""
+    stated = one.model_dump(include={"subject", "predicate", "object", "cardinality"})
+    if not user or owner["user_id"] is None:
+        return stated
+    stated["subject"] = USER
+    fact = {**stated, **owner}
+    if field_of(fact) is None:
+        return stated
+    settled(fact)
+    return stated | {"cardinality": "one"}
+
+
+def is_user(subject: str, names: Sequence[str]) -> bool:
+    """Returns whether a subject is the user: a word such as "user", one of the user's names, or a part of one."""
+    words = [token.word for token in tokens(subject)]
+    if " ".join(words) in USER_WORDS or subject == USER:
+        return True
+    return bool(words) and any({*words} <= {token.word for token in tokens(name)} for name in names)
 
 
 def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
@@ -267,7 +291,8 @@ def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
         quote, one.object, negated=evidence.negated(f"{one.predicate.replace('_', ' ')} {one.object}")
     ):
         return reason
-    if rules.names_user(one.subject) and not evidence.relative(one.subject):
+    user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
+    if user and not evidence.relative(one.subject):
         return "cited" if cited(quote, one.object) else _of_user(one, quote)
     subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
     return None if evidence.shown(subject, quote.line.text) else "subject_not_said"

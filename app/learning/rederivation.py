@@ -11,6 +11,7 @@ from functools import partial
 from app.core.clock import Clock, new_id, rfc3339
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
+from app.facts.user_records import UserRecords
 from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run
@@ -128,7 +129,11 @@ class _Judge:
     async def _without_fact(self, doc: Doc) -> list[Change]:
         group = await self._facts.group(doc["group_id"])
         last = await self._facts.stands_alone(doc)
-        return [] if group is None else self._facts.remove(doc, group, last=last)
+        if group is None:
+            return []
+        users = UserRecords(self._run.store, self._facts.scope)
+        touched = await users.touched([doc], (), rfc3339(self._run.clock.now()))
+        return [*self._facts.remove(doc, group, last=last), *touched]
 
     async def _seqs(self, memory_ids: Sequence[str], note: Doc) -> list[int]:
         """Returns the numbers of the messages that a record names beside the changed one."""

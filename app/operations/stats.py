@@ -13,13 +13,14 @@ from pydantic import Field
 from app.actions.schemas import ACTIONS
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import Count, Schema
+from app.facts.about_user import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
 from app.memories.models import MEMORIES
 from app.memories.schemas import MemoryType
 from app.metrics import REQUEST_SECONDS
 from app.procedures.schemas import PROCEDURES
-from app.profiles.schemas import AGENTS, USERS
+from app.profiles.schemas import AGENTS
 from app.resources import AccessLog
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.filters import EVERYTHING, Absent, Range

@@ -17,6 +17,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository, true_at
 from app.profiles import merge, prompt
 from app.profiles.merge import LESSONS
+from app.profiles.reader import ProfileReader
 from app.profiles.schemas import (
     AGENTS,
     AgentCreate,
@@ -41,7 +42,7 @@ READ_AT_ONCE = 500
 class AgentService:
     """The operations on agents within a caller's scope."""
 
-    def __init__(self, agents: Repository, users: Repository, memories: MemoryRepository, clock: Clock) -> None:
+    def __init__(self, agents: Repository, users: ProfileReader, memories: MemoryRepository, clock: Clock) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
     async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult:
@@ -129,9 +130,9 @@ class AgentService:
     async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None) -> Doc:
         """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user."""
         agent = await self._agents.get(agent_id)
-        user = None if user_id is None else await self._users.find_one(user_id)
+        user = None if user_id is None else await self._users.find(user_id)
         memories = [] if user_id is None else await self._known_of(agent, user_id)
-        text, size = prompt.compose(agent["experience"], user and user["profile"], memories, max_tokens)
+        text, size = prompt.compose(agent["experience"], None if user is None else user.profile, memories, max_tokens)
         return {"text": text, "tokens": size}
 
     async def _known_of(self, agent: Doc, user_id: str) -> list[Doc]:

@@ -8,12 +8,15 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import Identifier, Page
+from app.core.schemas import Identifier, Page, Timestamp
+from app.facts.about_user import USERS
+from app.facts.endpoints import facts_of
 from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
-from app.profiles.schemas import AGENTS, USERS
+from app.profiles.reader import ProfileReader
+from app.profiles.schemas import AGENTS
 from app.profiles.users import UserDirectory, UserService
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
@@ -24,7 +27,11 @@ async def user_service(request: Request, memories: MemoryServiceDep) -> UserServ
     """Returns the user service of the caller."""
     resources, principal = get_caller(request)
     return UserService(
-        Repository(resources.store, principal.scope, USERS), memories, resources.settings.limits, resources.clock
+        Repository(resources.store, principal.scope, USERS),
+        facts_of(request),
+        memories,
+        resources.settings.limits,
+        resources.clock,
     )
 
 
@@ -33,7 +40,7 @@ async def agent_service(request: Request) -> AgentService:
     resources, principal = get_caller(request)
     return AgentService(
         Repository(resources.store, principal.scope, AGENTS),
-        Repository(resources.store, principal.scope, USERS),
+        ProfileReader(resources.store, principal.scope, resources.clock),
         MemoryRepository(resources.store, principal.scope),
         resources.clock,
     )
@@ -42,7 +49,7 @@ async def agent_service(request: Request) -> AgentService:
 async def user_directory(request: Request) -> UserDirectory:
     """Returns the list of users of the caller."""
     resources, principal = get_caller(request)
-    return UserDirectory(Repository(resources.store, principal.scope, USERS), resources.collections)
+    return UserDirectory(Repository(resources.store, principal.scope, USERS), resources.collections, resources.clock)
 
 
 Users = Annotated[UserService, Depends(user_service)]
@@ -67,9 +74,16 @@ async def list_users(users: Directory, listing: InListing) -> Response:
 
 
 @users_router.get("/{user_id}/profile", response_model=schemas.StoredProfile, responses=problems(404))
-async def get_profile(user_id: UserIdPath, users: Users) -> Response:
-    """Get what is known of a user for good."""
-    profile = await users.profile(user_id)
+async def get_profile(
+    user_id: UserIdPath,
+    users: Users,
+    as_of: Annotated[
+        Timestamp | None, Query(description="The fields that are facts as they were true at that time; default: now.")
+    ] = None,
+    known_at: Annotated[Timestamp | None, Query(description="As they were known then; default: now.")] = None,
+) -> Response:
+    """Get what is known of a user for good. Name, age, home and occupation are facts about `@user`."""
+    profile = await users.profile(user_id, as_of, known_at)
     return answer(profile, {"ETag": etag(profile)})
 
 

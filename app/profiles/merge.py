@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.core.schemas import merge_patch
-from app.profiles.schemas import Experience, Profile
+from app.facts.about_user import EMPTY_PROFILE
+from app.profiles.schemas import Experience
 from app.storage.schema import Doc
 from app.storage.text import normalise_content
 
-EMPTY_PROFILE: Mapping[str, Any] = Profile().model_dump()
 LESSONS = tuple(name for name in Experience.model_fields if name != "procedural_knowledge")
 EMPTY_EXPERIENCE: Mapping[str, Any] = {"procedural_knowledge": "", **{name: [] for name in LESSONS}}
 MAX_LESSONS = 50

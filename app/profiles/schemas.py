@@ -19,19 +19,11 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
+from app.facts.about_user import MAX_AGE, MAX_LINE
 from app.memories.schemas import Source
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc, Unique
 
-USERS = Collection(
-    name="users",
-    counted=True,
-    id_field="user_id",
-    fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
-    indexes=(("user_id",),),
-    opaque=("profile", "interactions"),
-    internal=frozenset({"interacted"}),
-)
 AGENTS = Collection(
     name="agents",
     counted=True,
@@ -57,11 +49,11 @@ class StoredAgentSettings:
         return found
 
 
-ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
 IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resolved", "closed"])
 
-Age = Annotated[int, Field(strict=True, ge=0, le=150), WHOLE]
+Age = Annotated[int, Field(strict=True, ge=0, le=MAX_AGE), WHOLE]
 
 
 class Profile(Schema):

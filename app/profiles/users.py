@@ -1,7 +1,7 @@
 """Manages users: profile, interactions, issues and solutions. Issues and solutions are memories of these types."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import orjson
@@ -10,12 +10,16 @@ from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import require_size, same
 from app.errors import NotFound
+from app.facts.about_user import EMPTY_PROFILE, PREDICATES, USERS, new_user
+from app.facts.repository import View
+from app.facts.service import FactService
+from app.facts.user_records import NOTHING, LearnedValue, StatedProfile
 from app.jobs.models import OPERATIONS
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
+from app.profiles.reader import ProfileReader, ReadUser
 from app.profiles.schemas import (
-    USERS,
     InteractionIn,
     IssueIn,
     Profile,
@@ -29,7 +33,7 @@ from app.setting_groups import LimitSettings
 from app.storage.filters import EVERYTHING, In
 from app.storage.repository import Listing, Repository, open_cursor, seal_cursor
 from app.storage.schema import After, Collection, Doc
-from app.writes.executor import IfMatch, WriteResult, changed, etag
+from app.writes.executor import IfMatch, WriteResult, etag
 
 ISSUE_IMPORTANCE = 0.6
 
@@ -37,22 +41,33 @@ ISSUE_IMPORTANCE = 0.6
 class UserService:
     """The operations on users within a caller's scope."""
 
-    def __init__(self, users: Repository, memories: MemoryService, limits: LimitSettings, clock: Clock) -> None:
-        self._users, self._memories, self._limits, self._clock = users, memories, limits, clock
+    def __init__(
+        self, users: Repository, facts: FactService, memories: MemoryService, limits: LimitSettings, clock: Clock
+    ) -> None:
+        self._users, self._facts, self._memories = users, facts, memories
+        self._limits, self._clock = limits, clock
+        self._reader = ProfileReader(users.store, users.scope, clock)
 
-    async def profile(self, user_id: str) -> Doc:
-        """Returns the profile of a user. Raises NotFound."""
-        return render_profile(await self._users.get(user_id))
+    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> Doc:
+        """Returns the profile of a user, as far as it was known at `known_at`, and true at `as_of`. Raises NotFound."""
+        read = await self._reader.find(user_id, View(as_of or rfc3339(self._clock.now()), known_at))
+        if read is None:
+            raise NotFound()
+        return render_profile(read.record)
 
     async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult:
         """Replaces the whole profile."""
-        return await self._change(user_id, precondition, lambda _: {"profile": self._bounded(body.model_dump())})
+        return await self._change(user_id, precondition, lambda _: body.model_dump(), tuple(PREDICATES))
 
-    async def patch_profile(self, user_id: str, body: ProfilePatch, precondition: IfMatch) -> WriteResult:
-        """Merges a patch into the profile; see `merge.merge_profile`."""
+    async def patch_profile(
+        self, user_id: str, body: ProfilePatch, precondition: IfMatch, learned: Mapping[str, LearnedValue] | None = None
+    ) -> WriteResult:
+        """Merges a patch into the profile; see `merge.merge_profile`. `learned`: for what the service has learned, the
+        trust, source and time of each field that is a fact."""
         patch = body.model_dump(exclude_unset=True)
+        named = [name for name in patch if name in PREDICATES]
         return await self._change(
-            user_id, precondition, lambda doc: {"profile": self._bounded(merge.merge_profile(doc["profile"], patch))}
+            user_id, precondition, lambda profile: merge.merge_profile(profile, patch), named, learned or {}
         )
 
     def _bounded(self, profile: Doc) -> Doc:
@@ -68,7 +83,7 @@ class UserService:
         old = await self._users.find_one(user_id)
         precondition.check(old)
         if old is None:
-            return WriteResult(entry, [self._users.insert(_new(user_id, now) | {"interactions": [entry]})], 201)
+            return WriteResult(entry, [self._users.insert(new_user(user_id, now) | {"interactions": [entry]})], 201)
         kept = [*old["interactions"], entry][-merge.MAX_INTERACTIONS :]
         before = old.get("interacted")
         counted = {"interactions": kept, "interacted": (before or 0) + 1}
@@ -79,16 +94,41 @@ class UserService:
         doc = await self._users.get(user_id)
         return {"items": doc["interactions"][::-1], "next_cursor": None}
 
-    async def _change(self, user_id: str, precondition: IfMatch, fields_of: Callable[[Doc], Doc]) -> WriteResult:
+    async def _change(
+        self,
+        user_id: str,
+        precondition: IfMatch,
+        merged: Callable[[Doc], Doc],
+        named: Sequence[str],
+        learned: Mapping[str, LearnedValue] = NOTHING,
+    ) -> WriteResult:
+        """Changes a profile. `named` are those of the fields to write that are facts: they are asserted, and the
+        others stored in the record."""
         now = rfc3339(self._clock.now())
-        old = await self._users.find_one(user_id)
+        read = await self._reader.find(user_id)
+        old = read.record if read is not None else None
         precondition.check(old)
-        if old is None:
-            doc = _new(user_id, now)
-            doc |= fields_of(doc)
-            return WriteResult(render_profile(doc), [self._users.insert(doc)], 200, {"ETag": etag(doc)})
-        fields = {name: value for name, value in fields_of(old).items() if not same(old[name], value)}
-        return changed(self._users, old, fields, render_profile, now)
+        record = old or new_user(user_id, now)
+        self._users.require_write(record)
+        stored = dict(EMPTY_PROFILE if read is None or read.stored is None else read.stored)
+        wanted = self._bounded(merged(record["profile"]))
+        earlier = {name: stored.get(name) for name in named}
+        values = {name: wanted[name] for name in named}
+        changes, hold = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
+        kept = {**stored, **{name: wanted[name] for name in wanted if name not in PREDICATES}, **dict.fromkeys(named)}
+        profile = wanted | {name: hold.get(name) for name in named}
+        if read is None or read.stored is None:
+            body = render_profile(record | {"profile": profile, "updated_at": now})
+            return WriteResult(
+                body, [*changes, self._users.insert(record | {"profile": kept})], 200, {"ETag": etag(record)}
+            )
+        fields = {} if same(kept, read.stored) else {"profile": kept}
+        if not fields and not changes:
+            return WriteResult(render_profile(record | {"profile": profile}), headers={"ETag": etag(record)})
+        new = record | {"profile": profile, "version": record["version"] + 1, "updated_at": now}
+        return WriteResult(
+            render_profile(new), [*changes, self._users.update(record, fields, now=now)], headers={"ETag": etag(new)}
+        )
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
@@ -145,8 +185,8 @@ class UserDirectory:
     """Lists everyone of whom a record is stored, within a caller's scope. Operations are left out: that of an erasure
     outlives its user."""
 
-    def __init__(self, users: Repository, collections: Sequence[Collection]) -> None:
-        self._users = users
+    def __init__(self, users: Repository, collections: Sequence[Collection], clock: Clock) -> None:
+        self._users, self._reader = users, ProfileReader(users.store, users.scope, clock)
         records = [one for one in owned(collections) if one.audited and one is not OPERATIONS]
         self._owned = [Repository(users.store, users.scope, collection) for collection in records]
 
@@ -160,29 +200,15 @@ class UserDirectory:
         found = {user for part in await asyncio.gather(*asked) for user in part}
         ordered = sorted(found, reverse=listing.order == "desc")
         shown = ordered[:limit]
-        profiles = await self._users.get_many(shown)
+        profiles = await self._reader.find_many(shown)
         following = seal_cursor(After(shown[-1], shown[-1]), mark) if len(ordered) > limit else None
         return {"items": [_listed(user, profiles.get(user)) for user in shown], "next_cursor": following}
 
 
-def _listed(user_id: str, doc: Doc | None) -> Doc:
-    if doc is not None:
-        return render_profile(doc)
-    return {**merge.EMPTY_PROFILE, "user_id": user_id, **dict.fromkeys(("version", "created_at", "updated_at"))}
-
-
-def _new(user_id: str, now: str) -> Doc:
-    """Returns a new user. A user is created with the first record about them."""
-    return {
-        "user_id": user_id,
-        "agent_id": None,
-        "profile": dict(merge.EMPTY_PROFILE),
-        "interactions": [],
-        "interacted": 0,
-        "version": 1,
-        "created_at": now,
-        "updated_at": now,
-    }
+def _listed(user_id: str, read: ReadUser | None) -> Doc:
+    if read is not None:
+        return render_profile(read.record)
+    return {**EMPTY_PROFILE, "user_id": user_id, **dict.fromkeys(("version", "created_at", "updated_at"))}
 
 
 def _as(outcome: WriteResult, render: Callable[[Doc], Doc]) -> WriteResult:

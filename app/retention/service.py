@@ -15,13 +15,13 @@ from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
+from app.facts.about_user import USERS
 from app.facts.schemas import FACTS
 from app.jobs import queue
 from app.jobs.models import FORGET
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.profiles.schemas import USERS
 from app.retention.policy import ForgetRequest, RetentionPolicy, score
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change

@@ -210,7 +210,7 @@ async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm:
 
 async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     home: Json = {"subject": "Ada", "predicate": "lives_in", "cardinality": "one"}
-    old = {**PAIR, **home, "object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
+    old = {**PAIR, **home, "subject": "@user", "object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
     assert (await api.post("/v1/facts", json=old)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"name": "Ada"})
     await talk(service, "I have lived in Boston since May.", "Noted.")
@@ -229,11 +229,13 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
     assert shown["user_name"] == "Ada"
     assert shown["known_facts"] == [{"subject": "Ada", "predicate": "lives_in", "object": "New York"}]
     for as_of, city in (("2020-01-01T00:00:00Z", "New York"), ("2026-05-02T00:00:00Z", "Boston")):
-        page = await api.get("/v1/facts", params={**PAIR, "subject": "ada", "as_of": as_of})
+        page = await api.get("/v1/facts", params={"user_id": "u", "predicate": "lives_in", "as_of": as_of})
         assert [fact["object"] for fact in page.json()["items"]] == [city]
     made = (await api.get(f"/v1/facts/{facts['fact_ids'][0]}")).json()
     assert (made["source"]["origin"], made["source"]["session_id"]) == ("extraction", "s")
+    assert (made["subject"], made["agent_id"]) == ("@user", None)
     assert made["source"]["memory_ids"]
+    assert (await api.get("/v1/users/u/profile")).json()["home"] == "Boston"
 
 
 async def test_a_session_that_remembers_nothing_is_not_learned_from(service: Service, llm: Model) -> None:

@@ -7,12 +7,16 @@ from typing import Any
 import httpx
 import pytest
 
+from app.facts.about_user import USERS
+from app.facts.repository import FactRepository
+from app.facts.schemas import FACTS
+from app.facts.service import FactService
 from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
-from app.profiles.schemas import USERS
 from app.profiles.users import UserService
+from app.retrieval.retriever import Retriever
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
@@ -221,7 +225,9 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     memories = MemoryService(
         MemoryRepository(meddled, scope), Embeddings(held.embedder), Decays(held.agents, "default"), held.clock
     )
-    users = UserService(Repository(meddled, scope, USERS), memories, held.settings.limits, held.clock)
+    lookup = Retriever(meddled, scope, held.embedder, FACTS)
+    facts = FactService(FactRepository(meddled, scope), Embeddings(held.embedder), lookup, held.clock)
+    users = UserService(Repository(meddled, scope, USERS), facts, memories, held.settings.limits, held.clock)
     answer = await write(
         held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", IfMatch(None))
     )

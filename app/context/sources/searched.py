@@ -173,7 +173,8 @@ async def gather_facts(request: SourceRequest) -> list[Candidate]:
         graph.walk(names(body.query), HOPS, max_nodes=MAX_NODES),
     )
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
-    found = _in_turn(retrieved.hits, _linked(walk))
+    found = list(_in_turn(retrieved.hits, _linked(walk)))
+    request.facts += found
     return [_fact_item(fact, max(scores.get(fact["fact_id"], 0.0), _by_links(fact, walk))) for fact in found]
 
 
@@ -210,7 +211,11 @@ def _in_turn(hits: Sequence[Hit], linked: Sequence[Doc]) -> Iterable[Doc]:
 def _fact_item(fact: Doc, score: float) -> Candidate:
     text = sentence(fact)
     same = frozenset({f"text:{content_hash(text)}"})
-    return Candidate(fact["fact_id"], "fact", f"{text}{_span(fact)}", score, same=same)
+    return Candidate(fact["fact_id"], "fact", f"{text}{_span(fact)}", score, same=same, place=(_begun(fact), 0))
+
+
+def _begun(fact: Doc) -> str:
+    return str(fact["valid_from"] or fact["known_from"])
 
 
 def _span(fact: Doc) -> str:

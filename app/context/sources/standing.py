@@ -8,13 +8,16 @@ import orjson
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.sources.searched import visible
-from app.core.clock import to_ms
+from app.core.clock import rfc3339, to_ms
 from app.core.process import off_loop
+from app.facts.keys import sentence
+from app.facts.repository import View
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES, STANDING
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS
-from app.profiles.schemas import AGENTS, USERS
+from app.profiles.reader import ProfileReader
+from app.profiles.schemas import AGENTS
 from app.storage.filters import Eq, Or, both
 from app.storage.repository import Repository
 from app.storage.schema import Doc
@@ -58,15 +61,22 @@ INSTRUCTIONS = ContextSource(
 
 async def gather_profile(request: SourceRequest) -> list[Candidate]:
     """Returns the entries of the profile; none if there is no user."""
-    if request.body.user_id is None:
+    body, resources = request.body, request.resources
+    if body.user_id is None:
         return []
-    user = await Repository(request.resources.store, request.scope, USERS).find_one(request.body.user_id)
-    found = (
-        []
-        if user is None
-        else [Candidate(f"profile:{name}", "profile", text) for name, text in _entries(user["profile"])]
-    )
-    return _ranked(found, request.body.query)
+    view = View(body.as_of or rfc3339(request.now), body.known_at)
+    user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, view)
+    if user is None:
+        return []
+    request.names += [user.profile["name"]] if user.profile["name"] else []
+    found = [_profile_item(name, text, user.facts.get(name)) for name, text in _entries(user.profile)]
+    return _ranked(found, body.query)
+
+
+def _profile_item(name: str, text: str, fact: Doc | None) -> Candidate:
+    """Returns an entry of the profile. The fact that states it is not shown again."""
+    same = frozenset[str]() if fact is None else frozenset({f"text:{content_hash(sentence(fact))}"})
+    return Candidate(f"profile:{name}", "profile", text, same=same)
 
 
 def _ranked(items: list[Candidate], query: str) -> list[Candidate]:
