@@ -26,6 +26,7 @@ from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.facts.service import FACT
+from app.findings.schemas import FINDINGS
 from app.jobs.models import (
     CONSOLIDATION,
     DECAY,
@@ -39,6 +40,7 @@ from app.jobs.models import (
     OPERATIONS,
     POST_CONVERSATION,
     REDERIVE,
+    REFLECTION,
     RETENTION,
     SCHEDULES,
     SUMMARIZE,
@@ -60,6 +62,7 @@ from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
 from app.memories.embedding_job import EmbeddingJob
 from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
+from app.memories.reembed import warn_of_other_models
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, USERS, StoredAgentSettings
@@ -73,7 +76,6 @@ from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.storage.factory import open_store as open_engine
 from app.storage.factory import where_of
-from app.storage.index.record_codec import model_id
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.transfer import MovableStore
@@ -106,6 +108,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     SCHEDULES,
     OPERATIONS,
     DERIVATIONS,
+    FINDINGS,
     LLM_DAYS,
     AUDIT,
     ERASED,
@@ -256,7 +259,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     if tokens is not None:
         stack.push_async_callback(tokens.close)
     agents = StoredAgentSettings(store)
-    await _tell_of_other_models(store, embedder)
+    await warn_of_other_models(store, embedder, EMBEDDABLE)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(process.running("accesses", accesses.run))
@@ -289,7 +292,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES
+    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, REFLECTION
     undoing = {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
@@ -337,14 +340,3 @@ def _refuse_open_door(settings: Settings, keyless: KeylessAccess) -> None:
             "serve a loopback address, or set RECALLD_AUTH=off on purpose."
         )
     log.warning("no API key was ever made: this machine is served as tenant default, without authentication")
-
-
-async def _tell_of_other_models(store: Store, embedder: Embedder) -> None:
-    model = model_id(embedder.name, embedder.dim)
-    for kind in EMBEDDABLE:
-        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
-            log.warning(
-                "the store has vectors of another embedding model: what has none of this one is found by its words "
-                "alone until `recalld reembed` has been run",
-                extra={"model": embedder.name, "collection": kind.collection.name},
-            )

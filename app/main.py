@@ -22,6 +22,7 @@ from app.auth import endpoints as authentication
 from app.console import endpoints as console
 from app.context import endpoints as context
 from app.facts import endpoints as facts
+from app.findings import endpoints as findings
 from app.learning import endpoints as consolidation
 from app.lifespan import Openers, RealParts, lifespan
 from app.mcp import endpoints as mcp
@@ -29,6 +30,7 @@ from app.memories import endpoints as memories
 from app.operations import endpoints as operations
 from app.procedures import endpoints as procedures
 from app.profiles import endpoints as profiles
+from app.reflection import endpoints as reflection
 from app.resources import State
 from app.retention import endpoints as forgetting
 from app.sessions import endpoints as sessions
@@ -52,6 +54,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     profiles.users_router,
     forgetting.users_router,
     profiles.agents_router,
+    findings.router,
+    reflection.findings_router,
     operations.jobs_router,
     operations.operations_router,
     operations.stats_router,

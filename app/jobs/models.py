@@ -15,6 +15,7 @@ SUMMARIZE = "summarize"
 EXTRACT = "extract"
 REDERIVE = "rederive"
 CONSOLIDATION = "consolidation"
+REFLECTION = "reflection"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
 MERGE_PREDICATES = "merge_predicates"
@@ -38,6 +39,7 @@ _LANE_OF: Mapping[str, Lane] = {
     SUMMARIZE: LANGUAGE_MODEL,
     EXTRACT: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
+    REFLECTION: LANGUAGE_MODEL,
     RETENTION: LANGUAGE_MODEL,  # summarizes days
     REDERIVE: ORDINARY,
     EMBED_PENDING: EMBEDDING_MODEL,

@@ -1,7 +1,7 @@
 """Derivations: what a learning job did with which sources, and how to undo it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
@@ -11,6 +11,7 @@ import orjson
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
 from app.facts.schemas import FACT_GROUPS, FACTS
+from app.findings.schemas import FINDINGS
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.indexing import Embeddings
 from app.memories.models import MEMORIES
@@ -56,13 +57,13 @@ REPLANS = 8
 """How often a plan runs before a conflict is raised."""
 PAGE = 50
 UNDOABLE: Mapping[str, Collection] = {
-    one.name: one for one in (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS)
+    one.name: one for one in (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS, FINDINGS)
 }
 SUMMARY = ("summary", "summary_id", "summary_seq")
 """Fields of a session that an undo restores together with the memory of its summary."""
-LEFT_ALONE = frozenset({"updated_at", "known", "rule"})
+LEFT_ALONE = frozenset({"updated_at", "known", "rule", "operation_id"})
 """Fields that an undo never sets back. Of a group of facts `known` is the time of the last change, and `rule` keeps an
-undone merge from being made again."""
+undone merge from being made again. The `operation_id` of a finding keeps it from being applied again by itself."""
 
 
 async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
@@ -129,19 +130,10 @@ async def commit_noted(
     for attempt in range(attempts):
         result, changes = await plan()
         result.pop("items", None)
-        note: Doc = {
-            "tenant_id": run.tenant,
-            "derivation_id": derivation_id,
-            "session_id": None,
-            **of,
-            "operation_id": run.lease.job.operation_id,
-            "result": result,
-            "undo": await steps_back(run.store, changes) if run.lease.job.operation_id else [],
-            "undone": False,
-            "created_at": rfc3339(run.clock.now()),
-        }
+        by, now = run.lease.job.operation_id, run.clock.now()
+        note = await derivation(run.store, run.tenant, changes, derivation_id, of, by, now, result)
         try:
-            await run.commit([*changes, Insert(DERIVATIONS, note)])
+            await run.commit([*changes, note])
         except CommitConflict as conflict:
             if conflict.collection == DERIVATIONS.name:
                 return None
@@ -150,6 +142,31 @@ async def commit_noted(
             continue
         return result
     raise AssertionError("the last attempt returns or raises")
+
+
+async def derivation(  # noqa: PLR0913 (fields of the record)
+    store: Store,
+    tenant: str,
+    changes: Sequence[Change],
+    derivation_id: str,
+    of: Doc,
+    operation_id: str | None,
+    now: datetime,
+    result: Doc | None = None,
+) -> Insert:
+    """Returns the insert of the derivation of `changes`, to be committed with them. `of` are owner and sources."""
+    note: Doc = {
+        "tenant_id": tenant,
+        "derivation_id": derivation_id,
+        "session_id": None,
+        **of,
+        "operation_id": operation_id,
+        "result": result or {},
+        "undo": await steps_back(store, changes) if operation_id else [],
+        "undone": False,
+        "created_at": rfc3339(now),
+    }
+    return Insert(DERIVATIONS, note)
 
 
 async def commit_planned(run: Run, plan: DerivationPlan, attempts: int = REPLANS) -> Doc:

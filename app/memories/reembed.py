@@ -6,6 +6,7 @@ continues, and a row that is written with the old model meanwhile counts as miss
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,8 @@ ROUNDS, SMALL_ROUNDS = 5, 20
 """
 PAUSE_SECONDS = 0.25
 LATEST = "latest"
+
+log = logging.getLogger(__name__)
 
 ReportProgress = Callable[[int], None]
 
@@ -205,3 +208,15 @@ class Reembed:
 def whole(counts: Mapping[str, VectorCounts]) -> bool:
     """Returns whether all records have a vector of the model."""
     return all(count.of_model == count.records for count in counts.values())
+
+
+async def warn_of_other_models(store: Store, embedder: Embedder, kinds: Sequence[Embeddable]) -> None:
+    """Logs a warning if the store has vectors of another embedding model."""
+    model = model_id(embedder.name, embedder.dim)
+    for kind in kinds:
+        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
+            log.warning(
+                "the store has vectors of another embedding model: what has none of this one is found by its words "
+                "alone until `recalld reembed` has been run",
+                extra={"model": embedder.name, "collection": kind.collection.name},
+            )

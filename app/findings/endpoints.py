@@ -1,0 +1,61 @@
+"""HTTP endpoints for findings: list, read and dismiss. `app/reflection/endpoints.py` accepts them."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from app.api.errors import problems
+from app.api.fast_path import StrictRoute
+from app.api.strict import InListing, answer
+from app.auth.dependencies import get_caller
+from app.core.schemas import Identifier, Page
+from app.findings import schemas
+from app.findings.repository import FindingRepository
+from app.findings.service import FindingService
+from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import etag
+
+
+async def finding_service(request: Request) -> FindingService:
+    """Returns the finding service of the caller."""
+    resources, principal = get_caller(request)
+    return FindingService(FindingRepository(resources.store, principal.scope), resources.clock)
+
+
+Findings = Annotated[FindingService, Depends(finding_service)]
+FindingId = Annotated[Identifier, Path(examples=["find_01a2003d395076f9a13acea58faaf745"])]
+
+router = APIRouter(prefix="/v1/findings", tags=["findings"], route_class=StrictRoute)
+
+
+async def list_filters(
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    kind: Annotated[schemas.FindingKind | None, Query()] = None,
+    status: Annotated[schemas.FindingListStatus, Query()] = "open",
+) -> dict[str, Any]:
+    """Collects the filters of a list of findings."""
+    return dict(locals())
+
+
+@router.get("", response_model=Page[schemas.Finding], responses=problems())
+async def list_findings(
+    findings: Findings, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
+) -> Response:
+    """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+    return answer(await findings.page(where, listing))
+
+
+@router.get("/{finding_id}", response_model=schemas.Finding, responses=problems(404))
+async def get_finding(finding_id: FindingId, findings: Findings) -> Response:
+    """Get one finding with its evidence."""
+    finding = await findings.get(finding_id)
+    return answer(finding, {"ETag": etag(finding)})
+
+
+@router.post("/{finding_id}/dismiss", response_model=schemas.Finding, responses=problems(404, 409, 412))
+async def dismiss_finding(
+    finding_id: FindingId, findings: Findings, write: Writer, if_match: InPrecondition
+) -> Response:
+    """Settle a finding without any other change. 409 where it is settled already."""
+    return await write(lambda: findings.dismiss(finding_id, if_match))

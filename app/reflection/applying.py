@@ -1,0 +1,85 @@
+"""Applies the proposal of a finding. Nothing is deleted: records are superseded, closed or end being valid."""
+
+from collections.abc import Sequence
+
+from app.core.clock import rfc3339
+from app.errors import Conflict
+from app.facts.repository import FactRepository
+from app.facts.schemas import FACTS
+from app.facts.service import FactService
+from app.findings.evidence import EvidenceReader, Record
+from app.findings.schemas import evidence_names
+from app.learning.dependencies import ALWAYS, Tools
+from app.memories.indexing import Embeddings
+from app.memories.records import revision
+from app.memories.repository import MemoryRepository, same_pair
+from app.procedures.repository import ProcedureRepository
+from app.procedures.schemas import PROCEDURES, ProcedurePatch
+from app.procedures.service import ProcedureService
+from app.retrieval.retriever import Retriever
+from app.storage.changes import Change
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+
+
+class Applier:
+    """Plans the changes of proposals within a scope."""
+
+    def __init__(self, tools: Tools, scope: Scope) -> None:
+        self._tools, self._scope = tools, scope
+        self._memories = MemoryRepository(tools.store, scope)
+
+    async def changes(self, finding: Doc) -> list[Change]:
+        """Returns the changes that a finding proposes. Raises Conflict if a record that it needs no longer stands, and
+        Forbidden if the caller may not write one."""
+        proposal, now = finding["proposal"], rfc3339(self._tools.clock.now())
+        records = await EvidenceReader(self._tools.store, self._scope, now).read(evidence_names(finding))
+        wanted = [*proposal["retire"], *([proposal["keep"]] if proposal["keep"] else [])]
+        if any((one["kind"], one["id"]) not in records for one in wanted):
+            raise Conflict("A record that this finding is about has changed meanwhile.")
+        retired = [records[one["kind"], one["id"]] for one in proposal["retire"]]
+        match proposal["action"]:
+            case "supersede":
+                keep = proposal["keep"]
+                return await self._supersede(records[keep["kind"], keep["id"]], retired, now)
+            case "end":
+                until = proposal["details"].get("valid_until", now)
+                return [change for one in retired for change in self._end(one, until, now)]
+            case "revise":
+                return await self._revise(retired, proposal["details"])
+        return []
+
+    async def _supersede(self, keep: Record, retired: Sequence[Record], now: str) -> list[Change]:
+        changes, superseded = list[Change](), list[str]()
+        for one in retired:
+            if one.kind == "memory" and keep.kind == "memory" and same_pair(one.doc, keep.doc):
+                changes += self._memories.retire(one.doc, keep.id, now)
+                superseded.append(one.id)
+            elif one.kind == "memory":
+                changes += self._end(one, keep.said_at, now)
+            elif one.kind == "fact":
+                changes += (await self._facts().retract(one.id, ALWAYS)).changes
+            else:
+                raise Conflict(f"A record of the kind {one.kind} cannot be replaced by this finding.")
+        if superseded:
+            changes += self._memories.revise(keep.doc, {"supersedes": [*keep.doc["supersedes"], *superseded]}, now)
+        return changes
+
+    def _end(self, record: Record, until: str, now: str) -> list[Change]:
+        """Returns the changes by which a memory stops being valid: at `until`, or now if it became valid later."""
+        doc = record.doc
+        ends = until if until > (doc["valid_from"] or record.said_at) else now
+        return self._memories.revise(doc, revision(doc, {"valid_until": min(ends, now)}, now), now)
+
+    async def _revise(self, procedures: Sequence[Record], fields: Doc) -> list[Change]:
+        held = self._tools
+        repository = ProcedureRepository(held.store, self._scope)
+        lookup = Retriever(held.store, self._scope, held.embedder, PROCEDURES)
+        service = ProcedureService(repository, Embeddings(held.embedder), lookup, held.clock)
+        patch = ProcedurePatch.model_validate(fields)
+        return [change for one in procedures for change in (await service.patch(one.id, patch, ALWAYS)).changes]
+
+    def _facts(self) -> FactService:
+        held = self._tools
+        lookup = Retriever(held.store, self._scope, held.embedder, FACTS)
+        return FactService(FactRepository(held.store, self._scope), Embeddings(held.embedder), lookup, held.clock)

@@ -1,0 +1,35 @@
+"""HTTP endpoints of reflection: accept a finding."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.api.errors import problems
+from app.api.fast_path import StrictRoute
+from app.auth.dependencies import get_caller
+from app.findings.endpoints import FindingId
+from app.findings.schemas import Finding
+from app.learning.dependencies import Tools
+from app.reflection.service import ReflectionService
+from app.writes.dependencies import InPrecondition, Writer
+
+
+async def reflection_service(request: Request) -> ReflectionService:
+    """Returns the reflection service of the caller."""
+    resources, principal = get_caller(request)
+    tools = Tools(resources.store, resources.embedder, resources.clock, resources.agents, resources.settings)
+    return ReflectionService(tools, principal.scope)
+
+
+Reflection = Annotated[ReflectionService, Depends(reflection_service)]
+
+findings_router = APIRouter(prefix="/v1/findings", tags=["findings"], route_class=StrictRoute)
+
+
+@findings_router.post("/{finding_id}/accept", response_model=Finding, responses=problems(404, 409, 412))
+async def accept_finding(
+    finding_id: FindingId, reflection: Reflection, write: Writer, if_match: InPrecondition
+) -> Response:
+    """Do what a finding proposes. `operation_id` names the operation, which can be undone; the finding is then open
+    again. 409 where it is settled already."""
+    return await write(lambda: reflection.accept(finding_id, if_match))
