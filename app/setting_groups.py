@@ -224,6 +224,27 @@ class TrustSettings(SettingGroup):
         return {"user": self.user, "assistant": self.assistant, "tool": self.tool}.get(role, 1.0)
 
 
+class ProcedureSettings(SettingGroup):
+    share: bool = Field(
+        True,
+        description="Procedures learned from one user's episodes serve the agent's other users once nothing in them "
+        "names a user. Off: they stay with their user.",
+    )
+    failures_in_a_row: int = Field(2, ge=2, le=20, description="A procedure that fails so often in a row is failing.")
+    failing_below: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="A procedure is failing, too, if the 95 % interval of its success rate lies below.",
+    )
+    trial_outcomes: int = Field(
+        5, ge=2, le=100, description="Outcomes of the old and of the revised steps each, before a trial is decided."
+    )
+    trial_most: int = Field(
+        20, ge=2, le=1000, description="Outcomes of the revised steps after which an undecided trial is dropped."
+    )
+
+
 class RetentionSettings(SettingGroup):
     action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
     message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")

@@ -22,6 +22,7 @@ from app.setting_groups import (
     LLMSettings,
     MongodbSettings,
     OidcSettings,
+    ProcedureSettings,
     QuotaSettings,
     RerankSettings,
     RetentionSettings,
@@ -116,6 +117,7 @@ class Settings(BaseSettings):
     llm: LLMSettings = LLMSettings()
     jobs: JobSettings = JobSettings()
     trust: TrustSettings = TrustSettings()
+    procedures: ProcedureSettings = ProcedureSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
     context: ContextSettings = ContextSettings()

@@ -14,6 +14,7 @@ from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules, new_lessons
 from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
 from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
+from app.learning.shared_procedures import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
 from app.memories.records import SOURCE
@@ -73,24 +74,29 @@ class EpisodeProcedures:
         embeddings, origin = Embeddings(tools.embedder), _source(prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            deduplicator = _Merging(tools, batch, embeddings, origin)
+            deduplicator = _Merging(tools, batch, embeddings, origin, await sharing_rule(tools, batch))
             await deduplicator.take(answer.reply.procedures, answer.request.context)
             return deduplicator.result(), deduplicator.changes
 
         return plan
 
     async def _known(self, tools: Tools, batch: Batch) -> list[Doc]:
-        """Returns related procedures of the same partition; those of others are not to be changed."""
+        """Returns related procedures of the same partition, and those that the agent has for all users."""
         lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
-        now_ms = to_ms(tools.clock.now())
-        wanted = RetrievalQuery(_told(batch), _pair(batch), Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        now_ms, shared = to_ms(tools.clock.now()), Partition(batch.agent_id, None)
+        pairs = tuple(dict.fromkeys((*_pair(batch), shared)))
+        wanted = RetrievalQuery(_told(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
         return [hit.doc for hit in (await lookup.find(wanted)).hits]
 
 
 class _Merging:
-    """Turns the model's procedures into changes. Each procedure is created or refined at most once."""
+    """Turns the model's procedures into changes. Each procedure is created or refined at most once. With a `rule`,
+    those that it allows are for all users of the agent."""
 
-    def __init__(self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Doc) -> None:
+    def __init__(
+        self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Doc, rule: SharingRule | None
+    ) -> None:
+        self._tools, self._rule = tools, rule
         self._procedures = ProcedureRepository(tools.store, batch.scope)
         self._batch, self._embeddings, self._origin = batch, embeddings, origin
         self._now = rfc3339(tools.clock.now())
@@ -113,7 +119,7 @@ class _Merging:
             if key in names:
                 self._dropped["twice"] += 1
             elif old is not None:
-                self._refine(old, body, cited)
+                await self._refine(old, body, cited)
             elif episodes.worked(cited):
                 await self._make(body, cited)
             else:
@@ -127,17 +133,32 @@ class _Merging:
             return old
         if procedure_id:
             self._dropped["invented_ids"] += 1
-        return await self._procedures.named(self._batch.agent_id, self._batch.user_id, normalise_content(body.name))
+        key = normalise_content(body.name)
+        own = await self._procedures.named(self._batch.agent_id, self._batch.user_id, key)
+        return own or await self._procedures.named(self._batch.agent_id, None, key)
 
-    def _refine(self, old: Doc, body: ProcedureCreate, cited: list[Doc]) -> None:
+    async def _refine(self, old: Doc, body: ProcedureCreate, cited: list[Doc]) -> None:
+        shared = old["user_id"] != self._batch.user_id
+        if shared and (self._rule is None or not await of_same_user(self._tools, self._batch, old)):
+            self._dropped["of_another_scope"] += 1
+            return
         changed = episodes.refined(old, body, cited, self._dropped)
+        if shared and self._rule is not None and not self._rule.allows(texts_of(changed)):
+            self._dropped["names_user"] += 1
+            return
+        if shared and changed:
+            ids = [*old["source"]["action_ids"], *(doc["action_id"] for doc in cited)]
+            changed["source"] = {**old["source"], "action_ids": list(dict.fromkeys(ids))}
         if changed:
             self.changes += self._procedures.revise(old, changed, self._now)
             self._refined.append(old["procedure_id"])
 
     async def _make(self, body: ProcedureCreate, cited: list[Doc]) -> None:
         source = {**self._origin, "action_ids": [doc["action_id"] for doc in cited]}
-        doc = new_procedure(body.model_dump(), source, self._now)
+        fields = body.model_dump()
+        if self._rule is not None and self._rule.allows(texts_of(fields)):
+            fields["user_id"] = None
+        doc = new_procedure(fields, source, self._now)
         (entry,) = await self._embeddings.entries([passage(doc)])
         doc["embedding"] = self._embeddings.info(entry)
         self.changes += self._procedures.add(doc, entry)

@@ -50,7 +50,7 @@ def merge_experience(experience: Doc, patch: Mapping[str, Any], source: Doc, nam
     for name in LESSONS:
         if name in patch and patch[name] is None:
             merged[name] = []
-        texts = [text for text in patch.get(name) or () if not _names_one(text, names)]
+        texts = [text for text in patch.get(name) or () if not names_one(text, names)]
         if texts:
             merged[name] = _learn(experience[name], texts, source)
     return merged
@@ -91,7 +91,8 @@ def paragraphs(text: str) -> list[str]:
     return [part for part in _BLANK_LINES.split(text.strip()) if part]
 
 
-def _names_one(text: str, names: Sequence[str]) -> bool:
+def names_one(text: str, names: Sequence[str]) -> bool:
+    """Returns True if a text contains a word of one of the names."""
     words = _words(text)
     return any(_words(name) & words for name in names)
 
