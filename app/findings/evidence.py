@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 from app.actions.schemas import ACTIONS
+from app.facts.about_user import USERS
 from app.facts.keys import sentence
 from app.facts.repository import FactRepository
 from app.memories.models import MEMORIES
 from app.procedures.schemas import PROCEDURES
-from app.profiles.schemas import USERS
 from app.storage.protocol import Store
 from app.storage.repository import Repository, expired
 from app.storage.schema import Doc
@@ -65,7 +65,7 @@ def of_fact(doc: Doc) -> Record:
 
 
 def of_profile(doc: Doc, name: str) -> Record:
-    """Returns a single-valued field of a user's profile as evidence."""
+    """Returns a field of a profile that an earlier version stored, and no fact states, as evidence."""
     text = f"{name}: {doc['profile'][name]}"
     return _record("profile", f"{doc['user_id']}/{name}", text, doc["updated_at"], 1.0, doc)
 

@@ -16,7 +16,7 @@ from app.learning.learning_run import Skipped
 from app.learning.lessons import registered_agent
 from app.learning.words import tokens
 from app.profiles.merge import names_one
-from app.profiles.schemas import USERS
+from app.profiles.reader import ProfileReader
 from app.storage.repository import Repository
 from app.storage.schema import Doc
 
@@ -65,8 +65,8 @@ async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
         await registered_agent(tools, batch.scope, batch.agent_id)
     except (Skipped, Forbidden):
         return None
-    user = await Repository(tools.store, batch.scope, USERS).find_one(batch.user_id)
-    profile = {} if user is None else user["profile"]
+    user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
+    profile = {} if user is None else user.record["profile"]
     names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
     return SharingRule(names, _said(batch.docs))
 
