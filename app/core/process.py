@@ -3,9 +3,18 @@
 import asyncio
 import ctypes
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
+from functools import partial
+from threading import get_native_id
 from typing import ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from app.core.work import tenant_at_work
 
 RESTART_SECONDS = 1.0
 MAX_RESTART_SECONDS = 60.0
@@ -47,10 +56,46 @@ LONG_TEXT = 20_000
 
 
 async def off_loop(characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Returns `work(*args)`, run in a thread if `characters`, the length of its input, exceeds `LONG_TEXT`."""
+    """Returns `work(*args)`, run `in_turn` if `characters`, the length of its input, exceeds `LONG_TEXT`."""
     if characters <= LONG_TEXT:
         return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
+    return await in_turn(work, *args, **kwargs)
+
+
+async def in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns `work(*args)`, run in a thread of low priority. The work of one tenant takes turns, so that its threads
+    are never many beside the event loop."""
+    loop = asyncio.get_running_loop()
+    turns = _turns.setdefault(loop, WeakValueDictionary())
+    turn = turns.setdefault(tenant_at_work(), asyncio.Lock())
+    async with turn:
+        called = partial(copy_context().run, work, *args, **kwargs)
+        return await loop.run_in_executor(_threads, called)
+
+
+def give_way() -> None:
+    """Lowers the priority of this thread, so that the system runs the event loop's first. Only Linux has priorities of
+    threads."""
+    if sys.platform == "linux":
+        thread = get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + GIVE_WAY)
+
+
+def switch_threads_often() -> None:
+    """Lets the event loop have the interpreter again soon. By default another thread may keep it for 5 ms, each time
+    that the loop has waited for anything: a search does so several times."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+
+GIVE_WAY = 5
+"""Steps of priority (`nice`): a third of the time of a thread that is not lowered, if both want the same core."""
+SWITCH_SECONDS = 0.0005
+THREADS = 4
+
+_threads = ThreadPoolExecutor(THREADS, "recalld-long-work", give_way)
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
+"""By event loop and tenant. A turn lives as long as somebody has it or waits for it."""
 
 
 async def with_a_turn_for_others(work: Awaitable[T]) -> T:
