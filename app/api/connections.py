@@ -24,6 +24,8 @@ SMALL_BODY = 64 << 10
 STALLED_SECONDS = 1.0
 """A body that got no bytes for so long may be refused to make room for others."""
 LINGER_SECONDS = 1.0
+DRAIN_SECONDS = 0.05
+"""Pause before more is read of what a refused client still sends. To drop it at full speed would hold others up."""
 OTHER_FILES = 128
 """File descriptors that are kept for the store, the model and outgoing connections."""
 
@@ -130,6 +132,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Takes bytes. A head may not have more than the limit."""
         if self._lingering:
+            self._read_later()
             return
         self._head_bytes += len(data) if self.in_head else 0
         super().data_received(data)
@@ -155,12 +158,16 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Counts the memory of the body."""
-        if self._request() is None or self._closing:
+        """Counts the memory of the body. What comes after the answer is dropped and holds none."""
+        request = self._request()
+        if request is None or self._closing:
+            return
+        self.since = self.loop.time()
+        if request.response_complete:
+            self._read_later()
             return
         self.received += len(body)
         self.guard.body_bytes += len(body)
-        self.since = self.loop.time()
         super().on_body(body)
         self.guard.relieve(self, self.since)
 
@@ -244,6 +251,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _wait_for_head(self) -> None:
         self.in_head, self._head_bytes, self.since = True, 0, self.loop.time()
+
+    def _read_later(self) -> None:
+        self.flow.pause_reading()
+        self.loop.call_later(DRAIN_SECONDS, self.flow.resume_reading)
 
     def _release_body(self) -> None:
         self.guard.body_bytes -= self.received

@@ -1,6 +1,5 @@
 """A fast path for routes that take only a body, such as searches."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -13,8 +12,10 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import strict
-from app.api.strict import parse
+from app.api.json_scan import JsonScan
+from app.api.strict import SMALL_BODY, parse
 from app.auth.dependencies import authenticate, header, resources_of
+from app.core.process import in_turn
 from app.core.work import BODY_BYTES_PER_UNIT, charge, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 
@@ -53,24 +54,36 @@ class StrictRequest(Request):
     """A request whose body is parsed strictly (`app.api.strict`)."""
 
     async def body(self) -> bytes:
-        """Returns the body. Unlike the framework's method, it uses no generator: a body is usually one message."""
+        """Returns the body. A large one is scanned as it arrives, and refused at the first part that breaks a limit.
+        Raises Invalid.
+
+        Unlike the framework's method, it uses no generator: a body is usually one message.
+        """
         if not hasattr(self, "_body"):
-            pieces, more = [], True
+            pieces, size, more = list[bytes](), 0, True
+            scan: JsonScan | None = None
             while more:
                 message = await self.receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect()
-                pieces.append(message.get("body", b""))
+                piece: bytes = message.get("body", b"")
                 more = message.get("more_body", False)
+                pieces.append(piece)
+                size += len(piece)
+                charge(len(piece) / BODY_BYTES_PER_UNIT)
+                if scan is not None:
+                    scan.feed(piece)
+                elif size > SMALL_BODY:
+                    scan = JsonScan(resources_of(self).settings.limits)
+                    scan.feed(b"".join(pieces))
             self._body = b"".join(pieces)
         return self._body
 
     async def json(self) -> Any:
-        """Returns the parsed body. A large one is parsed in a thread, so that others are not held up. Raises BadRequest
-        or Invalid."""
+        """Returns the parsed body. A large one is parsed in a thread, so that others are not held up, and those of a
+        tenant one after the other. Raises BadRequest or Invalid."""
         body, limits = await self.body(), resources_of(self).settings.limits
-        charge(len(body) / BODY_BYTES_PER_UNIT)
-        return parse(body, limits) if len(body) <= LARGE_BODY else await asyncio.to_thread(parse, body, limits)
+        return parse(body, limits) if len(body) <= LARGE_BODY else await in_turn(parse, body, limits)
 
 
 class StrictRoute(APIRoute):
