@@ -5,7 +5,8 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
@@ -50,6 +51,7 @@ def trim() -> bool:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
 
 LONG_TEXT = 20_000
 """Number of characters that take about ten milliseconds to tokenize and index."""
@@ -73,6 +75,31 @@ async def in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await loop.run_in_executor(_threads, called)
 
 
+async def in_parts(texts: Sequence[U], work: Callable[[U], T], length: Callable[[U], int]) -> list[T]:
+    """Returns `work(text)` of each text. Many or long ones are done in parts of about `LONG_TEXT` characters, each run
+    `in_turn`. After each part comes a rest as long as the part, at most `MAX_REST_SECONDS`, in which others go on.
+
+    `length` returns the characters of a text.
+    """
+    if sum(map(length, texts)) <= LONG_TEXT:
+        return [work(text) for text in texts]
+    done: list[T] = []
+    while len(done) < len(texts):
+        started = time.perf_counter()
+        done += await in_turn(lambda part: [work(text) for text in part], _part(texts, len(done), length))
+        await asyncio.sleep(min(time.perf_counter() - started, MAX_REST_SECONDS))
+    return done
+
+
+def _part(texts: Sequence[U], start: int, length: Callable[[U], int]) -> Sequence[U]:
+    """Returns the next texts, at least one, and none after `LONG_TEXT` characters are reached."""
+    end, characters = start, 0
+    while end < len(texts) and characters < LONG_TEXT:
+        characters += length(texts[end])
+        end += 1
+    return texts[start:end]
+
+
 def give_way() -> None:
     """Lowers the priority of this thread, so that the system runs the event loop's first. Only Linux has priorities of
     threads."""
@@ -92,6 +119,7 @@ GIVE_WAY = 5
 """Steps of priority (`nice`): a third of the time of a thread that is not lowered, if both want the same core."""
 SWITCH_SECONDS = 0.0005
 THREADS = 4
+MAX_REST_SECONDS = 0.02
 
 _threads = ThreadPoolExecutor(THREADS, "recalld-long-work", give_way)
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()

@@ -6,19 +6,17 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core import process
-from app.core.process import LONG_TEXT, in_turn, off_loop
+from app.core.process import LONG_TEXT, in_parts, in_turn, off_loop
 from app.core.work import tenant_at_work, work_for
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Busy:
@@ -72,6 +70,26 @@ async def test_who_leaves_or_fails_gives_the_turn_on() -> None:
     del first, waiting, last
     gc.collect()
     assert not process._turns[asyncio.get_running_loop()], "nothing is kept for tenants without work"
+
+
+@given(st.lists(st.integers(0, 2 * LONG_TEXT), max_size=12))
+def test_parts_come_back_in_order_and_none_is_longer_than_it_must_be(lengths: list[int]) -> None:
+    parts: list[list[int]] = []
+
+    async def run() -> list[int]:
+        return await in_parts([*enumerate(lengths)], lambda text: text[0], lambda text: text[1])
+
+    def turn(work: Callable[[list[tuple[int, int]]], list[int]], part: list[tuple[int, int]]) -> Awaitable[list[int]]:
+        parts.append([length for _, length in part])
+        return in_turn(work, part)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "in_turn", turn)
+        patch.setattr(process, "MAX_REST_SECONDS", 0)
+        assert asyncio.run(run()) == [*range(len(lengths))]
+    assert not parts or [length for part in parts for length in part] == lengths
+    assert bool(parts) == (sum(lengths) > LONG_TEXT)
+    assert all(sum(part[:-1]) < LONG_TEXT for part in parts)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
