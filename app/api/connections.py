@@ -8,7 +8,8 @@ memory, the one that has stalled longest makes room. Small bodies are always tak
 
 import asyncio
 import resource
-from collections import Counter
+from collections import OrderedDict
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -39,18 +40,21 @@ class Connections:
         self.settings = settings
         self.total = min(settings.total, max(8, _file_limit() - OTHER_FILES))
         self.body_bytes = 0
-        self._open: dict[GuardedProtocol, None] = {}  # in the order of their opening
-        self._by_address: Counter[Address] = Counter()
+        self._open: OrderedDict[GuardedProtocol, None] = OrderedDict()
+        """In the order in which they last began to wait for a head: the first one that waits has waited longest."""
+        self._by_address: dict[Address, OrderedDict[GuardedProtocol, None]] = {}
+        """The same connections by address, in the same order, so that a flood of them is turned away cheaply."""
         self._sweep: asyncio.TimerHandle | None = None
 
     def admit(self, one: "GuardedProtocol") -> bool:
         """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
-        if self._by_address[one.address] >= self.settings.by_address and not self._make_room(one.address):
+        beside = self._by_address.get(one.address, OrderedDict())
+        if len(beside) >= self.settings.by_address and not self._make_room(beside):
             return False
-        if len(self._open) >= self.total and not self._make_room(None):
+        if len(self._open) >= self.total and not self._make_room(self._open):
             return False
         self._open[one] = None
-        self._by_address[one.address] += 1
+        self._by_address.setdefault(one.address, OrderedDict())[one] = None
         if self._sweep is None:
             self._sweep = one.loop.call_later(SWEEP_SECONDS, self._close_late, one.loop)
         return True
@@ -59,9 +63,15 @@ class Connections:
         """Forgets a closed connection."""
         if one in self._open:
             del self._open[one]
-            self._by_address[one.address] -= 1
+            del self._by_address[one.address][one]
             if not self._by_address[one.address]:
                 del self._by_address[one.address]
+
+    def waits(self, one: "GuardedProtocol") -> None:
+        """Notes that a connection begins to wait for a head."""
+        if one in self._open:
+            self._open.move_to_end(one)
+            self._by_address[one.address].move_to_end(one)
 
     def relieve(self, one: "GuardedProtocol", now: float) -> None:
         """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
@@ -74,12 +84,11 @@ class Connections:
         else:
             one.refuse(Busy("Too many large bodies are being received."))
 
-    def _make_room(self, address: Address | None) -> bool:
-        """Closes the connection that has waited longest for a head, of this address or of all."""
-        waiting = [one for one in self._open if one.is_waiting and address in (None, one.address)]
-        if not waiting:
+    def _make_room(self, among: Iterable["GuardedProtocol"]) -> bool:
+        """Closes the first of these connections that waits for a head."""
+        oldest = next((one for one in among if one.is_waiting), None)
+        if oldest is None:
             return False
-        oldest = min(waiting, key=lambda one: one.since)
         self.leave(oldest)
         oldest.abort()
         return True
@@ -251,6 +260,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _wait_for_head(self) -> None:
         self.in_head, self._head_bytes, self.since = True, 0, self.loop.time()
+        self.guard.waits(self)
 
     def _read_later(self) -> None:
         self.flow.pause_reading()

@@ -67,12 +67,15 @@ async def off_loop(characters: int, work: Callable[P, T], *args: P.args, **kwarg
 async def in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Returns `work(*args)`, run in a thread of low priority. The work of one tenant takes turns, so that its threads
     are never many beside the event loop."""
-    loop = asyncio.get_running_loop()
-    turns = _turns.setdefault(loop, WeakValueDictionary())
-    turn = turns.setdefault(tenant_at_work(), asyncio.Lock())
-    async with turn:
+    async with turn("threads"):
         called = partial(copy_context().run, work, *args, **kwargs)
-        return await loop.run_in_executor(_threads, called)
+        return await asyncio.get_running_loop().run_in_executor(_threads, called)
+
+
+def turn(kind: str) -> asyncio.Lock:
+    """Returns the lock of what a tenant does one at a time."""
+    turns = _turns.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    return turns.setdefault((kind, tenant_at_work()), asyncio.Lock())
 
 
 async def in_parts(texts: Sequence[U], work: Callable[[U], T], length: Callable[[U], int]) -> list[T]:
@@ -122,8 +125,10 @@ THREADS = 4
 MAX_REST_SECONDS = 0.02
 
 _threads = ThreadPoolExecutor(THREADS, "recalld-long-work", give_way)
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
-"""By event loop and tenant. A turn lives as long as somebody has it or waits for it."""
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[tuple[str, str], asyncio.Lock]] = (
+    WeakKeyDictionary()
+)
+"""By event loop, kind and tenant. A turn lives as long as somebody has it or waits for it."""
 
 
 async def with_a_turn_for_others(work: Awaitable[T]) -> T:
