@@ -1,5 +1,6 @@
 """A JSON body is parsed strictly, and what is too large for it is refused as it arrives, before anything is parsed."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api import fast_path
 from app.api.json_scan import SLICE, JsonScan
 from app.api.strict import SMALL_BODY, parse
 from app.errors import BadRequest, Invalid
@@ -125,6 +127,32 @@ async def test_a_request_with_a_key_twice_stores_nothing(service: Service) -> No
     for user in ("ada", "bob"):
         listed = await service.client.get("/v1/memories", params={"user_id": user})
         assert listed.json()["items"] == []
+
+
+async def test_large_bodies_of_a_tenant_share_a_rate_and_hold_up_nobody_else(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_path, "BYTES_PER_SECOND", 1 << 20)
+    greedy, modest = await service.key("greedy"), await service.key("modest")
+    search = {"agent_id": "a", "user_id": "ada", "query": "tea"}
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(8):
+            yield b" " * (32 << 10)
+        yield json.dumps(search).encode()
+
+    async def send() -> int:
+        headers = greedy | {"content-type": "application/json"}
+        return (await service.client.post("/v1/memories/search", content=body(), headers=headers)).status_code
+
+    started = time.monotonic()
+    large = [asyncio.create_task(send()) for _ in range(2)]
+    await asyncio.sleep(0)
+    answer = await service.client.post("/v1/memories/search", json=search, headers=modest)
+    assert answer.status_code == 200
+    assert not any(task.done() for task in large)
+    assert await asyncio.gather(*large) == [200, 200]
+    assert time.monotonic() - started >= 0.4
 
 
 async def test_a_large_body_is_parsed_and_checked_as_a_small_one(service: Service) -> None:
