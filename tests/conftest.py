@@ -85,6 +85,7 @@ class RememberingModel:
     def __init__(self, model: OnnxModel) -> None:
         self._model, self.name, self.dim = model, model.name, model.dim
         self.piece_tokens, self.prompts = model.piece_tokens, model.prompts
+        self.runs_beside_itself = False  # what is known is not locked
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         return self._model.lengths(texts)

@@ -8,7 +8,8 @@ memory, the one that has stalled longest makes room. Small bodies are always tak
 
 import asyncio
 import resource
-from collections import Counter
+from collections import OrderedDict
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -24,6 +25,8 @@ SMALL_BODY = 64 << 10
 STALLED_SECONDS = 1.0
 """A body that got no bytes for so long may be refused to make room for others."""
 LINGER_SECONDS = 1.0
+DRAIN_SECONDS = 0.05
+"""Pause before more is read of what a refused client still sends. To drop it at full speed would hold others up."""
 OTHER_FILES = 128
 """File descriptors that are kept for the store, the model and outgoing connections."""
 
@@ -37,18 +40,21 @@ class Connections:
         self.settings = settings
         self.total = min(settings.total, max(8, _file_limit() - OTHER_FILES))
         self.body_bytes = 0
-        self._open: dict[GuardedProtocol, None] = {}  # in the order of their opening
-        self._by_address: Counter[Address] = Counter()
+        self._open: OrderedDict[GuardedProtocol, None] = OrderedDict()
+        """In the order in which they last began to wait for a head: the first one that waits has waited longest."""
+        self._by_address: dict[Address, OrderedDict[GuardedProtocol, None]] = {}
+        """The same connections by address, in the same order, so that a flood of them is turned away cheaply."""
         self._sweep: asyncio.TimerHandle | None = None
 
     def admit(self, one: "GuardedProtocol") -> bool:
         """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
-        if self._by_address[one.address] >= self.settings.by_address and not self._make_room(one.address):
+        beside = self._by_address.get(one.address, OrderedDict())
+        if len(beside) >= self.settings.by_address and not self._make_room(beside):
             return False
-        if len(self._open) >= self.total and not self._make_room(None):
+        if len(self._open) >= self.total and not self._make_room(self._open):
             return False
         self._open[one] = None
-        self._by_address[one.address] += 1
+        self._by_address.setdefault(one.address, OrderedDict())[one] = None
         if self._sweep is None:
             self._sweep = one.loop.call_later(SWEEP_SECONDS, self._close_late, one.loop)
         return True
@@ -57,9 +63,15 @@ class Connections:
         """Forgets a closed connection."""
         if one in self._open:
             del self._open[one]
-            self._by_address[one.address] -= 1
+            del self._by_address[one.address][one]
             if not self._by_address[one.address]:
                 del self._by_address[one.address]
+
+    def waits(self, one: "GuardedProtocol") -> None:
+        """Notes that a connection begins to wait for a head."""
+        if one in self._open:
+            self._open.move_to_end(one)
+            self._by_address[one.address].move_to_end(one)
 
     def relieve(self, one: "GuardedProtocol", now: float) -> None:
         """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
@@ -72,12 +84,11 @@ class Connections:
         else:
             one.refuse(Busy("Too many large bodies are being received."))
 
-    def _make_room(self, address: Address | None) -> bool:
-        """Closes the connection that has waited longest for a head, of this address or of all."""
-        waiting = [one for one in self._open if one.is_waiting and address in (None, one.address)]
-        if not waiting:
+    def _make_room(self, among: Iterable["GuardedProtocol"]) -> bool:
+        """Closes the first of these connections that waits for a head."""
+        oldest = next((one for one in among if one.is_waiting), None)
+        if oldest is None:
             return False
-        oldest = min(waiting, key=lambda one: one.since)
         self.leave(oldest)
         oldest.abort()
         return True
@@ -130,6 +141,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Takes bytes. A head may not have more than the limit."""
         if self._lingering:
+            self._read_later()
             return
         self._head_bytes += len(data) if self.in_head else 0
         super().data_received(data)
@@ -155,12 +167,16 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Counts the memory of the body."""
-        if self._request() is None or self._closing:
+        """Counts the memory of the body. What comes after the answer is dropped and holds none."""
+        request = self._request()
+        if request is None or self._closing:
+            return
+        self.since = self.loop.time()
+        if request.response_complete:
+            self._read_later()
             return
         self.received += len(body)
         self.guard.body_bytes += len(body)
-        self.since = self.loop.time()
         super().on_body(body)
         self.guard.relieve(self, self.since)
 
@@ -244,6 +260,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _wait_for_head(self) -> None:
         self.in_head, self._head_bytes, self.since = True, 0, self.loop.time()
+        self.guard.waits(self)
+
+    def _read_later(self) -> None:
+        self.flow.pause_reading()
+        self.loop.call_later(DRAIN_SECONDS, self.flow.resume_reading)
 
     def _release_body(self) -> None:
         self.guard.body_bytes -= self.received

@@ -48,6 +48,7 @@ def serve(
         print(sentence)
     configure(settings)
     process.use_one_arena()
+    process.switch_threads_often()
     chosen = settings.embedding
     begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
     config = uvicorn.Config(

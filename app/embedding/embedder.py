@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from app.core.process import off_loop
+from app.core.process import give_way, in_parts
 from app.core.work import CHARACTERS_PER_UNIT, charge, tenant_at_work
 from app.embedding.model import Model, Vectors, encode_checked
 from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText
@@ -28,14 +28,22 @@ ObserveBatch = Callable[[int, float], None]  # takes the number of texts and the
 class BatchQueue:
     """A queue of texts for one model. Call `submit` from an event loop, and `close` from any thread but the model's."""
 
-    def __init__(self, model: Model, *, batch_tokens: int = 256, observe: ObserveBatch | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        batch_tokens: int = 256,
+        observe: ObserveBatch | None = None,
+        gives_way: bool = False,
+    ) -> None:
         """Starts the model's thread.
 
         `batch_tokens`: maximum tokens of a batch, padding included. It limits how long a query waits. A model on this
-        machine's CPU takes fewer at once (`Model.piece_tokens`).
+        machine's CPU takes fewer at once (`Model.piece_tokens`). `gives_way`: the thread has a low priority.
         """
         self.model = model
         self._observe = observe
+        self._gives_way = gives_way
         self._inbox: list[EmbeddingRequest] = []
         self._closing = False
         self._wake = threading.Condition()
@@ -74,6 +82,8 @@ class BatchQueue:
         self._thread.join()
 
     def _work(self) -> None:
+        if self._gives_way:
+            give_way()
         try:
             while self._admit():
                 if batch := self._backlog.next_batch():
@@ -245,14 +255,16 @@ class Embedder(Protocol):
 
 
 class BatchingEmbedder:
-    """An `Embedder` over one `BatchQueue`. Use it from one event loop at a time."""
+    """An `Embedder` over one `BatchQueue`, or two. Use it from one event loop at a time."""
 
-    def __init__(self, queue: BatchQueue, *, query_cache: int = 1024) -> None:
+    def __init__(self, queue: BatchQueue, *, queries: BatchQueue | None = None, query_cache: int = 1024) -> None:
         """Creates the embedder.
 
+        `queries`: a queue of the same model, of its own for queries, so that none waits for the text under way.
         `query_cache`: number of cached query vectors (1.5 kB each at 384 dimensions); 0 caches none.
         """
         self._queue = queue
+        self._queries = queries or queue
         self._cache: OrderedDict[str, Vectors] = OrderedDict()
         self._cache_size = query_cache
         self._flying: dict[
@@ -269,7 +281,7 @@ class BatchingEmbedder:
 
     @property
     def ready(self) -> bool:
-        return self._queue.alive
+        return self._queue.alive and self._queries.alive
 
     async def embed_query(self, text: str) -> Vectors:
         if text in self._cache:
@@ -293,17 +305,18 @@ class BatchingEmbedder:
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         model = self._queue.model
         try:
-            return await off_loop(sum(map(len, texts)), lambda: [model.split(text) for text in texts])
+            return await in_parts(texts, model.split, len)
         except Exception as error:
             log.exception("a text could not be split into windows")
             raise EmbeddingUnavailable(f"the text could not be tokenized: {error}") from error
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._queue.close)
+        for queue in (self._queries, self._queue):
+            await asyncio.to_thread(queue.close)
 
     def _join(self, text: str) -> EmbeddingRequest:
         request, callers = self._flying.get(text) or (
-            self._queue.submit([self._queue.model.prompts.query + text], urgent=True),
+            self._queries.submit([self._queries.model.prompts.query + text], urgent=True),
             0,
         )
         self._flying[text] = (request, callers + 1)

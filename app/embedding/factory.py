@@ -61,8 +61,10 @@ async def open_embedder(
         loaded = await asyncio.to_thread(load_any, model, threads=threads, options=options)
     else:
         loaded = await asyncio.wrap_future(begun)
-    queue = BatchQueue(loaded, batch_tokens=batch_tokens, observe=observe_batch)
-    return BatchingEmbedder(queue, query_cache=query_cache)
+    beside = loaded.runs_beside_itself
+    queue = BatchQueue(loaded, batch_tokens=batch_tokens, observe=observe_batch, gives_way=beside)
+    queries = BatchQueue(loaded, batch_tokens=batch_tokens, observe=observe_batch) if beside else None
+    return BatchingEmbedder(queue, queries=queries, query_cache=query_cache)
 
 
 def load_any(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> Model:

@@ -1,4 +1,4 @@
-"""The interface of an embedding model. It is synchronous and called from one thread."""
+"""The interface of an embedding model. It is synchronous."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -82,6 +82,11 @@ class Model(Protocol):
 
         On a CPU large batches are no faster, and a query waits for the run under way.
         """
+        ...
+
+    @property
+    def runs_beside_itself(self) -> bool:
+        """Whether `lengths` and `encode` may be called from two threads at once. Else one thread calls them."""
         ...
 
     def lengths(self, texts: Sequence[str]) -> list[int]:

@@ -130,6 +130,7 @@ class OpenAIModel:
     """
 
     piece_tokens = None
+    runs_beside_itself = False
     prompts = NO_PROMPTS
 
     def __init__(self, model: str, options: ExtraOptions | None = None) -> None:

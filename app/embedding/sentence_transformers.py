@@ -25,6 +25,8 @@ A run of torch has a fixed cost of some milliseconds, so that very small runs wo
 class SentenceTransformersModel:
     """An embedding model of the library."""
 
+    runs_beside_itself = False
+
     def __init__(self, wanted: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
         """Loads the model.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.core.process import off_loop
+from app.core.process import in_parts
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
@@ -53,7 +53,7 @@ class Embeddings:
     async def entries(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
         """Returns the index entry of each passage, without a vector if the embedder failed."""
         vectors = await self._vectors(passages)
-        return await off_loop(sum(len(passage.content) for passage in passages), self._entries, passages, vectors)
+        return await in_parts([*zip(passages, vectors, strict=True)], self._entry, lambda pair: len(pair[0].content))
 
     async def entries_each(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
         """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
@@ -73,16 +73,14 @@ class Embeddings:
         halves = passages[:middle], passages[middle:]
         return [entry for half in halves for entry in await self.entries_each(half)]
 
-    def _entries(self, passages: Sequence[IndexText], vectors: Sequence[Vectors | None]) -> list[IndexEntry]:
-        return [
-            IndexEntry(
-                passage.indexed(),
-                None if windows is None else windows[0],
-                self._embedder.name,
-                None if windows is None or len(windows) == 1 else windows[1:],
-            )
-            for passage, windows in zip(passages, vectors, strict=True)
-        ]
+    def _entry(self, pair: tuple[IndexText, Vectors | None]) -> IndexEntry:
+        passage, windows = pair
+        return IndexEntry(
+            passage.indexed(),
+            None if windows is None else windows[0],
+            self._embedder.name,
+            None if windows is None or len(windows) == 1 else windows[1:],
+        )
 
     async def _vectors(self, passages: Sequence[IndexText]) -> list[Vectors | None]:
         """Returns the vectors of each passage, shape (windows, dim), or None if the embedder failed."""

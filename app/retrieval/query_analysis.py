@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from app.core.process import in_turn
 from app.embedding.model import knows_all_scripts
 from app.retrieval.time_expressions import asks_for_latest
 from app.storage.text import UNSPACED, TermIds, name_id, text_ids
@@ -18,6 +19,10 @@ A message without a name has its role as speaker, but a query that says "user" n
 """
 
 LAST_LATIN = "\u024f"
+MAX_TERMS = 2_000
+"""Most distinct terms that are looked for. A search takes longer with each, and a longer text is no question."""
+LONG_QUERY = 4_000
+"""Characters that take about two milliseconds to analyse."""
 MAX_KEPT_CHARS = 1_000
 """Maximum length of a query whose analysis is cached. Its vector is cached as well."""
 
@@ -38,8 +43,18 @@ class QueryText:
     latest: bool = False
 
 
+async def analysed(query: str, speakers: Sequence[str]) -> QueryText:
+    """Returns `analyse(query, speakers)`. A long query is analysed in a thread."""
+    if len(query) <= LONG_QUERY:
+        return analyse(query, speakers)
+    return await in_turn(analyse, query, speakers)
+
+
 def analyse(query: str, speakers: Sequence[str]) -> QueryText:
     """Analyses a query. `speakers`: the names of the scope's speakers.
+
+    Of the distinct terms the first `MAX_TERMS` are looked for: words come before pairs of characters and those before
+    single characters (scripts without spaces), each in the order of the text.
 
     The text to embed leaves out the speakers' names, because a name says who spoke and a turn rarely contains the name
     of its own speaker. On LoCoMo this raises recall@10 of the vector alone from 0.38 to 0.56.
@@ -64,7 +79,9 @@ def _analyse(query: str, speakers: tuple[str, ...]) -> QueryText:
             named |= owners.get(_form(match[1]), set())
     if not any(character.isalnum() for character in stripped):
         stripped = query
-    ids = np.unique(text_ids(query))
+    ids, first = np.unique(text_ids(query), return_index=True)
+    if len(ids) > MAX_TERMS:
+        ids = ids[np.sort(np.argsort(first)[:MAX_TERMS])]
     ids.setflags(write=False)
     speaker = named.pop() if len(named) == 1 else 0
     return QueryText(stripped, ids, speaker, _foreign(query), asks_for_latest(query))

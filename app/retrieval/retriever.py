@@ -16,7 +16,7 @@ from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.explaining import Explanation, as_short, explained
 from app.retrieval.features import term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
-from app.retrieval.query_analysis import QueryText, analyse, read_by
+from app.retrieval.query_analysis import QueryText, analysed, read_by
 from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
 from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
 from app.retrieval.time_expressions import TimeInterval
@@ -159,7 +159,7 @@ class Retriever:
         mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
-            query = read_by(self._embedder.name, analyse(wanted.query, facts.speakers))
+            query = read_by(self._embedder.name, await analysed(wanted.query, facts.speakers))
             vector = await self._vector(wanted, query)
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]

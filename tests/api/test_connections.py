@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.connections import SMALL_BODY, guarded
+from app.api.connections import DRAIN_SECONDS, SMALL_BODY, guarded
 from app.api.middleware import RequestLayer
 from app.setting_groups import ConnectionSettings
 
@@ -25,7 +26,8 @@ MIB = 1 << 20
 
 
 class Echo:
-    """Answers with the number of bytes in the body. A request to `/wait` waits for `go_on`."""
+    """Answers with the number of bytes in the body. A request to `/wait` waits for `go_on`, one to `/early` is answered
+    before its body is read."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -33,6 +35,9 @@ class Echo:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        if scope["path"] == "/early":
+            await JSONResponse({"bytes": 0})(scope, receive, send)
+            return
         size = sum([len(piece) async for piece in request.stream()])
         if scope["path"] == "/wait":
             self.waiting += 1
@@ -243,3 +248,16 @@ async def test_requests_sent_at_once_are_answered_in_turn() -> None:
         assert await client.answer() == (200, {"bytes": 4})
         await client.send(b"cde")
         assert await client.answer() == (200, {"bytes": 5})
+
+
+async def test_what_comes_after_the_answer_is_dropped_slowly_and_holds_no_memory() -> None:
+    async with serve(body_bytes=MIB) as server:
+        greedy = await server.connect(post("/early", 6 * MIB, b"x" * SMALL_BODY))
+        assert await greedy.answer() == (200, {"bytes": 0})
+        started = time.monotonic()
+        await greedy.send(b"x" * (4 * MIB - SMALL_BODY))
+        modest = await server.connect(post("/", MIB // 2, b"x" * (MIB // 2)))
+        assert await modest.answer() == (200, {"bytes": MIB // 2})
+        await greedy.send(b"x" * (2 * MIB) + post("/", 3, b"abc"))
+        assert await greedy.answer() == (200, {"bytes": 3})
+        assert time.monotonic() - started > 5 * DRAIN_SECONDS

@@ -1,5 +1,6 @@
 import hashlib
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,13 @@ def test_any_str_is_split(minilm: OnnxModel) -> None:
         windows = minilm.split(odd)
         assert 1 <= len(windows) <= 8
         assert np.isfinite(minilm.encode(windows)).all()
+
+
+def test_two_threads_get_the_same_vectors_at_once(minilm: OnnxModel) -> None:
+    """Queries run beside other texts, in one session."""
+    texts = [f"Ada likes tea number {at} " * (1 + at % 20) for at in range(40)]
+    alone = minilm.encode(texts)
+    with ThreadPoolExecutor(2) as threads:
+        beside = [*threads.map(minilm.encode, [texts, texts[::-1]])]
+    assert np.array_equal(alone, beside[0])
+    assert np.array_equal(alone, beside[1][::-1])

@@ -212,3 +212,17 @@ async def test_queries_of_tenants_take_turns(model: Stepped, embedder: BatchingE
         model.step()
     await asyncio.gather(first, modest, *greedy)
     assert tenants(model).index("modest") <= 2
+
+
+async def test_a_query_with_a_queue_of_its_own_waits_for_no_text_under_way(model: Stepped) -> None:
+    quick = FakeModel()
+    made = BatchingEmbedder(BatchQueue(model, gives_way=True), queries=BatchQueue(quick), query_cache=0)
+    load = await bulk(made, "a", texts("a", 3, 200))
+    await model.begun()
+    await made.embed_query("query")
+    assert (quick.batches, load.done()) == ([["query"]], False)
+    model.let_all_go()
+    await load
+    assert tenants(model) == ["a"] * 3
+    await made.close()
+    assert not made.ready

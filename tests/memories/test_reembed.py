@@ -38,6 +38,7 @@ class Hashed:
     """Each text has a direction of its own. A batch waits inside while it is not `open`."""
 
     piece_tokens = None
+    runs_beside_itself = False
     prompts = Prompts()
 
     def __init__(self, name: str, dim: int) -> None:

@@ -1,10 +1,14 @@
+import threading
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.query_analysis import analyse
-from app.storage.text import name_id, term_ids, terms
+from app.retrieval import query_analysis
+from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, QueryText, analyse, analysed
+from app.storage.text import name_id, term_ids, terms, text_ids
 
 SPEAKERS = ("Caroline Smith", "Melanie", "user")
 
@@ -55,3 +59,34 @@ def test_any_query_and_any_names_will_do(text: str, speakers: list[str]) -> None
     assert np.array_equal(query.terms, np.unique(term_ids(terms(text))))
     assert query.speaker in {0, *map(name_id, speakers)}
     assert query.stripped or not text.strip() or query.stripped == text
+
+
+def test_of_a_query_with_too_many_terms_the_first_are_looked_for() -> None:
+    words = [f"word{number}" for number in range(MAX_TERMS + 500)]
+    query = analyse(" ".join(words), ())
+    assert [*query.terms] == sorted(term_ids(words[:MAX_TERMS]).tolist())
+    assert len(analyse(" ".join(words[:MAX_TERMS]), ()).terms) == MAX_TERMS
+
+
+def test_words_of_a_long_query_come_before_pairs_of_characters() -> None:
+    characters = "".join(chr(0x4E00 + number) for number in range(MAX_TERMS + 10))
+    found = {*analyse(f"{characters} Caroline", ()).terms.tolist()}
+    assert len(found) == MAX_TERMS
+    assert {*text_ids("Caroline").tolist()} <= found
+    assert {*term_ids([characters[:2]]).tolist()} <= found
+    assert not {*term_ids([characters[:1]]).tolist()} & found
+
+
+@pytest.mark.anyio
+async def test_a_long_query_is_analysed_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(query: str, speakers: Sequence[str]) -> QueryText:
+        threads.append(threading.get_ident())
+        return analyse(query, speakers)
+
+    monkeypatch.setattr(query_analysis, "analyse", noted)
+    for query in ("\u4e00" * LONG_QUERY, "\u4e00" * (LONG_QUERY + 1)):
+        assert len((await analysed(query, ())).terms) == 2
+    here = threading.get_ident()
+    assert [thread == here for thread in threads] == [True, False]

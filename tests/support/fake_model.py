@@ -14,6 +14,7 @@ class FakeModel:
     name: str = "fake"
     dim = 2
     piece_tokens: int | None = None
+    runs_beside_itself = False
     prompts = Prompts()
 
     def __init__(self) -> None:
