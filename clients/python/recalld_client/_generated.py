@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract ed8bb574ae111281c29f94ead0618b6a."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 6db08c30567127e9a9f4edb57f1e959f."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -143,6 +143,51 @@ class AgentSettings(TypedDict):
     extraction_instructions: NotRequired[str | None]
 
 
+class Alias(TypedDict):
+    agent_id: str | None
+    user_id: str | None
+    name: str
+    alias: str
+    status: "AliasStatus"
+    rule: "AliasRule"
+    created_at: str | None
+
+
+class AliasList(TypedDict):
+    entity: str
+    names: list[str]
+    items: "list[Alias]"
+    next_cursor: NotRequired[str | None]
+    truncated: NotRequired["Bound | None"]
+
+
+AliasListStatus: TypeAlias = Literal["active", "proposed", "dismissed", "any"]
+
+
+AliasRule: TypeAlias = Literal["stated", "title", "contains"]
+
+
+AliasStatus: TypeAlias = Literal["active", "proposed", "dismissed"]
+
+
+class AliasesChanged(TypedDict):
+    entity: str
+    names: list[str]
+    items: "list[Alias]"
+    next_cursor: NotRequired[str | None]
+    truncated: NotRequired["Bound | None"]
+    operation_id: str | None
+    contends: "list[Contending]"
+
+
+class AliasesCreate(TypedDict):
+    """agent_id, user_id or both are required."""
+
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    aliases: list[str]
+
+
 class Alive(TypedDict):
     status: Literal["alive"]
 
@@ -251,6 +296,11 @@ CitationStyle: TypeAlias = Literal["numbers", "ids", "none"]
 
 
 ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
+
+
+class Contending(TypedDict):
+    predicate: str
+    fact_ids: list[str]
 
 
 class ContentPart(TypedDict):
@@ -366,8 +416,10 @@ class Dropped(TypedDict):
 class Edge(TypedDict):
     fact_id: str
     subject: str
+    subject_key: str
     predicate: str
     object: str
+    object_key: str
     depth: int
     cardinality: "Cardinality"
     confidence: float
@@ -402,12 +454,6 @@ class EntityList(TypedDict):
     truncated: "Bound | None"
 
 
-class Evidence(TypedDict):
-    source: str
-    content: str
-    tokens: NotRequired[int]
-
-
 class EvidenceAdded(TypedDict):
     task_id: str
     agent_id: str
@@ -418,7 +464,7 @@ class EvidenceAdded(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[Evidence]"
+    evidence: "list[AppTasksSchemasEvidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -427,12 +473,15 @@ class EvidenceAdded(TypedDict):
     version: int
     created_at: str
     updated_at: str
-    evicted: "list[Evidence]"
+    evicted: "list[AppTasksSchemasEvidence]"
 
 
 class EvidenceIn(TypedDict):
     source: str
     content: str
+
+
+EvidenceKind: TypeAlias = Literal["memory", "fact", "profile", "procedure", "action"]
 
 
 class Experience(TypedDict):
@@ -605,6 +654,39 @@ class FeedbackRequest(TypedDict):
 
 class FeedbackResult(TypedDict):
     items: "list[FeedbackApplied]"
+
+
+class Finding(TypedDict):
+    finding_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: "FindingKind"
+    status: "FindingStatus"
+    reason: str
+    evidence: "list[AppFindingsSchemasEvidence]"
+    proposal: "Proposal"
+    confidence: float
+    trust: float
+    operation_id: str | None
+    settled_by: str | None
+    settled_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
+
+
+FindingListStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled", "any"]
+
+
+class FindingPage(TypedDict):
+    items: "list[Finding]"
+    next_cursor: NotRequired[str | None]
+
+
+FindingStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled"]
 
 
 class ForgetPlan(TypedDict):
@@ -1110,6 +1192,7 @@ class MessagesAppend(TypedDict):
 
 class Neighbors(TypedDict):
     entity: str
+    key: str
     nodes: "list[Node]"
     edges: "list[Edge]"
     truncated: "Bound | None"
@@ -1407,6 +1490,18 @@ class Prompt(TypedDict):
     tokens: int
 
 
+class Proposal(TypedDict):
+    """What accepting the finding does."""
+
+    action: "ProposedAction"
+    keep: NotRequired["RecordName | None"]
+    retire: NotRequired["list[RecordName]"]
+    details: NotRequired["JsonObject"]
+
+
+ProposedAction: TypeAlias = Literal["supersede", "end", "store", "revise", "none"]
+
+
 class Rate(TypedDict):
     value: float
     low: float
@@ -1471,6 +1566,13 @@ class RecordCounts(TypedDict):
     procedures: int
     users: int
     agents: int
+
+
+class RecordName(TypedDict):
+    """The name of a record:"""
+
+    kind: "EvidenceKind"
+    id: str
 
 
 class Resolution(TypedDict):
@@ -1781,7 +1883,7 @@ class Task(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[Evidence]"
+    evidence: "list[AppTasksSchemasEvidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -1866,6 +1968,20 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
+
+
+class AppFindingsSchemasEvidence(TypedDict):
+    kind: "EvidenceKind"
+    id: str
+    text: str | None
+    said_at: str | None
+    trust: NotRequired[float | None]
+
+
+class AppTasksSchemasEvidence(TypedDict):
+    source: str
+    content: str
+    tokens: NotRequired[int]
 
 
 class MemoryOptions(TypedDict):
@@ -2191,6 +2307,21 @@ class Operations(Transport):
         found: "Neighbors" = self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
+    def list_aliases(self, name: str, *, status: "AliasListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "AliasList":
+        """List the other names of an entity, and those that may be."""
+        found: "AliasList" = self._call("GET", path("/v1/graph/entities/{}/aliases", name), query={"status": status, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    def declare_aliases(self, name: str, body: "AliasesCreate", *, idempotency_key: str | None = None) -> "AliasesChanged":
+        """Say that names mean the same entity."""
+        found: "AliasesChanged" = self._call("POST", path("/v1/graph/entities/{}/aliases", name), body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def dismiss_alias(self, name: str, *, alias: str | None = None, agent_id: str | None = None, user_id: str | None = None) -> "AliasesChanged":
+        """Say that two names are not the same entity."""
+        found: "AliasesChanged" = self._call("DELETE", path("/v1/graph/entities/{}/aliases", name), query={"alias": alias, "agent_id": agent_id, "user_id": user_id})
+        return found
+
     def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = self._call("POST", "/v1/graph/query", body=body)
@@ -2364,9 +2495,9 @@ class Operations(Transport):
         found: "ListedUserPage" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def get_profile(self, user_id: str) -> "StoredProfile":
+    def get_profile(self, user_id: str, *, as_of: str | None = None, known_at: str | None = None) -> "StoredProfile":
         """Get what is known of a user for good."""
-        found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id))
+        found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id), query={"as_of": as_of, "known_at": known_at})
         return found
 
     def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
@@ -2466,6 +2597,26 @@ class Operations(Transport):
     def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
         """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        return found
+
+    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+        """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+        found: "FindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_finding(self, finding_id: str) -> "Finding":
+        """Get one finding with its evidence."""
+        found: "Finding" = self._call("GET", path("/v1/findings/{}", finding_id))
+        return found
+
+    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Settle a finding without any other change."""
+        found: "Finding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Do what a finding proposes."""
+        found: "Finding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_jobs(self) -> "Jobs":
@@ -2731,6 +2882,21 @@ class AsyncOperations(AsyncTransport):
         found: "Neighbors" = await self._call("GET", path("/v1/graph/entities/{}/neighbors", name), query={"depth": depth, "predicate": predicate, "max_nodes": max_nodes, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
         return found
 
+    async def list_aliases(self, name: str, *, status: "AliasListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "AliasList":
+        """List the other names of an entity, and those that may be."""
+        found: "AliasList" = await self._call("GET", path("/v1/graph/entities/{}/aliases", name), query={"status": status, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def declare_aliases(self, name: str, body: "AliasesCreate", *, idempotency_key: str | None = None) -> "AliasesChanged":
+        """Say that names mean the same entity."""
+        found: "AliasesChanged" = await self._call("POST", path("/v1/graph/entities/{}/aliases", name), body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def dismiss_alias(self, name: str, *, alias: str | None = None, agent_id: str | None = None, user_id: str | None = None) -> "AliasesChanged":
+        """Say that two names are not the same entity."""
+        found: "AliasesChanged" = await self._call("DELETE", path("/v1/graph/entities/{}/aliases", name), query={"alias": alias, "agent_id": agent_id, "user_id": user_id})
+        return found
+
     async def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = await self._call("POST", "/v1/graph/query", body=body)
@@ -2904,9 +3070,9 @@ class AsyncOperations(AsyncTransport):
         found: "ListedUserPage" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def get_profile(self, user_id: str) -> "StoredProfile":
+    async def get_profile(self, user_id: str, *, as_of: str | None = None, known_at: str | None = None) -> "StoredProfile":
         """Get what is known of a user for good."""
-        found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id))
+        found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id), query={"as_of": as_of, "known_at": known_at})
         return found
 
     async def put_profile(self, user_id: str, body: "Profile", *, if_match: int | str | None = None) -> "StoredProfile":
@@ -3006,6 +3172,26 @@ class AsyncOperations(AsyncTransport):
     async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
         """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        return found
+
+    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+        """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+        found: "FindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_finding(self, finding_id: str) -> "Finding":
+        """Get one finding with its evidence."""
+        found: "Finding" = await self._call("GET", path("/v1/findings/{}", finding_id))
+        return found
+
+    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Settle a finding without any other change."""
+        found: "Finding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Do what a finding proposes."""
+        found: "Finding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_jobs(self) -> "Jobs":
