@@ -1,0 +1,145 @@
+"""Whether keys of a turn made by rules raise the recall of turns: no keys beside keys as words, as vectors, as both.
+
+Each set's conversations are split in two halves, in their order. A variant is chosen by the first half and judged on
+the second. Ranking and index are the service's own code, with the weights that it has.
+docs/decisions/0020-keys-of-a-turn.md has the figures.
+"""
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.retrieval.ranking import rank, top
+from benchmarks.evaluation.measures import METRICS, Floats, interval, retrieval
+from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
+from benchmarks.evaluation.sets import Item, World, answerable, load
+from benchmarks.evaluation.turn_keys import RULES, keys_of
+from benchmarks.harness import Row, Section
+
+DEPTH = 20
+NONE = "none"
+PLACES = {"words": (True, False), "vectors": (False, True), "both": (True, True)}
+"""Whether keys go into the text index, and whether each is a further vector of its turn."""
+SHOWN = ("recall@1", "recall@10")
+COST_TURNS = 300
+
+Keys = Callable[[Item], tuple[Sequence[str], Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """METRICS of the questions (rows), by half."""
+
+    first: Floats
+    second: Floats
+
+
+def spoken(item: Item, rule: str) -> list[str]:
+    """Keys of what a user or a named speaker says; an assistant without a name has none."""
+    if item.session is not None and item.role != "user" and item.name is None:
+        return []
+    keys = keys_of(item.content, rule)
+    return [re.sub(r"\buser\b", lambda _: str(item.name), key) for key in keys] if item.name else keys
+
+
+def variants() -> dict[tuple[str, str], Keys | None]:
+    found: dict[tuple[str, str], Keys | None] = {(NONE, ""): None}
+    return found | {(rule, place): _keys(rule, *where) for rule in RULES for place, where in PLACES.items()}
+
+
+def _keys(rule: str, words: bool, vectors: bool) -> Keys:
+    def keys(item: Item) -> tuple[Sequence[str], Sequence[str]]:
+        found = spoken(item, rule)
+        return found if words else (), found if vectors else ()
+
+    return keys
+
+
+def measured(worlds: Sequence[World], embed: Embedder, keys: Keys | None) -> Outcome:
+    halves: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
+    for number, world in enumerate(worlds):
+        cases = build_cases("", [answerable(world)], embed, 1, keys)
+        halves[2 * number >= len(worlds)].extend(_found(case) for case in cases)
+    return Outcome(*(np.array(half) for half in halves))
+
+
+def _found(case: Case) -> tuple[float, ...]:
+    columns, now = case.columns, int(case.columns.time.max()) + 1000
+    ranked = rank(columns, case.query, "hybrid", now, first=DEPTH, interval=case.interval)
+    hits = case.evidence[top(ranked, columns, DEPTH)]
+    return retrieval(np.flatnonzero(hits).tolist(), len(case.question.evidence))
+
+
+def rows_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Iterator[Row]:
+    """A row for each variant: recall on both halves, and on the second the difference to no keys with its interval."""
+    plain = outcomes[NONE, ""]
+    for (rule, place), found in outcomes.items():
+        row: Row = {"keys": rule, "as": place}
+        for half, own, other in (("first", found.first, plain.first), ("second", found.second, plain.second)):
+            for name in SHOWN:
+                at = METRICS.index(name)
+                row[f"{name}, {half}"] = f"{own[:, at].mean():.3f}"
+                if rule != NONE:
+                    row[f"± {name}, {half}"] = difference(own[:, at], other[:, at])
+        yield row
+
+
+def difference(own: Floats, other: Floats) -> str:
+    """The mean of paired differences with its interval."""
+    low, high = interval(own - other)
+    return f"{(own - other).mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def chosen(outcomes: Mapping[tuple[str, str], Outcome]) -> tuple[str, str]:
+    """The variant with the best recall@10 on the first half, keys or none; the first of equal ones."""
+    return max(outcomes, key=lambda name: float(outcomes[name].first[:, METRICS.index("recall@10")].mean()))
+
+
+def cost(worlds: Sequence[World], embed: Embedder) -> Iterator[Row]:
+    """What keys add to a turn that may have some: vectors, terms, and CPU time of the rules and of the embedding."""
+    items = [item for world in worlds for item in world.items if item.role == "user" or item.name]
+    some = [items[at * len(items) // COST_TURNS] for at in range(min(COST_TURNS, len(items)))]
+    windows = [window for item in some for window in embed.windows(item.content)]
+    own = _cpu_ms(lambda: embed.fresh(windows)) / len(some)
+    yield {"keys": NONE, "vectors a turn": f"{len(windows) / len(some):.2f}", "embedding, CPU ms": f"{own:.1f}"}
+    for rule in RULES:
+        keys: list[str] = []
+        by_rules = _cpu_ms(lambda: keys.extend(key for item in some for key in spoken(item, rule))) / len(some)  # noqa: B023
+        embedding = _cpu_ms(lambda: embed.fresh(keys)) / len(some)  # noqa: B023
+        yield {
+            "keys": rule,
+            "vectors a turn": f"+ {len(keys) / len(some):.2f}",
+            "characters a turn": f"+ {sum(map(len, keys)) / len(some):.0f}",
+            "rules, CPU ms": f"{by_rules:.2f}",
+            "embedding, CPU ms": f"+ {embedding:.1f}",
+        }
+
+
+def _cpu_ms(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return (time.process_time() - start) * 1000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="sets, benchmarks/evaluation/sets.py")
+    parser.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
+
+
+def run(options: argparse.Namespace) -> Iterator[Section]:
+    embed = Embedder(options.vectors)
+    for path in options.data:
+        worlds = load(path)
+        outcomes = {name: measured(worlds, embed, keys) for name, keys in variants().items()}
+        embed.save()
+        plain, best = outcomes[NONE, ""], chosen(outcomes)
+        counts = f"{len(plain.first)} and {len(plain.second)} questions"
+        yield Section(
+            f"{path.stem}: {counts}, the first half chooses {' as '.join(filter(None, best))}", [*rows_of(outcomes)]
+        )
+        yield Section(f"{path.stem}: cost", [*cost(worlds, embed)])
