@@ -1,7 +1,8 @@
 """Whether keys of a turn made by rules raise the recall of turns: no keys beside keys as words, as vectors, as both.
 
 Each set's conversations are split in two halves, in their order. A variant is chosen by the first half and judged on
-the second. Ranking and index are the service's own code, with the weights that it has.
+the second. Ranking and index are the service's own code, with the weights that it has; with --refit also with weights
+that are fitted, for no keys and for each variant, on the first halves of all sets.
 docs/decisions/0020-keys-of-a-turn.md has the figures.
 """
 
@@ -20,6 +21,8 @@ from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import Item, World, answerable, load
 from benchmarks.evaluation.turn_keys import RULES, keys_of
 from benchmarks.harness import Row, Section
+from scripts.fit_ranking import SHOWN as SHOWN_BY_FIT
+from scripts.fit_ranking import RankingData, figures, odds_of, weights_of
 
 DEPTH = 20
 NONE = "none"
@@ -61,11 +64,15 @@ def _keys(rule: str, words: bool, vectors: bool) -> Keys:
 
 
 def measured(worlds: Sequence[World], embed: Embedder, keys: Keys | None) -> Outcome:
-    halves: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
+    return Outcome(*(np.array([_found(case) for case in half]) for half in cases_of(worlds, embed, keys)))
+
+
+def cases_of(worlds: Sequence[World], embed: Embedder, keys: Keys | None, group: str = "") -> tuple[list[Case], ...]:
+    """Cases of the questions that have an answer, of both halves."""
+    halves: tuple[list[Case], list[Case]] = ([], [])
     for number, world in enumerate(worlds):
-        cases = build_cases("", [answerable(world)], embed, 1, keys)
-        halves[2 * number >= len(worlds)].extend(_found(case) for case in cases)
-    return Outcome(*(np.array(half) for half in halves))
+        halves[2 * number >= len(worlds)].extend(build_cases(group, [answerable(world)], embed, 1, keys))
+    return halves
 
 
 def _found(case: Case) -> tuple[float, ...]:
@@ -86,6 +93,23 @@ def rows_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Iterator[Row]:
                 row[f"{name}, {half}"] = f"{own[:, at].mean():.3f}"
                 if rule != NONE:
                     row[f"± {name}, {half}"] = difference(own[:, at], other[:, at])
+        yield row
+
+
+def refitted(sets: Mapping[str, Sequence[World]], embed: Embedder) -> Iterator[Row]:
+    """recall@10 on the second halves, with weights fitted on the first halves with the same keys."""
+    at, plain = SHOWN_BY_FIT.index("recall@10"), dict[str, Floats]()
+    for (rule, place), keys in variants().items():
+        halves = {name: cases_of(worlds, embed, keys, name) for name, worlds in sets.items()}
+        fitted = [case for first, _ in halves.values() for case in first]
+        weights = weights_of(RankingData(fitted, dict.fromkeys(sets, 1.0)).fit())
+        row: Row = {"keys": rule, "as": place}
+        for name, (_, second) in halves.items():
+            found = np.array([figures(case, odds_of(case, weights))[at] for case in second])
+            row[f"recall@10, {name}"] = f"{found.mean():.3f}"
+            if rule != NONE:
+                row[f"± recall@10, {name}"] = difference(found, plain[name])
+            plain.setdefault(name, found)
         yield row
 
 
@@ -128,18 +152,19 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="sets, benchmarks/evaluation/sets.py")
+    parser.add_argument("--refit", action="store_true", help="with weights fitted for keys, too")
     parser.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     embed = Embedder(options.vectors)
-    for path in options.data:
-        worlds = load(path)
-        outcomes = {name: measured(worlds, embed, keys) for name, keys in variants().items()}
+    sets = {path.stem: load(path) for path in options.data}
+    for name, worlds in sets.items():
+        outcomes = {variant: measured(worlds, embed, keys) for variant, keys in variants().items()}
         embed.save()
-        plain, best = outcomes[NONE, ""], chosen(outcomes)
+        plain, best = outcomes[NONE, ""], " as ".join(filter(None, chosen(outcomes)))
         counts = f"{len(plain.first)} and {len(plain.second)} questions"
-        yield Section(
-            f"{path.stem}: {counts}, the first half chooses {' as '.join(filter(None, best))}", [*rows_of(outcomes)]
-        )
-        yield Section(f"{path.stem}: cost", [*cost(worlds, embed)])
+        yield Section(f"{name}: {counts}, the first half chooses {best}", [*rows_of(outcomes)])
+        yield Section(f"{name}: cost", [*cost(worlds, embed)])
+    if options.refit:
+        yield Section("weights fitted on the first halves, judged on the second", [*refitted(sets, embed)])

@@ -96,11 +96,12 @@ def test_a_set_is_measured_by_halves_with_all_variants(tmp_path: Path, monkeypat
     path.write_text(json.dumps({"name": "little", "conversations": [_conversation(name) for name in ("Tom", "Kim")]}))
     parser = argparse.ArgumentParser()
     turn_keys.add_options(parser)
-    recalls, cost = turn_keys.run(parser.parse_args(["--data", str(path)]))
+    recalls, cost, refitted = turn_keys.run(parser.parse_args(["--data", str(path), "--refit"]))
     assert recalls.title.startswith("little: 1 and 1 questions, the first half chooses ")
     assert [(row["keys"], row["as"]) for row in recalls.rows] == list(variants())
     assert recalls.rows[0]["recall@10, second"] == "1.000"
     assert [row["keys"] for row in cost.rows] == [NONE, "statements"]
+    assert [row["recall@10, little"] for row in refitted.rows] == ["1.000"] * 4
 
 
 def _conversation(cat: str) -> dict[str, Any]:
