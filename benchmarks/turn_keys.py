@@ -2,7 +2,7 @@
 
 Each set's conversations are split in two halves, in their order. A variant is chosen by the first half and judged on
 the second. Ranking and index are the service's own code, with the weights that it has; with --refit also with weights
-that are fitted, for no keys and for each variant, on the first halves of all sets.
+that are fitted for no keys and for each variant: those of one half's questions on the other halves of all sets.
 docs/decisions/0020-keys-of-a-turn.md has the figures.
 """
 
@@ -15,14 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from app.retrieval.ranking import rank, top
+from app.retrieval.ranking import Weights, rank, top
 from benchmarks.evaluation.measures import METRICS, Floats, interval, retrieval
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import Item, World, answerable, load
 from benchmarks.evaluation.turn_keys import RULES, keys_of
 from benchmarks.harness import Row, Section
-from scripts.fit_ranking import SHOWN as SHOWN_BY_FIT
-from scripts.fit_ranking import RankingData, figures, odds_of, weights_of
+from scripts.fit_ranking import RankingData, odds_of, weights_of
 
 DEPTH = 20
 NONE = "none"
@@ -96,20 +95,44 @@ def rows_of(outcomes: Mapping[tuple[str, str], Outcome]) -> Iterator[Row]:
         yield row
 
 
-def refitted(sets: Mapping[str, Sequence[World]], embed: Embedder) -> Iterator[Row]:
-    """recall@10 on the second halves, with weights fitted on the first halves with the same keys."""
-    at, plain = SHOWN_BY_FIT.index("recall@10"), dict[str, Floats]()
-    for (rule, place), keys in variants().items():
-        halves = {name: cases_of(worlds, embed, keys, name) for name, worlds in sets.items()}
-        fitted = [case for first, _ in halves.values() for case in first]
-        weights = weights_of(RankingData(fitted, dict.fromkeys(sets, 1.0)).fit())
+def refitted(sets: Mapping[str, Sequence[World]], embed: Embedder) -> dict[tuple[str, str], dict[str, Outcome]]:
+    """Of each variant and set. Weights that judge one half are fitted on the other halves, with the same keys."""
+    return {variant: _refitted(sets, embed, keys) for variant, keys in variants().items()}
+
+
+def _refitted(sets: Mapping[str, Sequence[World]], embed: Embedder, keys: Keys | None) -> dict[str, Outcome]:
+    halves = {name: cases_of(worlds, embed, keys, name) for name, worlds in sets.items()}
+    first, second = (
+        weights_of(
+            RankingData([case for both in halves.values() for case in both[half]], dict.fromkeys(sets, 1.0)).fit()
+        )
+        for half in (0, 1)
+    )
+    return {
+        name: Outcome(*(_by_weights(half, other) for half, other in zip(both, (second, first), strict=True)))
+        for name, both in halves.items()
+    }
+
+
+def _by_weights(cases: Sequence[Case], weights: Weights) -> Floats:
+    def ranks(case: Case) -> list[int]:
+        found: list[int] = np.flatnonzero(case.evidence[np.argsort(-odds_of(case, weights), kind="stable")]).tolist()
+        return found
+
+    return np.array([retrieval(found, len(found)) for found in map(ranks, cases)])
+
+
+def refitted_rows(outcomes: Mapping[tuple[str, str], Mapping[str, Outcome]]) -> Iterator[Row]:
+    """recall@10 of all questions of each set, and the differences to no keys on either half."""
+    at = METRICS.index("recall@10")
+    for (rule, place), found in outcomes.items():
         row: Row = {"keys": rule, "as": place}
-        for name, (_, second) in halves.items():
-            found = np.array([figures(case, odds_of(case, weights))[at] for case in second])
-            row[f"recall@10, {name}"] = f"{found.mean():.3f}"
+        for name, own in found.items():
+            plain = outcomes[NONE, ""][name]
+            row[name] = f"{np.concatenate((own.first, own.second))[:, at].mean():.3f}"
             if rule != NONE:
-                row[f"± recall@10, {name}"] = difference(found, plain[name])
-            plain.setdefault(name, found)
+                row[f"± {name}, first"] = difference(own.first[:, at], plain.first[:, at])
+                row[f"± {name}, second"] = difference(own.second[:, at], plain.second[:, at])
         yield row
 
 
@@ -119,9 +142,14 @@ def difference(own: Floats, other: Floats) -> str:
     return f"{(own - other).mean():+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def chosen(outcomes: Mapping[tuple[str, str], Outcome]) -> tuple[str, str]:
-    """The variant with the best recall@10 on the first half, keys or none; the first of equal ones."""
-    return max(outcomes, key=lambda name: float(outcomes[name].first[:, METRICS.index("recall@10")].mean()))
+def chosen(outcomes: Mapping[tuple[str, str], Sequence[Outcome]]) -> str:
+    """The variant, keys or none, with the best recall@10 on the first half, the mean of its sets; of equal ones the
+    first."""
+
+    def recall(variant: tuple[str, str]) -> float:
+        return float(np.mean([found.first[:, METRICS.index("recall@10")].mean() for found in outcomes[variant]]))
+
+    return " as ".join(filter(None, max(outcomes, key=recall)))
 
 
 def cost(worlds: Sequence[World], embed: Embedder) -> Iterator[Row]:
@@ -162,9 +190,13 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     for name, worlds in sets.items():
         outcomes = {variant: measured(worlds, embed, keys) for variant, keys in variants().items()}
         embed.save()
-        plain, best = outcomes[NONE, ""], " as ".join(filter(None, chosen(outcomes)))
+        plain, best = outcomes[NONE, ""], chosen({variant: [found] for variant, found in outcomes.items()})
         counts = f"{len(plain.first)} and {len(plain.second)} questions"
         yield Section(f"{name}: {counts}, the first half chooses {best}", [*rows_of(outcomes)])
         yield Section(f"{name}: cost", [*cost(worlds, embed)])
     if options.refit:
-        yield Section("weights fitted on the first halves, judged on the second", [*refitted(sets, embed)])
+        fitted = refitted(sets, embed)
+        best = chosen({variant: [*found.values()] for variant, found in fitted.items()})
+        yield Section(
+            f"weights fitted for the keys, recall@10: the first halves choose {best}", [*refitted_rows(fitted)]
+        )
