@@ -149,7 +149,8 @@ def chosen(outcomes: Mapping[tuple[str, str], Sequence[Outcome]]) -> str:
     def recall(variant: tuple[str, str]) -> float:
         return float(np.mean([found.first[:, METRICS.index("recall@10")].mean() for found in outcomes[variant]]))
 
-    return " as ".join(filter(None, max(outcomes, key=recall)))
+    rule, place = max(outcomes, key=recall)
+    return f"{rule} as {place}" if place else rule
 
 
 def cost(worlds: Sequence[World], embed: Embedder) -> Iterator[Row]:
