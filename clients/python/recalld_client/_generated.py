@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 8d15d62b3c30aa2be5724f5e6df90576."""
+"""Made by scripts/generate_clients.py; do not edit. Contract ed8bb574ae111281c29f94ead0618b6a."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -640,6 +640,7 @@ class Found(TypedDict):
     memory: "FoundMemory"
     score: float
     scores: NotRequired["Scores | None"]
+    contributions: NotRequired["Scores | None"]
 
 
 class FoundAction(TypedDict):
