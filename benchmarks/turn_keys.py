@@ -123,7 +123,7 @@ def _by_weights(cases: Sequence[Case], weights: Weights) -> Floats:
 
 
 def refitted_rows(outcomes: Mapping[tuple[str, str], Mapping[str, Outcome]]) -> Iterator[Row]:
-    """recall@10 of all questions of each set, and the differences to no keys on either half."""
+    """recall@10 of all questions of each set, and the differences to no keys on either half and on both."""
     at = METRICS.index("recall@10")
     for (rule, place), found in outcomes.items():
         row: Row = {"keys": rule, "as": place}
@@ -133,6 +133,9 @@ def refitted_rows(outcomes: Mapping[tuple[str, str], Mapping[str, Outcome]]) -> 
             if rule != NONE:
                 row[f"± {name}, first"] = difference(own.first[:, at], plain.first[:, at])
                 row[f"± {name}, second"] = difference(own.second[:, at], plain.second[:, at])
+                row[f"± {name}"] = difference(
+                    *(np.concatenate((each.first, each.second))[:, at] for each in (own, plain))
+                )
         yield row
 
 
