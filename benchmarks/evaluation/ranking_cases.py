@@ -2,7 +2,7 @@
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,6 +70,12 @@ class Embedder:
         """(n, dim)"""
         return self._encoded([self._model.prompts.query + text for text in texts])
 
+    def fresh(self, texts: Sequence[str]) -> None:
+        """Embeds passages without the cache, to be timed."""
+        ordered = sorted(texts, key=len)
+        for start in range(0, len(ordered), 8):
+            self._model.encode([self._model.prompts.passage + text for text in ordered[start : start + 8]])
+
     def _encoded(self, texts: Sequence[str]) -> Floats:
         missing = sorted({text for text in texts if text not in self._known}, key=len)
         for start in range(0, len(missing), 8):
@@ -93,14 +99,23 @@ class Scope:
     postings: dict[int, list[tuple[int, int]]]
     """Term → (document, how often)."""
     vectors: Floats
-    """Of all windows, document by document."""
+    """Of all windows and keys, document by document."""
     first: NDArray[np.int64]
     """Where each document's windows begin."""
 
 
-def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
+@dataclass(frozen=True, slots=True)
+class ItemKeys:
+    """Further texts by which items are found, as many lists as items: in the text index, and as vectors."""
+
+    text: Sequence[Sequence[str]]
+    vectors: Sequence[Sequence[str]]
+
+
+def build_scope(items: Sequence[Item], embed: Embedder, keys: ItemKeys | None = None) -> Scope:
     n = len(items)
-    indexed = [index_text(item.content, None, item.time) for item in items]
+    more = keys or ItemKeys([()] * n, [()] * n)
+    indexed = [index_text(item.content, None, item.time, key) for item, key in zip(items, more.text, strict=True)]
     codes: dict[str, int] = {}
     session = np.array([-1 if i.session is None else codes.setdefault(i.session, len(codes)) for i in items])
     previous, following = links(session)
@@ -127,9 +142,14 @@ def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
     for at, text in enumerate(indexed):
         for term, count in zip(text.ids.tolist(), text.counts.tolist(), strict=True):
             postings[term].append((at, count))
-    windows = [embed.windows(item.content) for item in items]
+    windows = [[*embed.windows(item.content), *key] for item, key in zip(items, more.vectors, strict=True)]
     first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
     return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
+
+
+def _keys(items: Sequence[Item], keys: Callable[[Item], tuple[Sequence[str], Sequence[str]]]) -> ItemKeys:
+    found = [keys(item) for item in items]
+    return ItemKeys([text for text, _ in found], [vectors for _, vectors in found])
 
 
 def blank_columns(indexed: Sequence[IndexedText], contents: Sequence[str]) -> Columns:
@@ -172,10 +192,16 @@ def links(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return previous, following
 
 
-def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int) -> Iterator[Case]:
-    """One case for each question; a world's fold is its number modulo `folds`."""
+def build_cases(
+    group: str,
+    worlds: Sequence[World],
+    embed: Embedder,
+    folds: int,
+    keys: Callable[[Item], tuple[Sequence[str], Sequence[str]]] | None = None,
+) -> Iterator[Case]:
+    """One case for each question; a world's fold is its number modulo `folds`. `keys`: of an item, as `ItemKeys`."""
     for number, world in enumerate(worlds):
-        scope = build_scope(world.items, embed)
+        scope = build_scope(world.items, embed, keys and _keys(world.items, keys))
         speakers = tuple({item.name or item.role for item in world.items if item.session is not None})
         embed.queries([analyse(question.query, speakers).stripped for question in world.questions])
         for question in world.questions:
