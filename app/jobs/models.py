@@ -18,6 +18,7 @@ CONSOLIDATION = "consolidation"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
 MERGE_PREDICATES = "merge_predicates"
+MERGE_FACT = "merge_fact"
 DECAY = "decay"
 EXPIRY = "expiry"
 FORGET = "forget"
@@ -37,6 +38,7 @@ _LANE_OF: Mapping[str, Lane] = {
     POST_CONVERSATION: LANGUAGE_MODEL,
     SUMMARIZE: LANGUAGE_MODEL,
     EXTRACT: LANGUAGE_MODEL,
+    MERGE_FACT: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
     RETENTION: LANGUAGE_MODEL,  # summarizes days
     REDERIVE: ORDINARY,

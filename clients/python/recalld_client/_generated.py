@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract e2d9a427cec92fcc10a2d734a5526321."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 1bde26c2fbe87241526b3a151ffc524d."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -248,9 +248,6 @@ CheckpointReason: TypeAlias = Literal["asked", "steps", "before_restore", "resto
 
 
 CitationStyle: TypeAlias = Literal["numbers", "ids", "none"]
-
-
-ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
 
 
 class ContentPart(TypedDict):
@@ -514,6 +511,9 @@ class FactBatchAsserted(TypedDict):
     items: "list[Fact]"
 
 
+FactConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both", "merge"]
+
+
 class FactCreate(TypedDict):
     """agent_id, user_id or both are required."""
 
@@ -530,7 +530,7 @@ class FactCreate(TypedDict):
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
-    on_conflict: NotRequired["ConflictPolicy"]
+    on_conflict: NotRequired["FactConflictPolicy"]
 
 
 FactListStatus: TypeAlias = Literal["active", "disputed", "superseded", "retracted", "any"]
@@ -1944,7 +1944,7 @@ class FactOptions(TypedDict):
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
-    on_conflict: NotRequired["ConflictPolicy"]
+    on_conflict: NotRequired["FactConflictPolicy"]
 
 
 class FactSearchOptions(TypedDict):
@@ -2141,9 +2141,9 @@ class Operations(Transport):
         found: "FactSearchResult" = self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> Fact | Operation:
         """Say that something is true."""
-        found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: Fact | Operation = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
@@ -2681,9 +2681,9 @@ class AsyncOperations(AsyncTransport):
         found: "FactSearchResult" = await self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> Fact | Operation:
         """Say that something is true."""
-        found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: Fact | Operation = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
