@@ -82,8 +82,8 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
         if is_raised_only(change):
             user = None if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
             was = 0 if user is None else user["version"]
-            step = {"collection": collection.name, "id": doc_id, "was": was, RAISED: True}
-            steps.setdefault((collection.name, doc_id), step)
+            raised = {"collection": collection.name, "id": doc_id, "was": was, RAISED: True}
+            steps.setdefault((collection.name, doc_id), raised)
             continue
         step = steps.get((collection.name, doc_id))
         old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)

@@ -65,7 +65,7 @@ class FactMergeJob:
         merged, result = await self._merged(met, body, scope)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            said, source, noted = body, {}, result
+            said, source, noted = body, Doc(), result
             if merged is not None:
                 now = await contended(facts, body, self._tools.clock)
                 if _ids(now) == _ids(met):

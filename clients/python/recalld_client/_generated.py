@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 1bde26c2fbe87241526b3a151ffc524d."""
+"""Made by scripts/generate_clients.py; do not edit. Contract b4685486ceaefed64db609e9f9c09aaf."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -640,6 +640,7 @@ class Found(TypedDict):
     memory: "FoundMemory"
     score: float
     scores: NotRequired["Scores | None"]
+    contributions: NotRequired["Scores | None"]
 
 
 class FoundAction(TypedDict):
