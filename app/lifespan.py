@@ -38,6 +38,7 @@ from app.jobs.models import (
     EXTRACT,
     FORGET,
     JOBS,
+    MERGE_FACT,
     MERGE_PREDICATES,
     OPERATIONS,
     POST_CONVERSATION,
@@ -54,6 +55,7 @@ from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.extraction_job import ExtractionJobs
+from app.learning.fact_merge import FactMergeJob
 from app.learning.jobs import ConversationJobs
 from app.learning.predicate_job import PredicateJobs
 from app.learning.rederivation import Rederivation
@@ -293,7 +295,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, REFLECTION
+    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, MERGE_FACT, REFLECTION
     undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
@@ -317,6 +319,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
         MERGE_PREDICATES: predicates.handle,
+        MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
     }
     looks: dict[str, Look] = {
         DECAY: decay.has_work,

@@ -104,8 +104,10 @@ def _mark(text: str, at: str, one: SingleValue, names: Sequence[str]) -> str | N
 
 
 def _names_place(sentence: str, one: SingleValue, names: Sequence[str]) -> bool:
-    found = (match[1] for match in _PLACE.finditer(sentence))
-    return any(not _is_month(place) and _states(sentence, place, one, names) for place in found)
+    found = [match[1] for match in _PLACE.finditer(sentence) if not _is_month(match[1])]
+    if not found or not any(verbs.found_in(sentence) for verbs in said_by(one.predicate)):
+        return False  # nearly every sentence ends here, and costs little
+    return any(_states(sentence, place, one, names) for place in found)
 
 
 def _is_month(name: str) -> bool:

@@ -12,14 +12,16 @@ from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import alias_schemas, schemas
 from app.facts.alias_service import AliasService
 from app.facts.graph import GraphService, Sight
+from app.facts.merging import queued
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
+from app.jobs.models import Operation
 from app.memories.indexing import Embeddings
 from app.retrieval.retriever import Retriever
 from app.storage.scope import Partition
 from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writing
-from app.writes.executor import etag
+from app.writes.executor import WriteResult, etag
 
 
 async def fact_service(request: Request) -> FactService:
@@ -82,14 +84,24 @@ async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Respo
     response_model=schemas.Fact,
     responses={
         200: {"model": schemas.Fact, "description": "The fact that says it already"},
+        202: {"model": Operation, "description": "With `on_conflict: merge`: the operation that asserts it"},
         **problems(409, 412, *BODY),
     },
     openapi_extra=WRITE_HEADERS,
 )
 async def assert_fact(body: schemas.FactCreate, request: Request) -> Response:
     """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
-    disputed where what it contradicts has more trust."""
-    (write, if_match), facts = writing(request), facts_of(request)
+    disputed where what it contradicts has more trust. `on_conflict: merge` needs a language model: without one 409
+    `llm_not_configured`."""
+    write, if_match = writing(request)
+    if body.on_conflict == "merge":
+        resources, principal = get_caller(request)
+
+        async def plan() -> WriteResult:
+            return queued(principal.scope, body, if_match, resources.llm, resources.clock.now())
+
+        return await write(plan)
+    facts = facts_of(request)
     return await write(lambda: facts.assert_one(body, if_match))
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
-from app.facts.conflict_resolution import Cardinality, ConflictPolicy
+from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
 from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
 from app.memories.search_schemas import HowSearched
@@ -89,6 +89,7 @@ ObjectType = TypeAliasType("ObjectType", Literal["entity", "literal"])
 FactSearchStatus = TypeAliasType("FactSearchStatus", Literal["active", "disputed"])
 FactListStatus = TypeAliasType("FactListStatus", Literal["active", "disputed", "superseded", "retracted", "any"])
 FactStatus = TypeAliasType("FactStatus", Literal["active", "superseded", "retracted", "disputed"])
+FactConflictPolicy = TypeAliasType("FactConflictPolicy", Literal["temporal", "last_write_wins", "keep_both", "merge"])
 FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
 
 _FIGURE = re.compile(
@@ -147,8 +148,10 @@ class FactCreate(Owned):
     cardinality: Cardinality | None = Field(
         None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
     )
-    on_conflict: ConflictPolicy = Field(
-        "temporal", description="What becomes of another object that is known for the same time."
+    on_conflict: FactConflictPolicy = Field(
+        "temporal",
+        description="What becomes of another object that is known for the same time. `merge`: a language model is "
+        "asked for one object that says both; `POST /v1/facts` answers 202 with an operation then.",
     )
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
 from app.facts.about_user import field_of, settled, states, value_of
 from app.facts.aliases import AliasMap, AliasRepository
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
+from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ConflictPolicy, ValidSpan
 from app.facts.keys import group_of, key_of, predicate_key, sentence
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
@@ -76,7 +76,7 @@ class FactService:
         self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
-        bodies, sources = [_single(body) for body in bodies], list(sources)
+        bodies, sources = [require_single(body) for body in bodies], list(sources)
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
@@ -341,8 +341,11 @@ def draft_of(body: FactCreate, source: Doc) -> Doc:
     return {**fields, "object_type": kind, **computed(fields), "source": source}
 
 
-def _single(body: FactCreate) -> FactCreate:
-    """Returns an assertion of which a profile can have one value at a time. Raises Invalid."""
+def require_single(body: FactCreate) -> FactCreate:
+    """Returns the assertion, with cardinality `one` for a fact of the profile. Raises Invalid for a fact of the profile
+    with several values, and for a merge, which is a request of its own."""
+    if body.on_conflict == "merge":
+        raise invalid("/on_conflict", "must not be merge here: a fact is merged by POST /v1/facts")
     if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
         return body
     if body.cardinality == "many":
@@ -375,7 +378,8 @@ def assertion_of(body: FactCreate, draft: Doc, aliases: AliasMap) -> Assertion:
     start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
     identity = aliases.object_of(draft), draft["object_type"]
     end = body.valid_until or OPEN_END
-    return Assertion(identity, start, end, body.trust, body.cardinality, body.on_conflict)
+    policy: ConflictPolicy = "temporal" if body.on_conflict == "merge" else body.on_conflict
+    return Assertion(identity, start, end, body.trust, body.cardinality, policy)
 
 
 def least_start(said: Assertion, now: str) -> str:

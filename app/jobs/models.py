@@ -19,6 +19,7 @@ REFLECTION = "reflection"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
 MERGE_PREDICATES = "merge_predicates"
+MERGE_FACT = "merge_fact"
 DECAY = "decay"
 EXPIRY = "expiry"
 FORGET = "forget"
@@ -40,6 +41,7 @@ _LANE_OF: Mapping[str, Lane] = {
     POST_CONVERSATION: LANGUAGE_MODEL,
     SUMMARIZE: LANGUAGE_MODEL,
     EXTRACT: LANGUAGE_MODEL,
+    MERGE_FACT: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
     REFLECTION: LANGUAGE_MODEL,
     RETENTION: LANGUAGE_MODEL,  # summarizes days

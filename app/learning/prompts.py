@@ -254,6 +254,11 @@ class FoundProcedures(Shape):
     procedures: Annotated[list[StatedProcedure], Field(max_length=20)]
 
 
+class MergedFact(Shape):
+    answer_tokens, cheap = 500, True
+    value: ReplyLine | None
+
+
 class DayText(Shape):
     answer_tokens, cheap = 500, True
     text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]

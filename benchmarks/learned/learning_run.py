@@ -85,8 +85,9 @@ class Learner:
             if memory["memory_type"] not in ("message", "summary"):
                 condition = f" ({memory['context']})" if memory["context"] else ""
                 yield Derived("memory", memory["content"] + condition, memory["source"].get("quote"))
-        for fact in self._list("/v1/facts", owner):
-            text = f"{fact['subject']} {fact['predicate'].replace('_', ' ')} {fact['object']}"
+        for fact in self._list("/v1/facts", {"user_id": talk.user_id}):  # those of the profile belong to no agent
+            subject = "user" if fact["subject"] == "@user" else fact["subject"]
+            text = f"{subject} {fact['predicate'].replace('_', ' ')} {fact['object']}"
             yield Derived("fact", text, fact["source"].get("quote"), str(fact["object"]))
         yield from self._profile(talk.user_id)
         summary = self._send("GET", f"/v1/sessions/{talk.id}")["summary"]

@@ -71,3 +71,14 @@ async def test_nothing_of_another_user_marks_a_prompt(api: httpx.AsyncClient) ->
     other = {"user_id": "ben", "subject": "@user", "predicate": "lives_in", "object": "Oslo", "valid_from": None}
     assert (await api.post("/v1/facts", json=other)).status_code == 201
     assert "I live in Rome.\n" in (await context(api))["text"]
+
+
+@pytest.mark.parametrize("query", ["Where does Ada's boss live?", "Where does my boss live?", "ada: boss?"])
+async def test_a_query_that_names_the_user_walks_from_the_user(api: httpx.AsyncClient, query: str) -> None:
+    await api.patch("/v1/users/ada/profile", json={"name": "Ada Lovelace"})
+    for subject, predicate, value in (("@user", "has_boss", "Grace"), ("Grace", "stays_at", "Quonset 7b")):
+        body = {**OWNER, "subject": subject, "predicate": predicate, "object": value, "object_type": "entity"}
+        assert (await api.post("/v1/facts", json=body)).status_code == 201
+    text = (await context(api, query, min_score=0.04))["text"]
+    assert "The user has boss Grace" in text
+    assert "Grace stays at Quonset 7b" in text

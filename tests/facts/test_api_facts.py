@@ -79,7 +79,7 @@ async def test_what_is_not_given_is_its_default(service: Service) -> None:
         ({"confidence": 1.1}, "/confidence"),
         ({"trust": -0.1}, "/trust"),
         ({"cardinality": "two"}, "/cardinality"),
-        ({"on_conflict": "merge"}, "/on_conflict"),
+        ({"on_conflict": "sum"}, "/on_conflict"),
         ({"valid_from": "2026-01-01T00:00:00"}, "/valid_from"),
         ({"valid_from": day("2026-01-02"), "valid_until": day("2026-01-02")}, ""),
         ({"status": "active"}, "/status"),

@@ -1,5 +1,6 @@
 """Fields of the profile that are facts: one write path, one truth."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -181,3 +182,38 @@ async def test_nothing_crosses_users_and_erasure_takes_all(api: httpx.AsyncClien
     lines = (await api.get(f"{USER}/export")).text
     assert "Oslo" in lines
     assert "Rome" not in lines
+
+
+async def test_a_key_that_is_bound_to_agents_reads_and_does_not_write_the_profile(service: Service) -> None:
+    api = service.client
+    admin = await service.key(verbs="read,write")
+    body = {"user_id": "ada", "agent_id": "a", "subject": "@user", "predicate": "lives_in", "object": "Oslo"}
+    assert (await api.post("/v1/facts", json=body, headers=admin)).status_code == 201
+    bound = await service.key(verbs="read,write", agents=["a"])
+    problem(await api.post("/v1/facts", json=body | {"object": "Rome"}, headers=bound), 403, "forbidden")
+    assert (await api.get(f"{USER}/profile", headers=bound)).json()["home"] == "Oslo"
+    other = await service.key(verbs="read,write", users=["ben"])
+    problem(await api.post("/v1/facts", json=body | {"object": "Rome"}, headers=other), 403, "forbidden")
+    problem(await api.get(f"{USER}/profile", headers=other), 404, "not_found")
+
+
+async def test_erasing_a_user_erases_the_facts_of_the_profile(service: Service) -> None:
+    api = service.client
+    await state(api, "lives_in", "Oslo")
+    await send(api, "PATCH", "/v1/users/ben/profile", {"home": "Rome"})
+    receipt = (await api.delete("/v1/users/ada")).json()
+    assert receipt["erased"]["facts"] == 1
+    problem(await api.get(f"{USER}/profile"), 404, "not_found")
+    assert await of_user(api, status="any", timeline=True) == []
+    assert (await send(api, "GET", "/v1/users/ben/profile"))["home"] == "Rome"
+
+
+async def test_two_writers_of_one_profile_lose_nothing(api: httpx.AsyncClient) -> None:
+    await know(api, name="Ada")
+    writes = [know(api, age=number) for number in range(5)]
+    writes += [state(api, "lives_in", "Oslo"), state(api, "works_as", "smith"), know(api, interests=["engines"])]
+    await asyncio.gather(*writes)
+    found = await profile(api)
+    assert (found["name"], found["home"], found["occupation"]) == ("Ada", "Oslo", "smith")
+    assert found["interests"] == ["engines"]
+    assert found["age"] in range(5)

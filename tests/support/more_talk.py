@@ -91,6 +91,8 @@ async def facts(talk: Talk) -> None:
     await talk("retract_fact", **named)
     await talk("delete_fact", 204, **named)
     await talk("get_fact", 404, **named)
+    merged = {**OWNER, "subject": "Ada", "predicate": "drinks", "object": "green tea", "on_conflict": "merge"}
+    await talk("assert_fact", 202, body=merged)
 
 
 async def procedures(talk: Talk) -> None:

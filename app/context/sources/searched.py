@@ -8,11 +8,13 @@ from itertools import zip_longest
 from app.actions.schemas import ACTIONS
 from app.context.candidates import Candidate, ContextSource, Heading, SourceRequest, passage
 from app.core.clock import rfc3339, to_ms
+from app.facts.about_user import USER
 from app.facts.aliases import AliasRepository
 from app.facts.graph import Graph, Walk
-from app.facts.keys import sentence
+from app.facts.keys import key_of, sentence
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS
+from app.learning.words import table
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.records import standing
@@ -168,9 +170,12 @@ async def gather_facts(request: SourceRequest) -> list[Candidate]:
     pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     aliases = await AliasRepository(request.resources.store, request.scope).of_pairs(pairs)
     graph = Graph(repository, pairs, view, trusted, aliases)
+    starts = names(body.query)
+    if await _names_user(starts, body.user_id, repository, view):
+        starts.append(USER)
     retrieved, walk = await asyncio.gather(
         search(request, FACTS, both(view.believed(), trusted), request.limit),
-        graph.walk(names(body.query), HOPS, max_nodes=MAX_NODES),
+        graph.walk(starts, HOPS, max_nodes=MAX_NODES),
     )
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     found = list(_in_turn(retrieved.hits, _linked(walk)))
@@ -183,6 +188,17 @@ def names(query: str) -> list[str]:
     words = [_EDGES.sub("", word) for word in normalise_content(query[:MAX_CHARACTERS]).split()[:MAX_WORDS]]
     runs = (words[at : at + size] for size in range(1, NAME_WORDS + 1) for at in range(len(words) - size + 1))
     return list(dict.fromkeys(" ".join(run) for run in runs if all(run)))
+
+
+async def _names_user(starts: Sequence[str], user_id: str | None, facts: FactRepository, view: View) -> bool:
+    """Returns whether a query names the user: by id, by a word such as "my", by name, or by the first word of it."""
+    if user_id is None:
+        return False
+    if key_of(user_id) in starts or any(word in table("first_other") for word in starts):
+        return True
+    stated = (await facts.of_profiles([user_id], view))[user_id].get("name")
+    name = "" if stated is None else key_of(stated["object"])
+    return name in starts or name.split(" ")[0] in starts
 
 
 def _linked(walk: Walk) -> list[Doc]:

@@ -1,0 +1,63 @@
+"""Facts that a language model is asked to merge: the request, and which facts an assertion contends with."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.core.clock import Clock, rfc3339
+from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
+from app.facts.ledger import Ledger, statement
+from app.facts.repository import FactRepository
+from app.facts.schemas import FactCreate
+from app.facts.service import assertion_of, draft_of, least_start, require_single
+from app.jobs import queue
+from app.jobs.models import MERGE_FACT
+from app.llm.base import LLM, configured
+from app.storage.schema import Doc
+from app.storage.scope import Scope
+from app.writes.executor import IfMatch, WriteResult
+
+
+def queued(scope: Scope, body: FactCreate, precondition: IfMatch, llm: LLM | None, now: datetime) -> WriteResult:
+    """Returns 202 with the operation that asserts a fact and merges it with those that it contends with. Raises
+    LLMNotConfigured, Forbidden or Invalid; nothing is written then."""
+    precondition.check(None)
+    draft = draft_of(plain(body), {})
+    owner = {name: draft[name] for name in ("agent_id", "user_id")}
+    scope.require_write(owner["agent_id"], owner["user_id"])
+    configured(llm)
+    payload = {"body": body.model_dump(mode="json", exclude_unset=True), **scope.bindings()}
+    operation, changes = queue.start(scope, MERGE_FACT, payload, now, **owner)
+    return WriteResult(operation, changes, 202)
+
+
+def plain(body: FactCreate) -> FactCreate:
+    """Returns the assertion as it is made where nothing is merged. Raises Invalid."""
+    return require_single(body.model_copy(update={"on_conflict": "temporal"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """What an assertion meets: its draft, the span for which it is made, and the facts that it contends with."""
+
+    draft: Doc
+    span: ValidSpan
+    rivals: list[Doc]
+
+    def union(self) -> tuple[str | None, str | None]:
+        """Returns the start and the end of the time that the assertion and its rivals cover together."""
+        spans = [self.span, *(statement(doc).span for doc in self.rivals)]
+        start, end = min(one.start for one in spans), max(one.end for one in spans)
+        return start or None, None if end == OPEN_END else end
+
+
+async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Contended:
+    """Returns the undisputed facts of another object that an assertion contends with, the earliest first."""
+    draft, now = draft_of(body, {}), rfc3339(clock.now())
+    said = assertion_of(body, draft)
+    span = ValidSpan(least_start(said, now) if said.start is None else said.start or OPEN_START, said.end)
+    near = await facts.near([draft["group_id"]], span, [draft["object_key"]])
+    ledger = Ledger(await facts.group(draft["group_id"]), near, now)
+    usual = said.cardinality or ledger.usual
+    held = [doc for doc in near if doc["standing"] == "held" and doc["object_key"] != draft["object_key"]]
+    rivals = [doc for doc in held if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
+    return Contended(draft, span, sorted(rivals, key=lambda doc: doc["valid_from"] or ""))
