@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 92d97d6568da654b4dbb787fdd905ef2."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 951c4aa5fc681013698435b5437ff692."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -445,6 +445,11 @@ class Entity(TypedDict):
     degree: int
 
 
+class EntityActions(TypedDict):
+    items: "list[Action]"
+    truncated: bool
+
+
 class EntityList(TypedDict):
     """Those with the most facts first."""
 
@@ -452,6 +457,20 @@ class EntityList(TypedDict):
     next_cursor: NotRequired[str | None]
     total: int
     truncated: "Bound | None"
+
+
+class EntityPage(TypedDict):
+    name: str
+    key: str
+    names: list[str]
+    aliases: "list[Alias]"
+    facts: "KnownFacts"
+    earlier: "KnownFacts"
+    neighbors: "NeighborCount"
+    memories: "Mentions"
+    actions: "EntityActions"
+    first_seen: str | None
+    last_seen: str | None
 
 
 class Evidence(TypedDict):
@@ -911,6 +930,11 @@ class KeyRotate(TypedDict):
     expires_in: NotRequired[int | None]
 
 
+class KnownFacts(TypedDict):
+    items: "list[Fact]"
+    truncated: bool
+
+
 class Lesson(TypedDict):
     text: str
     seen: int
@@ -1085,6 +1109,16 @@ MemoryStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed"
 MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
 
 
+class Mention(TypedDict):
+    memory: "Memory"
+    names: list[str]
+
+
+class Mentions(TypedDict):
+    items: "list[Mention]"
+    truncated: bool
+
+
 class Message(TypedDict):
     message_id: str
     session_id: str
@@ -1157,6 +1191,11 @@ class MessagesAppend(TypedDict):
     user_id: NotRequired[str | None]
     memorize: NotRequired["Memorize | None"]
     metadata: NotRequired["JsonObject | None"]
+
+
+class NeighborCount(TypedDict):
+    count: int
+    truncated: "Bound | None"
 
 
 class Neighbors(TypedDict):
@@ -1523,6 +1562,26 @@ class RecordCounts(TypedDict):
     procedures: int
     users: int
     agents: int
+
+
+class RelatedBecause(TypedDict):
+    reason: "RelatedReason"
+    score: float | None
+    names: list[str]
+
+
+class RelatedMemories(TypedDict):
+    items: "list[RelatedMemory]"
+    next_cursor: NotRequired[str | None]
+    warnings: "list[SearchWarning]"
+
+
+class RelatedMemory(TypedDict):
+    memory: "Memory"
+    reasons: "list[RelatedBecause]"
+
+
+RelatedReason: TypeAlias = Literal["supersedes", "superseded_by", "contradicts", "made_from", "shared_entity", "similar", "same_session"]
 
 
 class Resolution(TypedDict):
@@ -2263,6 +2322,16 @@ class Operations(Transport):
         found: "GraphAnswer" = self._call("POST", "/v1/graph/query", body=body)
         return found
 
+    def get_entity(self, name: str, *, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityPage":
+        """Get what is known of an entity:"""
+        found: "EntityPage" = self._call("GET", path("/v1/graph/entities/{}", name), query={"limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    def get_related_memories(self, memory_id: str, *, limit: int | None = None) -> "RelatedMemories":
+        """List memories related to one, each with the reasons."""
+        found: "RelatedMemories" = self._call("GET", path("/v1/memories/{}/related", memory_id), query={"limit": limit})
+        return found
+
     def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
         """Forget memories by policy."""
         found: ForgetPlan | Operation = self._call("POST", "/v1/memories/forget", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -2816,6 +2885,16 @@ class AsyncOperations(AsyncTransport):
     async def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = await self._call("POST", "/v1/graph/query", body=body)
+        return found
+
+    async def get_entity(self, name: str, *, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityPage":
+        """Get what is known of an entity:"""
+        found: "EntityPage" = await self._call("GET", path("/v1/graph/entities/{}", name), query={"limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def get_related_memories(self, memory_id: str, *, limit: int | None = None) -> "RelatedMemories":
+        """List memories related to one, each with the reasons."""
+        found: "RelatedMemories" = await self._call("GET", path("/v1/memories/{}/related", memory_id), query={"limit": limit})
         return found
 
     async def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
