@@ -33,7 +33,18 @@ from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import SUMMARY
 
-__all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_at", "rank", "top"]
+__all__ = [
+    "DEFAULT_WEIGHTS",
+    "Blend",
+    "Mode",
+    "Ranked",
+    "Weights",
+    "foreign_weights",
+    "importance_at",
+    "rank",
+    "top",
+    "weight_columns",
+]
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
@@ -230,11 +241,13 @@ def log_odds(
     """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
     has."""
     sources = columns.session, columns.speaker, columns.flags, weights
-    each, rest, base = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
+    each, rest, base = columns.derived.get("weights", sources, lambda: weight_columns(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
     odds += columns.derived.get("lasting", (lasting, rest, base), lambda: np.add.reduce(lasting * rest, axis=0) + base)
     if query.foreign:
-        odds += np.float32(query.foreign) * _foreign(known, each, weights.foreign)
+        odds += np.float32(query.foreign) * np.add.reduce(
+            known * (foreign_weights(each, weights.foreign) - each), axis=0
+        )
     parts: dict[str, Floats] = {}
     for name, weight, at in (
         ("echo", weights.echo, _echoes(columns, known, weights.echo_cosine)),
@@ -253,17 +266,17 @@ def log_odds(
     return odds, parts
 
 
-def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
-    """Returns the change of log-odds, shape (n,), for a script that the model does not support. `each`: (ASKED, n or
-    1)."""
-    vector, rank = ASKED.index("vector_scaled"), ASKED.index("vector_rank")
-    more: Floats = known[vector] * (np.float32(foreign.vector_scaled) - each[vector]) - known[rank] * each[rank]
-    more += known[ASKED.index("text_scaled")] * np.float32(foreign.text_scaled)
-    more += known[REPEATS] * np.float32(foreign.repeats)
-    return more
+def foreign_weights(each: Floats, foreign: Foreign) -> Floats:
+    """Returns the weights of `ASKED`, shape (ASKED, …) as `each`, for a script that the model does not support."""
+    changed = each.copy()
+    changed[ASKED.index("vector_scaled")] = foreign.vector_scaled
+    changed[ASKED.index("vector_rank")] = 0
+    changed[ASKED.index("text_scaled")] += np.float32(foreign.text_scaled)
+    changed[REPEATS] += np.float32(foreign.repeats)
+    return changed
 
 
-def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
+def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
     """Returns weights, shapes (ASKED, n or 1), (STANDING, n or 1), (n or 1,): one column if all documents are plain."""
     plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 951c4aa5fc681013698435b5437ff692."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 4bd0dedaee98deb9b603e10c2b3459c7."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -711,6 +711,7 @@ class Found(TypedDict):
     memory: "FoundMemory"
     score: float
     scores: NotRequired["Scores | None"]
+    contributions: NotRequired["Scores | None"]
 
 
 class FoundAction(TypedDict):
