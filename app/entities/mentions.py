@@ -20,8 +20,9 @@ from app.storage.text import UNSPACED, normalise_content, term_ids, terms
 
 MAX_READ = 500
 """The limit of memories that are read to confirm mentions."""
-READ_AT_ONCE = 100
-MAX_CHARACTERS = 4_000
+READ_AT_ONCE = 25
+"""Other requests run between two reads."""
+MAX_CHARACTERS = 2_000
 """The part of a text in which names are looked for."""
 NAME_WORDS = 4
 KEYS_AT_ONCE = 400
@@ -33,9 +34,15 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 def mentions(text: str, key: str) -> bool:
     """Returns True if a name, as it is compared, stands in the text as whole words. In scripts without spaces it may
     stand anywhere."""
+    return _stands_in(normalise_content(text), key)
+
+
+def _stands_in(normalised: str, key: str) -> bool:
+    if not key or key not in normalised:
+        return False
     before = "" if _UNSPACED.match(key[:1]) else r"(?<!\w)"
     after = "" if _UNSPACED.match(key[-1:]) else r"(?!\w)"
-    return re.search(f"{before}{re.escape(key)}{after}", normalise_content(text)) is not None
+    return re.search(f"{before}{re.escape(key)}{after}", normalised) is not None
 
 
 def word_runs(text: str) -> list[str]:
@@ -71,7 +78,8 @@ class MentionIndex:
             for one in await self._store.fetch(MEMORIES, self._scope.tenant, rows[at : at + READ_AT_ONCE]):
                 if one is None or not self._scope.sees(one.doc):
                     continue
-                named = _longest([key for key in keys if mentions(one.doc["content"], key)])
+                text = normalise_content(one.doc["content"])
+                named = _longest([key for key in keys if _stands_in(text, key)])
                 if named and len(found) == limit:
                     return Mentioning(found, True)
                 if named:
@@ -98,7 +106,7 @@ class MentionIndex:
 
 def _longest(keys: Sequence[str]) -> list[str]:
     """Returns the names that are no part of another one: a text with `ada lovelace` has `ada`, too."""
-    return [key for key in keys if not any(key != other and mentions(other, key) for other in keys)]
+    return [key for key in keys if not any(key != other and _stands_in(other, key) for other in keys)]
 
 
 async def entities_in(text: str, facts: FactRepository, pairs: Sequence[Partition], aliases: AliasMap) -> list[str]:

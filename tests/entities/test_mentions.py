@@ -20,6 +20,8 @@ from app.facts.keys import key_of
         ("田中さんは東京に住む", "東京", True),
         ("Frau Müller-Lüdenscheidt", "Müller", True),
         ("", "x", False),
+        ("anything", "\u200b", False),
+        ("Adamant Ada", "Ada", True),
     ],
 )
 def test_a_name_stands_as_whole_words(text: str, name: str, there: bool) -> None:

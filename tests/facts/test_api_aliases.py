@@ -6,6 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import Phase, given
+from hypothesis import settings as profile
+from hypothesis import strategies as st
 
 from app.setting_groups import JobSettings
 from app.settings import Settings
@@ -230,6 +233,51 @@ async def test_an_entity_has_at_most_fifty_names(api: httpx.AsyncClient) -> None
         await declare(api, *(f"n{number}" for number in range(at, at + 20)))
     await declare(api, *(f"m{number}" for number in range(20)), expect=409)
     assert len((await aliases_of(api, "n7"))["names"]) == 41
+
+
+NAMES, CITIES = ("Ada", "Ada Lovelace", "Countess"), ("Rome", "Oslo", "Paris")
+TOLD = st.tuples(st.sampled_from(NAMES), st.sampled_from(CITIES), st.integers(1, 9), st.sampled_from((0.5, 1.0)))
+
+
+def drawn() -> list[list[Any]]:
+    """A few stories, drawn before they are told: they are told in the loop of the service."""
+    stories: list[list[Any]] = []
+
+    @profile(max_examples=6, deadline=None, phases=[Phase.generate], derandomize=True, database=None)
+    @given(st.lists(TOLD, min_size=3, max_size=7))
+    def draw(told: list[Any]) -> None:
+        stories.append(told)
+
+    draw()
+    return stories
+
+
+async def test_a_story_told_by_several_names_ends_as_by_one(api: httpx.AsyncClient) -> None:
+    for at, told in enumerate(drawn()):
+        ends = []
+        for names in ("one", "several"):
+            owner = {"user_id": f"{names}-{at}"}
+            await declare(api, "Ada", "Countess", **owner)
+            for name, city, month, trust in told:
+                fact = {**owner, "subject": "Ada" if names == "one" else name, "predicate": "lives_in", "object": city}
+                since = {"valid_from": day(f"2025-0{month}-01"), "trust": trust}
+                assert (await api.post("/v1/facts", json={**fact, **since})).status_code in (200, 201)
+            facts = await listed(api, **owner, subject="Ada", timeline=True, status="any")
+            rows = [
+                (one["object"], one["valid_from"], one["valid_until"], one["status"], one["trust"]) for one in facts
+            ]
+            ends.append(sorted(map(str, rows)))
+        assert ends[0] == ends[1], told
+
+
+async def test_the_audit_trail_names_what_was_done(service: Service) -> None:
+    api = service.client
+    made = await declare(api, "Ada")
+    await dismiss(api, "Ada")
+    entries = (await api.get("/v1/audit", params={"user_id": "u"})).json()["items"]
+    assert [one["action"] for one in entries] == ["dismiss_alias", "declare_aliases"]
+    assert made["operation_id"] in entries[1]["records"]
+    assert "Ada" not in str(entries)
 
 
 async def test_two_names_said_at_once_leave_one_home(service: Service) -> None:
