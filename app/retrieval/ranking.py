@@ -20,14 +20,13 @@ from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import (
     ASKED,
     FEATURES,
-    FEW_TERMS,
     bm25,
     everything_or,
     importance_at,
     query_features,
     query_independent_features,
 )
-from app.retrieval.kinds import assistants, plain_memories, turn_kinds
+from app.retrieval.kinds import assistants, echoes, fillers, plain_memories
 from app.retrieval.query_analysis import QueryText
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
@@ -101,9 +100,9 @@ class Weights:
 
     Set by hand: `importance` and `recency`, small priors; `latest`, for the newest of the best documents if the query
     asks for the present state; `summary`, negative because the messages that a summary covers are found as well;
-    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`_echoes`);
+    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`echoes`);
     `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
-    model); and `filler`, for a turn that says no more than "Noted." (`_fillers`).
+    model); and `filler`, for a turn that says no more than "Noted." (`fillers`).
     """
 
     person: Blend
@@ -250,8 +249,8 @@ def log_odds(
         )
     parts: dict[str, Floats] = {}
     for name, weight, at in (
-        ("echo", weights.echo, _echoes(columns, known, weights.echo_cosine)),
-        ("filler", weights.filler, _fillers(columns)),
+        ("echo", weights.echo, echoes(columns, known[REPEATS], weights.echo_cosine)),
+        ("filler", weights.filler, fillers(columns)),
     ):
         if len(at):
             parts[name] = np.zeros(len(odds), np.float32)
@@ -288,35 +287,6 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
         return each[: len(ASKED), 2:], each[len(ASKED) :, 2:], base[2:] + summaries
     each = np.ascontiguousarray(each[:, which])
     return each[: len(ASKED)], each[len(ASKED) :], base[which] + summaries
-
-
-def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
-    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
-    weighed by idf: the more often a question was asked, the less its words would count."""
-    of = turn_kinds(columns)
-    echoes = columns.cosine >= np.float32(nearest)
-    echoes &= of.short_questions
-    of_question = known[REPEATS] * of.repeated_terms
-    of_question *= np.float32(max(len(columns.hits), FEW_TERMS))
-    common = of_question >= np.float32(0.6)
-    common &= of.questions
-    at: Ints = common.nonzero()[0]
-    if len(at):
-        of_query = np.count_nonzero(columns.hits[:, at], axis=0) / len(columns.hits)
-        nothing_else = (of_query >= 0.6) & (of_question[at] >= 0.75)
-        echoes[at] |= nothing_else | of.short_questions[at] & (of_query >= 0.8)
-    found: Ints = echoes.nonzero()[0]
-    return found
-
-
-def _fillers(columns: Columns) -> Ints:
-    """Returns the indices of turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of
-    which are in the query."""
-    at = turn_kinds(columns).short
-    if not len(at):
-        return at
-    fillers: Ints = at[3 * np.count_nonzero(columns.hits[:, at], axis=0) <= len(columns.hits)]
-    return fillers
 
 
 def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:
