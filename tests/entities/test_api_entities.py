@@ -74,7 +74,8 @@ async def test_an_unknown_name_has_an_empty_page(api: httpx.AsyncClient) -> None
 
 
 async def test_what_is_another_users_is_on_no_page(service: Service) -> None:
-    api, other = service.client, {"agent_id": "a", "user_id": "v"}
+    api = service.client
+    other: Json = {"agent_id": "a", "user_id": "v"}
     await tell_all(api, edge("Ada", "knows", "Zoe", **other))
     hidden = await remember(api, "Ada likes gin", **other)
     await remember(api, "Ada likes tea")

@@ -256,7 +256,7 @@ async def test_a_story_told_by_several_names_ends_as_by_one(api: httpx.AsyncClie
     for at, told in enumerate(drawn()):
         ends = []
         for names in ("one", "several"):
-            owner = {"user_id": f"{names}-{at}"}
+            owner: Json = {"user_id": f"{names}-{at}"}
             await declare(api, "Ada", "Countess", **owner)
             for name, city, month, trust in told:
                 fact = {**owner, "subject": "Ada" if names == "one" else name, "predicate": "lives_in", "object": city}
