@@ -196,9 +196,12 @@ async def test_aliases_of_one_user_are_nothing_to_another(api: httpx.AsyncClient
 async def test_aliases_of_the_agent_hold_for_its_users(api: httpx.AsyncClient) -> None:
     await declare(api, "NYC", name="New York", agent_id="a")
     await tell_all(api, edge("Ben", "lives_in", "NYC"), edge("Zoe", "lives_in", "New York", user_id="v"))
-    assert await objects(api, **PAIR, object="New York") == []  # a list names its owner exactly
-    around = (await api.get("/v1/graph/entities/New York/neighbors", params=PAIR)).json()
-    assert [one["name"] for one in around["nodes"]] == ["Ben"]
+    assert await objects(api, **PAIR, object="New York") == ["NYC"]
+    assert await objects(api, agent_id="a", object="NYC") == ["NYC", "New York"]
+    assert await objects(api, user_id="u", object="New York") == []
+    for sight in (PAIR, {**PAIR, "include_shared": False}):
+        around = (await api.get("/v1/graph/entities/New York/neighbors", params=sight)).json()
+        assert [one["name"] for one in around["nodes"]] == ["Ben"]
     problem(await api.delete("/v1/graph/entities/New York/aliases", params={**PAIR, "alias": "NYC"}), 409, "conflict")
 
 
