@@ -1,5 +1,6 @@
 """Memories related to a memory, each with the reasons. They explain and lead on; no ranking uses them."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ from app.storage.scope import Partition
 QUERY_CHARACTERS = 2_000
 """The part of a memory whose meaning is compared."""
 MAX_SIMILAR = 20
+SIMILAR_SECONDS = 5.0
+"""The wait for the embedding model. Without it there are the other reasons."""
 LEAST_COSINE = 0.3
 """Memories that are less similar share no more than a language."""
 MAX_ENTITIES = 5
@@ -83,8 +86,9 @@ class RelatedService:
         found, warnings = _Related(), list[Doc]()
         await self._linked(doc, found, now)
         try:
-            await self._similar(doc, pairs, found, now)
-        except EmbeddingUnavailable:
+            async with asyncio.timeout(SIMILAR_SECONDS):
+                await self._similar(doc, pairs, found, now)
+        except (EmbeddingUnavailable, TimeoutError):
             warnings.append(BY_WORDS_ALONE)
         await self._of_entities(doc, pairs, found, now)
         await self._of_session(doc, pairs, found, now)

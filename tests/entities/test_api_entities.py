@@ -5,9 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Service
+from app.settings import Settings
+from tests.conftest import Service, Starter, TestParts
 from tests.support.facts import day, edge, tell, tell_all
-from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.memories import PAIR, Faulty, Json, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -126,3 +127,18 @@ async def test_other_names_are_shared_entities_too(api: httpx.AsyncClient) -> No
 async def test_a_memory_alone_has_none(api: httpx.AsyncClient) -> None:
     assert await related(api, await remember(api, "alone")) == {}
     problem(await api.get("/v1/memories/mem_none/related"), 404, "not_found")
+
+
+async def test_without_the_model_the_other_reasons_remain(start: Starter, settings: Settings, parts: TestParts) -> None:
+    parts.wrap = Faulty
+    async with start(settings) as service:
+        api = service.client
+        await tell(api, "Boston", "2026-01-01", subject="Ben Smith")
+        await remember(api, "Ben Smith repairs boats")
+        made = await remember(api, "Saw Ben Smith today")
+        embedder = service.resources.embedder
+        assert isinstance(embedder, Faulty)
+        embedder.failing = True
+        answer = (await api.get(f"/v1/memories/{made['memory_id']}/related")).json()
+        assert [one["code"] for one in answer["warnings"]] == ["embedding_unavailable"]
+        assert [each["reason"] for each in answer["items"][0]["reasons"]] == ["shared_entity"]
