@@ -21,6 +21,7 @@ from app.api.middleware import RequestLayer
 from app.auth import endpoints as authentication
 from app.console import endpoints as console
 from app.context import endpoints as context
+from app.entities import endpoints as entities
 from app.facts import endpoints as facts
 from app.findings import endpoints as findings
 from app.learning import endpoints as consolidation
@@ -45,6 +46,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     sessions.router,
     facts.router,
     facts.graph_router,
+    entities.graph_router,
+    entities.memories_router,
     forgetting.router,
     consolidation.memories_router,
     consolidation.sessions_router,

@@ -60,6 +60,7 @@ BY_ID: list[tuple[str, str, Any]] = [
     ("PATCH", "/v1/memories/{memory}", {"content": "mine now"}),
     ("DELETE", "/v1/memories/{memory}", None),
     ("GET", "/v1/memories/{memory}/history", None),
+    ("GET", "/v1/memories/{memory}/related", None),
     ("GET", "/v1/procedures/{procedure}", None),
     ("PATCH", "/v1/procedures/{procedure}", {"name": "mine now"}),
     ("DELETE", "/v1/procedures/{procedure}", None),
@@ -131,6 +132,9 @@ async def test_lists_and_searches_are_empty(stocked: Stocked) -> None:
         for path in ("", "/ada/neighbors", "/secret/neighbors", "/ada/aliases", "/ada lovelace/aliases?status=any"):
             graph = (await stocked.call("GET", f"/v1/graph/entities{path}", params=scope)).json()
             assert graph.get("items", []) == graph.get("nodes", []) == graph.get("edges", []) == []
+        known = (await stocked.call("GET", "/v1/graph/entities/Ada", params=scope)).json()
+        assert known["names"] == ["Ada"]
+        assert not any(known[part]["items"] for part in ("facts", "earlier", "memories", "actions"))
         for mode in ("hybrid", "text", "vector"):
             for more in ({}, {"session_id": "s"}, {"tags": ["t"]}):
                 body = {"query": "secret", "mode": mode, **scope, **more}

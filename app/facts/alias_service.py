@@ -121,7 +121,7 @@ class AliasService:
     def _changed(
         self, owner: Partition, name: str, after: AliasMap, edit: _Edit, contends: list[Doc], *, status: int
     ) -> WriteResult:
-        body: Doc = {**_listed(name, after), "items": [_shown(doc) for doc in after.of(key_of(name))]}
+        body: Doc = {**_listed(name, after), "items": [shown(doc) for doc in after.of(key_of(name))]}
         if not edit.changes:
             return WriteResult({**body, "operation_id": None, "contends": contends}, status=200)
         now, (agent, user) = self._clock.now(), _ids(owner)
@@ -170,7 +170,7 @@ class AliasService:
         if status in ("dismissed", "any"):
             gone = [doc for doc in aliases.docs.values() if doc["status"] == "dismissed"]
             items = [*items, *(doc for doc in gone if names & {doc["name_key"], doc["alias_key"]})]
-        answer: Doc = {**_listed(name, aliases), "items": [_shown(doc) for doc in items], "truncated": None}
+        answer: Doc = {**_listed(name, aliases), "items": [shown(doc) for doc in items], "truncated": None}
         if status in ("proposed", "any"):
             entities, answer["truncated"] = await graph.entities("")
             owner = {"agent_id": sight.agent_id, "user_id": sight.user_id}
@@ -228,7 +228,8 @@ def _listed(name: str, aliases: AliasMap) -> Doc:
     return {"entity": names[0], "names": names, "next_cursor": None}
 
 
-def _shown(doc: Doc) -> Doc:
+def shown(doc: Doc) -> Doc:
+    """Returns the fields of `Alias`, in its order."""
     return {name: doc[name] for name in _SHOWN}
 
 

@@ -289,7 +289,8 @@ class GraphService:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         pairs = self._facts.scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
         view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
-        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(pairs)
+        every = self._facts.scope.pairs(sight.agent_id, sight.user_id, include_shared=True)
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(every)
         return Graph(self._facts, pairs, view, None if predicate is None else along(predicate), aliases)
 
 

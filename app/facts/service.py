@@ -275,19 +275,17 @@ class FactService:
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of facts that match the filters."""
-        aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"], shared=False)
+        aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         where, mark = self._listed(filters, aliases), repr(sorted(filters.items()))
         docs, cursor = await self._facts.page(where, listing, mark=mark)
         return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
 
-    async def _aliases_of(
-        self, named: Mapping[str, Any], agent: str | None, user: str | None, *, shared: bool
-    ) -> AliasMap:
+    async def _aliases_of(self, named: Mapping[str, Any], agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
-        alias of one user is used for the facts of another."""
+        alias of one user is used for the facts of another. Shared aliases hold even where shared facts are left out."""
         if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
             return AliasMap()
-        return await self._aliases.of_pairs(self._facts.scope.pairs(agent, user, shared))
+        return await self._aliases.of_pairs(self._facts.scope.pairs(agent, user, include_shared=True))
 
     def _listed(self, filters: Mapping[str, Any], aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
@@ -309,7 +307,7 @@ class FactService:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         named = {"subject": body.subject}
-        aliases = await self._aliases_of(named, body.agent_id, body.user_id, shared=body.include_shared)
+        aliases = await self._aliases_of(named, body.agent_id, body.user_id)
         wanted = RetrievalQuery(
             body.query,
             self._facts.scope.pairs(body.agent_id, body.user_id, body.include_shared),

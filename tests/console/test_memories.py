@@ -106,6 +106,19 @@ def test_a_memory_shows_its_source_chain_and_curve(visit: Visit, server: Server)
     expect(view.get_by_role("link", name=memory["content"])).to_be_visible()
 
 
+def test_a_memory_shows_related_ones_and_why(visit: Visit, server: Server) -> None:
+    fact = {"user_id": "tess", "subject": "Nora Quist", "predicate": "plays", "object": "harp"}
+    assert server.client.post("/v1/facts", json=fact).status_code == 201
+    other = remember(server, "Nora Quist tunes her harp on Mondays")
+    memory = remember(server, "Tess drove Nora Quist to the airport")
+    page = visit.open(f"memories/{memory['memory_id']}", "Related")
+    related = page.get_by_role("region", name="Related memories")
+    expect(related).to_contain_text("both mention Nora Quist")
+    visit.check()
+    related.get_by_role("link", name=other["content"]).click()
+    expect(page.get_by_role("region", name="Memory", exact=True)).to_contain_text(other["content"])
+
+
 def test_an_edit_is_saved_shown_in_the_history_and_undone(visit: Visit, server: Server) -> None:
     memory = remember(server, "Tess rides a red bike", tags=["bikes"], importance=0.4)
     page = visit.open(f"memories/{memory['memory_id']}", "It has not changed")

@@ -82,6 +82,29 @@ def test_the_graph_is_walked_by_the_keyboard(visit: Visit) -> None:
     visit.check()
 
 
+def test_an_entity_has_a_page_and_names_that_are_declared_and_undone(visit: Visit, server: Server) -> None:
+    owner = {"user_id": "lina"}
+    facts = [
+        {**owner, "subject": name, "predicate": "knows", "object": other, "cardinality": "many"}
+        for name, other in (("Ida", "Bo"), ("Ida Berg", "Kim"))
+    ]
+    assert server.client.post("/v1/facts/batch", json={"items": facts}).status_code == 201
+    assert server.client.post("/v1/memories", json={**owner, "content": "Ida Berg swims"}).status_code == 201
+    page = visit.open("owners/users/lina/graph?prefix=ida", "Ida (1)")
+    page.get_by_role("button", name="Ida (1)").click()
+    page.get_by_role("link", name="All that is known of Ida", exact=True).click()
+    page.get_by_role("button", name="The same", exact=True).click()
+    page.get_by_text("Both names are one entity.").wait_for()
+    main = page.get_by_role("main")
+    for text in ("Ida Berg knows Kim", "Ida knows Bo", "Ida Berg swims", "2 neighbours"):
+        expect(main).to_contain_text(text)
+    visit.check()
+    page.get_by_role("button", name="Undo").click()
+    expect(main.get_by_role("button", name="The same", exact=True)).to_be_visible()
+    page = visit.open("owners/users/lina/graph?entity=Nobody", "Nothing is known under this name.")
+    visit.check()
+
+
 def test_a_large_graph_is_bounded_and_says_so(visit: Visit, server: Server) -> None:
     stars = [
         {

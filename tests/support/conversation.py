@@ -123,6 +123,8 @@ async def _memories(talk: Talk) -> None:
     await talk("update_memory", **named, body={"importance": 0.9, "metadata": {"a.b": [1, {"$c": None}]}})
     await talk("update_memory", 412, **named, body={"importance": 0.1}, headers={"If-Match": '"1"'})
     await talk("get_memory_history", **named)
+    await talk("get_related_memories", **named)
+    await talk("get_related_memories", 404, memory_id="mem_none")
     source = {"session_id": "chat-1", "message_seq": 1, "note": "said in passing"}
     home = {**OWNER, "content": "Lives in Boston", "key": "home", "source": source}
     await talk("create_memories", 201, body={"items": [home]})

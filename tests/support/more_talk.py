@@ -78,6 +78,7 @@ async def facts(talk: Talk) -> None:
     await talk("declare_aliases", 200, name="Ada Lovelace", body={**OWNER, "aliases": ["Ada"]})
     await talk("declare_aliases", 422, name="Ada", body={**OWNER, "aliases": ["ada"]})
     await talk("list_aliases", **OWNER, name="Ada", status="any")
+    await talk("get_entity", **OWNER, name="Ada", limit=2)
     await talk("dismiss_alias", **OWNER, name="Ada Lovelace", alias="Countess Lovelace")
     await talk("dismiss_alias", 404, **OWNER, name="Ada Lovelace", alias="Nobody")
     await talk("search_facts", body={**OWNER, "query": "Where does she live?", "top_k": 2})

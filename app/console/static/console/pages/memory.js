@@ -14,6 +14,8 @@ import { EditMemory } from "./memory_edit.js";
 
 const CHAIN = 3;
 const SIMILAR = 0.9;
+const RELATED = 10;
+const LINKS = new Set(["supersedes", "superseded_by", "contradicts", "made_from"]);
 
 /** @param {string} memory_id */
 const at = (memory_id) => ({ params: { path: { memory_id } } });
@@ -62,6 +64,26 @@ function Chain({ memory }) {
     ${similar?.length === 0 && html`<p class="quiet small">No other active memory has a cosine of ${SIMILAR} or more.</p>`}
     <ul class="list">${similar?.map((hit) => html`<li key=${hit.memory.memory_id}><span class="quiet">cosine ${hit.score.toFixed(3)}</span>
       <a href=${to("memories", [hit.memory.memory_id])}> <${Text} text=${hit.memory.content} long=${160} /></a></li>`)}</ul></section>`;
+}
+
+/** Memories that have to do with it, each with the reasons, but for those of the chain. @param {{ memory: Memory }} props */
+function Related({ memory }) {
+  const found = useLoad((signal) => ask(api.GET("/v1/memories/{memory_id}/related",
+    { params: { path: { memory_id: memory.memory_id }, query: { limit: RELATED } }, signal })), [memory.memory_id, memory.version]);
+  return html`<section aria-label="Related memories"><h3>Related</h3><${Loaded} of=${found}>${(/** @type {Schemas["RelatedMemories"]} */ { items: all, warnings }) => {
+    const items = all.filter((one) => !one.reasons.some(({ reason }) => LINKS.has(reason)));
+    return html`
+    ${!items.length && html`<p class="quiet small">No other memory has to do with it.</p>`}
+    ${warnings.map((one) => html`<p class="quiet small">${one.detail}</p>`)}
+    <ul class="list">${items.map((one) => html`<li key=${one.memory.memory_id}><a href=${to("memories", [one.memory.memory_id])}><${Text} text=${one.memory.content} long=${160} /></a>
+      <div class="quiet small">${one.reasons.map(because).join("; ")}</div></li>`)}</ul>`;
+  }}</${Loaded}></section>`;
+}
+
+/** @param {Schemas["RelatedBecause"]} reason */
+function because({ reason, score, names }) {
+  if (reason === "similar") return `similar, cosine ${(score ?? 0).toFixed(3)}`;
+  return reason === "shared_entity" ? `both mention ${names.map(visible).join(", ")}` : "near it in the same session";
 }
 
 /** Where it comes from, with a link to the very message. @param {{ source: Memory["source"] }} props */
@@ -164,7 +186,7 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
       ${may(caller, "write") && memory.status === "disputed" && html`<${Dispute} memory=${memory} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
       ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners.data} />`}
-      <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} /><${History} memory=${memory} versions=${versions} />
+      <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} /><${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
       <section><h3>Fields</h3><dl class="pairs">
         ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,

@@ -5,18 +5,24 @@ import { colour } from "../parts/chart.js";
 import { Loaded, ProblemBox } from "../parts/feedback.js";
 import { Text } from "../parts/text.js";
 import { go, to } from "../route.js";
+import { EntityView } from "./owner_entity.js";
 import cytoscape from "../vendor/cytoscape.mjs";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
-/** @typedef {{ names: Record<string, string>, edges: Record<string, Schemas["Edge"]>, walked: string[], cut: boolean }} Drawn */
+/** @typedef {{ names: Record<string, string>, edges: Record<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
 
 const MOST_NODES = 80;
 const MOST_NEW = 25;
 const ENTITIES = 30;
-const NOTHING = /** @type {Drawn} */ ({ names: {}, edges: {}, walked: [], cut: false });
+const NOTHING = /** @type {Drawn} */ ({ names: {}, edges: {}, walked: [], last: "", cut: false });
 
 /** @param {import("./owners.js").PartProps} props */
-export function Graph({ owner, route }) {
+export function Graph(props) {
+  return props.route.params.entity ? html`<${EntityView} key=${props.route.params.entity} ...${props} />` : html`<${Walked} ...${props} />`;
+}
+
+/** @param {import("./owners.js").PartProps} props */
+function Walked({ owner, route }) {
   const prefix = route.params.prefix ?? "";
   const entities = useLoad((signal) => ask(api.GET("/v1/graph/entities", { params: { query: { ...owner, prefix, limit: ENTITIES } }, signal })), [prefix]);
   const [drawn, setDrawn] = useState(NOTHING);
@@ -36,6 +42,7 @@ export function Graph({ owner, route }) {
   const start = entities.data?.items[0]?.name;
   useEffect(() => { if (start && !now.current.walked.length) walk(start); }, [start]);
   const count = Object.keys(drawn.names).length;
+  const last = drawn.names[drawn.last];
   return html`<div class="filters"><label>Begins with <input type="search" value=${prefix} onChange=${(/** @type {any} */ event) =>
       go(to(route.page, route.rest, { ...route.params, prefix: event.target.value }), { replace: true })} /></label>
       <button type="button" disabled=${!count} onClick=${() => setDrawn(NOTHING)}>Clear the picture</button></div>
@@ -46,6 +53,7 @@ export function Graph({ owner, route }) {
         <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
     <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn, ${MOST_NEW} new ones a step${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see its neighbours.</p>
+    ${last && html`<p><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${last} long=${80} /></a></p>`}
     <div class="two"><${Picture} drawn=${drawn} walk=${walk} /><${Edges} drawn=${drawn} walk=${walk} /></div>`;
 }
 
@@ -60,7 +68,7 @@ function joined(drawn, name, found) {
   }
   const edges = { ...drawn.edges };
   for (const edge of found.edges) if (edge.subject_key in names && edge.object_key in names) edges[edge.fact_id] = edge;
-  return { names, edges, cut, walked: [...new Set([...drawn.walked, found.key])] };
+  return { names, edges, cut, last: found.key, walked: [...new Set([...drawn.walked, found.key])] };
 }
 
 /** @param {Drawn} drawn */
