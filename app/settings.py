@@ -23,6 +23,7 @@ from app.setting_groups import (
     MongodbSettings,
     OidcSettings,
     QuotaSettings,
+    ReflectionSettings,
     RerankSettings,
     RetentionSettings,
     SettingGroup,
@@ -115,6 +116,7 @@ class Settings(BaseSettings):
     rerank: RerankSettings = RerankSettings()
     llm: LLMSettings = LLMSettings()
     jobs: JobSettings = JobSettings()
+    reflection: ReflectionSettings = ReflectionSettings()
     trust: TrustSettings = TrustSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: MongodbSettings = MongodbSettings()
