@@ -219,7 +219,7 @@ class JobSettings(SettingGroup):
 class ReflectionSettings(SettingGroup):
     policy: Literal["off", "propose", "auto"] = Field(
         "propose",
-        description="What becomes of findings. `propose`: they wait for somebody to settle them. `auto`: where time and "
+        description="What becomes of findings. `propose`: they wait to be settled. `auto`: where time and "
         "trust decide, they are applied, which can be undone. `off`: the daily job does not run.",
     )
     findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")

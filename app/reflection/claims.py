@@ -212,8 +212,8 @@ def subject_of(before: str, verb: str, names: frozenset[str]) -> str | None:
     words = re.findall(rf"{_WORD}|\d+", clause)
     folded = [fold(word.replace("\u2019", "'")) for word in words]
     if verb.startswith("i'm") or any(word in table("self") for word in folded[-4:]):
-        related = [people()[word] for word in folded if word in people()]
-        return None if related and folded[-1] not in table("self") else USER
+        others = any(word in people() for word in folded)
+        return None if others and folded[-1] not in table("self") else USER
     related = [(at, people()[word]) for at, word in enumerate(folded) if word in people()]
     if related:
         at, relation = related[-1]

@@ -133,12 +133,11 @@ def value_of(record: Record, aspect: str, user_names: frozenset[str] = frozenset
     """Returns the value of an aspect of the user that a record states, as it spells it; None if it states none."""
     if record.kind == "fact":
         return str(record.doc["object"])
-    for subject, said, value, negative, _ in _claimed(record, user_names):
-        if (subject, said) == (USER, aspect) and not negative:
-            at = fold(record.text).find(value)
-            return (
-                record.text[at : at + len(value)] if at >= 0 and len(fold(record.text)) == len(record.text) else value
-            )
+    for subject, about, said in _claimed(record, user_names):
+        if (subject, about) == (USER, aspect) and not said.denied:
+            plain = fold(record.text)
+            at = plain.find(said.value) if len(plain) == len(record.text) else -1
+            return record.text[at : at + len(said.value)] if at >= 0 else said.value
     return None
 
 

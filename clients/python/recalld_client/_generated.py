@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 8d15d62b3c30aa2be5724f5e6df90576."""
+"""Made by scripts/generate_clients.py; do not edit. Contract fef12e781c37a8190df55fa4c7c4be09."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -402,12 +402,6 @@ class EntityList(TypedDict):
     truncated: "Bound | None"
 
 
-class Evidence(TypedDict):
-    source: str
-    content: str
-    tokens: NotRequired[int]
-
-
 class EvidenceAdded(TypedDict):
     task_id: str
     agent_id: str
@@ -418,7 +412,7 @@ class EvidenceAdded(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[Evidence]"
+    evidence: "list[AppTasksSchemasEvidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -427,12 +421,15 @@ class EvidenceAdded(TypedDict):
     version: int
     created_at: str
     updated_at: str
-    evicted: "list[Evidence]"
+    evicted: "list[AppTasksSchemasEvidence]"
 
 
 class EvidenceIn(TypedDict):
     source: str
     content: str
+
+
+EvidenceKind: TypeAlias = Literal["memory", "fact", "profile", "procedure", "action"]
 
 
 class Experience(TypedDict):
@@ -605,6 +602,39 @@ class FeedbackRequest(TypedDict):
 
 class FeedbackResult(TypedDict):
     items: "list[FeedbackApplied]"
+
+
+class Finding(TypedDict):
+    finding_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: "FindingKind"
+    status: "FindingStatus"
+    reason: str
+    evidence: "list[AppFindingsSchemasEvidence]"
+    proposal: "Proposal"
+    confidence: float
+    trust: float
+    operation_id: str | None
+    settled_by: str | None
+    settled_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
+
+
+FindingListStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled", "any"]
+
+
+class FindingPage(TypedDict):
+    items: "list[Finding]"
+    next_cursor: NotRequired[str | None]
+
+
+FindingStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled"]
 
 
 class ForgetPlan(TypedDict):
@@ -1406,6 +1436,18 @@ class Prompt(TypedDict):
     tokens: int
 
 
+class Proposal(TypedDict):
+    """What accepting the finding does."""
+
+    action: "ProposedAction"
+    keep: NotRequired["RecordName | None"]
+    retire: NotRequired["list[RecordName]"]
+    details: NotRequired["JsonObject"]
+
+
+ProposedAction: TypeAlias = Literal["supersede", "end", "store", "revise", "none"]
+
+
 class Rate(TypedDict):
     value: float
     low: float
@@ -1470,6 +1512,20 @@ class RecordCounts(TypedDict):
     procedures: int
     users: int
     agents: int
+
+
+class RecordName(TypedDict):
+    """The name of a record:"""
+
+    kind: "EvidenceKind"
+    id: str
+
+
+class ReflectRequest(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    focus: NotRequired[str | None]
+    dry_run: NotRequired[bool]
 
 
 class Resolution(TypedDict):
@@ -1780,7 +1836,7 @@ class Task(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[Evidence]"
+    evidence: "list[AppTasksSchemasEvidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -1865,6 +1921,20 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
+
+
+class AppFindingsSchemasEvidence(TypedDict):
+    kind: "EvidenceKind"
+    id: str
+    text: str | None
+    said_at: str | None
+    trust: NotRequired[float | None]
+
+
+class AppTasksSchemasEvidence(TypedDict):
+    source: str
+    content: str
+    tokens: NotRequired[int]
 
 
 class MemoryOptions(TypedDict):
@@ -2467,6 +2537,31 @@ class Operations(Transport):
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
+    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+        """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+        found: "FindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_finding(self, finding_id: str) -> "Finding":
+        """Get one finding with its evidence."""
+        found: "Finding" = self._call("GET", path("/v1/findings/{}", finding_id))
+        return found
+
+    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Settle a finding without any other change."""
+        found: "Finding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
+        """Look for contradictions between memories, facts and the profile, and for what is past."""
+        found: "Operation" = self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Do what a finding proposes."""
+        found: "Finding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
     def list_jobs(self) -> "Jobs":
         """List what runs by the clock, when it last ran and what came of it."""
         found: "Jobs" = self._call("GET", "/v1/jobs")
@@ -3005,6 +3100,31 @@ class AsyncOperations(AsyncTransport):
     async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
         """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        return found
+
+    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+        """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+        found: "FindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_finding(self, finding_id: str) -> "Finding":
+        """Get one finding with its evidence."""
+        found: "Finding" = await self._call("GET", path("/v1/findings/{}", finding_id))
+        return found
+
+    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Settle a finding without any other change."""
+        found: "Finding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
+        """Look for contradictions between memories, facts and the profile, and for what is past."""
+        found: "Operation" = await self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Do what a finding proposes."""
+        found: "Finding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_jobs(self) -> "Jobs":
