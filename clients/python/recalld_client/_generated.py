@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract f236bbaa235ce473a39ef5eae718b719."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 56c6fd7b643e2d6da7b6aff5d5b4119e."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -660,6 +660,7 @@ class Found(TypedDict):
     memory: "FoundMemory"
     score: float
     scores: NotRequired["Scores | None"]
+    contributions: NotRequired["Scores | None"]
 
 
 class FoundAction(TypedDict):
