@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 56c6fd7b643e2d6da7b6aff5d5b4119e."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 588395d730c5544964fe43d3243b46e0."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1625,7 +1625,7 @@ class SectionError(TypedDict):
     detail: str
 
 
-SectionName: TypeAlias = Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+SectionName: TypeAlias = Literal["instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
 
 
 class Session(TypedDict):
