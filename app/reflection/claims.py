@@ -51,9 +51,12 @@ _RULES: Sequence[tuple[str, re.Pattern[str]]] = [
         ),
         (
             "marital status",
-            r"(?:am|i'm|is|bin|ist|estoy|esta|soy|es|got)\s+(?:now |jetzt |ahora )*(?=(?:married|single"
+            r"(?:am|i'm|is|bin|ist|estoy|esta|soy|es|got)\s+(?:\S+\s+){0,3}?(?=(?:married|single"
             r"|divorced|engaged|verheiratet|ledig|geschieden|verlobt|casad|solter|divorciad|prometid))",
         ),
+        ("car", rf"(?:drive|drives|fahre|fahrt|conduzco|conduce|manejo)\s+{_ADVERBS}(?:an?|einen?|un|una)"),
+        ("name", r"(?:call me|i'm called|ich hei(?:ss|\u00df)e|me llamo)"),
+        ("age", r"(?:am|i'm|is|bin|ist|tengo|tiene)(?=\s+\d+\s+(?:years old|jahre alt|anos\b))"),
     )
 ]
 _MOVED_DE = re.compile(r"\snach\s+(?P<value>.+?)\s+(?:um)?gezogen")
@@ -75,7 +78,17 @@ _VALUE_END = re.compile(
     r"|und|aber|weil|seit|mit|wo|nachdem|bevor|ab|jetzt|statt|nicht|als|y|pero|porque|desde|con"
     r"|donde|ahora|para|despues)\b"
 )
-_ARTICLE = re.compile(r"^(?:an?|the|eine?[rnm]?|de[rnm]|die|das|una?|el|la|los|las)\s+", re.IGNORECASE)
+_PREFERS = re.compile(
+    r"(?:^|\s)(?P<verb>prefer|prefers|bevorzuge|bevorzugt|prefiero|prefiere)\s+"
+    r"(?:now |jetzt |ahora |el |la |den |die |das )*"
+    r"(?P<one>[^,.;!]+?)(?:\s+(?:to|over|than|gegenuber|vor|al|a|antes que|statt)\s+(?:el |la |den |die |das )?"
+    r"(?P<other>[^,.;!]+))?(?:\s+(?:now|jetzt|ahora))?[.!]?$"
+)
+_ARTICLE = re.compile(
+    r"^(?:(?:an?|the|eine?[rnm]?|de[rnm]|die|das|una?|el|la|los|las)\s+)?"
+    r"(?:(?:doctora?|do\u00f1a|se\u00f1ora?|herr|frau|mrs?|ms|dr)\.?\s+(?=\S))?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,7 @@ def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[ValueClaim]:
         if subject and value:
             yield ValueClaim(subject, "home", value, sentence)
     yield from _attributes(sentence, even)
+    yield from _preferences(sentence, even, names)
 
 
 def _attributes(sentence: Sentence, even: str) -> Iterator[ValueClaim]:
@@ -152,6 +166,21 @@ def _attributes(sentence: Sentence, even: str) -> Iterator[ValueClaim]:
         yield ValueClaim(USER, f"my {head}", value, sentence, sentence.negative)
 
 
+def _preferences(sentence: Sentence, even: str, names: frozenset[str]) -> Iterator[ValueClaim]:
+    """Yields which of two things somebody prefers, as in "tea to coffee", or which kind, as in "dark mode"."""
+    match = _PREFERS.search(even)
+    subject = None if match is None else subject_of(sentence.text[: match.start("verb")], match["verb"], names)
+    if match is None or subject is None:
+        return
+    one, other = match["one"].strip(), match["other"]
+    if other is not None:
+        pair = sorted((one, other.strip(" .!")))
+        yield ValueClaim(subject, f"{pair[0]} or {pair[1]}", one, sentence, sentence.negative)
+    elif len(one.split()) == 2:
+        kind, thing = one.split()
+        yield ValueClaim(subject, f"kind of {thing}", kind, sentence, sentence.negative)
+
+
 def _folded(text: str) -> str:
     """Returns the text in lower case without accents, each character in its place."""
     return "".join(folded if len(folded := fold(one)) == 1 else one for one in text.replace("\u2019", "'"))
@@ -164,7 +193,7 @@ def _value(said: str, aspect: str) -> str | None:
     bare = _ARTICLE.sub("", clause)
     if not bare:
         return None
-    if aspect in ("home", "employer", "attribute"):
+    if aspect in ("home", "employer", "attribute", "car", "name"):
         first = fold(clause.split()[0])
         if aspect == "home" and first in table("determiners"):
             return None
@@ -172,14 +201,13 @@ def _value(said: str, aspect: str) -> str | None:
         if name:
             return fold(name[0]).strip(".")
         whole_lower = said == said.lower()
-        if aspect == "attribute" or not whole_lower or first in table("determiners"):
+        if aspect in ("attribute", "car", "name") or not whole_lower or first in table("determiners"):
             return _weekday_or_number(clause)
         return fold(bare.split()[0])
-    if aspect == "diet":
-        return fold(bare.split()[0])[:6]
+    words = [fold(word) for word in bare.split()]
     if aspect == "marital status":
-        return _marital(fold(bare.split()[0]))
-    return " ".join(fold(word) for word in bare.split()[:4])
+        return _marital(words[0])
+    return words[0][:6] if aspect in ("age", "diet") else " ".join(words[:4])
 
 
 def _weekday_or_number(clause: str) -> str | None:

@@ -3,9 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import combinations
 from typing import NamedTuple
 
+from app.core.clock import parse_rfc3339
 from app.facts.keys import predicate_key
 from app.findings.evidence import EvidenceRecord
 from app.learning.words import fold
@@ -97,12 +99,20 @@ def _of_claims(records: Sequence[EvidenceRecord], user_names: frozenset[str]) ->
                 continue
             if not (_alike(one.value, other.value) if other.denied else differ(aspect, one.value, other.value)):
                 continue
+            if aspect == "age" and _aged(one, other):
+                continue
             if _replaced_before(claims, one.record, other.record):
                 continue
             says = "The later one denies what the earlier one says" if other.denied else "They give different values"
             sure = 0.9 if aspect in _ASPECTS.values() else 0.8
             changed = other.changed or other.denied
             yield Contradiction(one.record, other.record, aspect, f"{says} ({aspect}).", sure, changed)
+
+
+def _aged(one: _Said, other: _Said) -> bool:
+    """Returns True if the second age follows from the first and the time between the two."""
+    years = (parse_rfc3339(other.record.said_at) - parse_rfc3339(one.record.said_at)) / timedelta(days=365.25)
+    return abs(float(other.value) - float(one.value) - years) <= 1
 
 
 def _replaced_before(claims: Sequence[_Said], earlier: EvidenceRecord, later: EvidenceRecord) -> bool:
@@ -234,11 +244,11 @@ def _excludes(one: PlainStatement, other: PlainStatement) -> str | None:
     if one.negative != other.negative and not (one.sentiment or other.sentiment):
         positive, negative = (other, one) if one.negative else (one, other)
         narrower = any(denied and denied <= said for denied, said in zip(negative.about, positive.about, strict=True))
-        if narrower and not negative.slots and (same or _wide(negative)):
+        if narrower and not negative.slots and (same or negative.ended or _wide(negative)):
             return "One denies what the other says."
     if same and not one.negative and not other.negative and one.scheduled and other.scheduled:
         for (kind, values), (_, others) in _shared_slots(one, other):
-            if not values & others:
+            if not values & others and (kind == "numbers" or (one.dated and other.dated)):
                 return f"They are alike but for their {kind}."
     return None
 

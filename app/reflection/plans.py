@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from app.core.clock import parse_rfc3339, rfc3339
+from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.findings.evidence import EvidenceRecord
 from app.learning.words import fold
 from app.reflection.comparing import Contradiction
@@ -14,6 +14,7 @@ from app.retrieval.time_expressions import read_interval
 
 GRACE = timedelta(days=1)
 """How long after its time a plan may still be reported on."""
+_YEAR = re.compile(r"\b\d{4}\b")
 _NAME = re.compile(r"(?<=\s)[A-Z\u00c0-\u00de][\w-]+")
 
 
@@ -66,6 +67,9 @@ def _end(record: EvidenceRecord) -> datetime | None:
     """Returns the end of the time that a plan names, or None if it names none after it was said."""
     said_at = parse_rfc3339(record.said_at)
     interval = read_interval(record.text, said_at)
+    if interval is not None and interval.end <= to_ms(said_at) and not _YEAR.search(record.text):
+        # A date without a year is read as one that is past, as in a question. A plan's lies ahead.
+        interval = read_interval(record.text, said_at + timedelta(days=365))
     if interval is None:
         return None
     until = datetime.fromtimestamp(interval.end / 1000, UTC)

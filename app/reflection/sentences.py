@@ -15,7 +15,8 @@ from app.learning.words import Token, tokens
 
 _FILE = Path(__file__).parent / "data" / "reflection_words.toml"
 _END = re.compile(r"(?<=[.!?;\u2026])\s+|\n+")
-_ABBREVIATION = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|St|Sra?|Prof|Fr|Nr|No|e\.g|z\.B|p\.m|a\.m)\.$")
+_ABBREVIATION = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|St|Sra?|Prof|Fr|Nr|No|e\.g|z\.B|p\.m|a\.m|\d{1,2})\.$")
+"""The full stop of an abbreviation or of a German ordinal, as in "am 3. Mai"."""
 _QUOTED = re.compile(r"[\"\u201c\u201e\u00ab][^\"\u201c\u201d\u00bb]*[\"\u201d\u201c\u00bb]")
 _QUESTION = re.compile(r"\?\s*$|^\s*\u00bf")
 _CONDITIONAL = re.compile(r"\bw\u00fcrde", re.IGNORECASE)
@@ -102,4 +103,4 @@ def stems(words: Iterable[str]) -> tuple[frozenset[str], ...]:
 
 @cache
 def _without() -> frozenset[str]:
-    return table("silent") | table("negations") | table("cessation")
+    return table("silent") | table("negations") | table("cessation") | table("changed")

@@ -15,7 +15,8 @@ _TASTED = frozenset(
 )
 """Verbs that say nothing beside a liking."""
 _MOVED = frozenset("moved rescheduled postponed pushed verschoben verlegt aplazado aplazo pospuesto changed".split())
-_ONE = frozenset("one ein eine einen un una uno a".split())
+_HAVE = frozenset("have has habe hat tengo tiene".split())
+_ONE = frozenset("ein eine einen un una uno a".split())
 """Number words that are articles, too."""
 _VERB_OF_USER = re.compile(r"\w{3,}o|deje")
 """A Spanish verb in the first person."""
@@ -37,6 +38,16 @@ class PlainStatement:
     sentence: Sentence
 
     @property
+    def dated(self) -> bool:
+        """Whether the sentence says when something is. One can have several on different days."""
+        return any(token.word in table("scheduled") and token.word not in _HAVE for token in self.sentence.tokens)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the sentence says that something has ended, whenever it was done."""
+        return self.sentence.has("cessation")
+
+    @property
     def changed(self) -> bool:
         """Whether the sentence itself says that it was otherwise before."""
         return self.sentence.has("changed")
@@ -49,22 +60,7 @@ def statements_of(text: str) -> list[PlainStatement]:
 
 def _statement(sentence: Sentence) -> PlainStatement | None:
     words = [token.word for token in sentence.tokens]
-    moved = any(
-        word
-        in {
-            "moved",
-            "rescheduled",
-            "postponed",
-            "pushed",
-            "verschoben",
-            "verlegt",
-            "aplazado",
-            "aplazo",
-            "pospuesto",
-            "changed",
-        }
-        for word in words
-    )
+    moved = not _MOVED.isdisjoint(words)
     ended = sentence.has("cessation")
     if not sentence.holds or sentence.has("additive") or (sentence.past and not moved and not ended):
         return None
