@@ -70,6 +70,7 @@ from app.memories.reembed import warn_of_other_models
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, StoredAgentSettings
+from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
@@ -300,6 +301,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
+    reflection = ReflectionJobs(tools)
     predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     async def undo(run: Run) -> Done:
@@ -318,6 +320,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EXTRACT: ExtractionJobs(tools, llm).handle,
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
+        REFLECTION: reflection.handle,
         MERGE_PREDICATES: predicates.handle,
         MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
     }
@@ -327,6 +330,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         RETENTION: forgetting.has_outlived,
         EMBED_PENDING: embedding.has_work,
         CONSOLIDATION: tidying.has_work,
+        REFLECTION: reflection.has_work,
         MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))

@@ -58,6 +58,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     forgetting.users_router,
     profiles.agents_router,
     findings.router,
+    reflection.router,
     reflection.findings_router,
     operations.jobs_router,
     operations.operations_router,

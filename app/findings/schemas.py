@@ -55,7 +55,7 @@ class Proposal(Schema):
     details: Object = {}
 
 
-class Finding(Schema):
+class ReflectionFinding(Schema):
     finding_id: str
     agent_id: str | None
     user_id: str | None
