@@ -42,6 +42,7 @@ from app.jobs.models import (
     REDERIVE,
     REFLECTION,
     RETENTION,
+    REVIEW_PROCEDURE,
     SCHEDULES,
     SUMMARIZE,
     UNDO,
@@ -66,6 +67,7 @@ from app.memories.reembed import warn_of_other_models
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, USERS, StoredAgentSettings
+from app.reflection.procedure_review import ProcedureReviews
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
@@ -292,7 +294,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, REFLECTION
+    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, REFLECTION, REVIEW_PROCEDURE
     undoing = {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
@@ -316,6 +318,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
         MERGE_PREDICATES: predicates.handle,
+        REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
     }
     looks: dict[str, Look] = {
         DECAY: decay.has_work,

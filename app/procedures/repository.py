@@ -11,6 +11,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
 from app.procedures.schemas import MAX_NOTES, PROCEDURE_HISTORY, PROCEDURES, situation
 from app.procedures.search import KEPT_OUTCOMES, smoothed
+from app.procedures.trials import Variant, counted, served
 from app.storage.changes import Change, IndexEntry
 from app.storage.filters import Eq, Filter, Has, Range, both
 from app.storage.protocol import Store
@@ -33,6 +34,8 @@ def new_procedure(fields: Mapping[str, Any], source: Mapping[str, Any], now: str
         "success_rate": smoothed(0, 0),
         "recent_outcomes": [],
         "last_used": None,
+        "trial": None,
+        "dropped_trials": [],
         "status": "active",
         "source": {**SOURCE, **source},
         "content_hash": content_hash(procedure_id),
@@ -54,14 +57,25 @@ def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
     changed = {name: value for name, value in fields.items() if not same(doc[name], value)}
     if "name" in changed:
         changed["name_key"] = normalise_content(changed["name"])
-    return changed
+    return changed | ended_trial(doc, changed)
+
+
+def ended_trial(doc: Doc, changed: Doc) -> Doc:
+    """Returns the fields that end a trial, if a change sets other steps: what was tried was tried beside the old
+    ones."""
+    if "steps" not in changed or not (doc.get("trial") or doc.get("dropped_trials")):
+        return {}
+    return {"trial": None, "dropped_trials": []}
 
 
 def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[str]]:
-    """Returns the fields that an outcome (`OutcomeIn`) sets, including counts, and the notes that it displaces."""
+    """Returns the fields that an outcome (`OutcomeIn`) sets, including counts, and the notes that it displaces.
+    During a trial it counts for the steps that it names, or else for those that are served now."""
+    trial: Doc | None = doc.get("trial")
+    variant: Variant = fields.get("variant") or served(trial)
     counts = {name: doc[name] for name in ("success_count", "failure_count")}
     counts["success_count" if fields["success"] else "failure_count"] += 1
-    entry = {**fields, "at": now, "version": doc["version"]}
+    entry = {**fields, "variant": variant, "at": now, "version": doc["version"]}
     notes, dropped = learned(doc["notes"], () if fields["note"] is None else (fields["note"],))
     return {
         **counts,
@@ -69,6 +83,7 @@ def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[st
         "recent_outcomes": [*doc["recent_outcomes"], entry][-KEPT_OUTCOMES:],
         "last_used": max(now, doc["last_used"] or now),
         "notes": notes,
+        **({"trial": counted(trial, variant, success=fields["success"])} if trial else {}),
     }, dropped
 
 
