@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 8d15d62b3c30aa2be5724f5e6df90576."""
+"""Made by scripts/generate_clients.py; do not edit. Contract c225b90b021a69825e6a9e46cfa6fb3f."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -402,12 +402,6 @@ class EntityList(TypedDict):
     truncated: "Bound | None"
 
 
-class Evidence(TypedDict):
-    source: str
-    content: str
-    tokens: NotRequired[int]
-
-
 class EvidenceAdded(TypedDict):
     task_id: str
     agent_id: str
@@ -418,7 +412,7 @@ class EvidenceAdded(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[Evidence]"
+    evidence: "list[AppTasksSchemasEvidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -427,12 +421,15 @@ class EvidenceAdded(TypedDict):
     version: int
     created_at: str
     updated_at: str
-    evicted: "list[Evidence]"
+    evicted: "list[AppTasksSchemasEvidence]"
 
 
 class EvidenceIn(TypedDict):
     source: str
     content: str
+
+
+EvidenceKind: TypeAlias = Literal["memory", "fact", "profile", "procedure", "action"]
 
 
 class Experience(TypedDict):
@@ -607,6 +604,39 @@ class FeedbackResult(TypedDict):
     items: "list[FeedbackApplied]"
 
 
+class Finding(TypedDict):
+    finding_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: "FindingKind"
+    status: "FindingStatus"
+    reason: str
+    evidence: "list[AppFindingsSchemasEvidence]"
+    proposal: "Proposal"
+    confidence: float
+    trust: float
+    operation_id: str | None
+    settled_by: str | None
+    settled_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
+
+
+FindingListStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled", "any"]
+
+
+class FindingPage(TypedDict):
+    items: "list[Finding]"
+    next_cursor: NotRequired[str | None]
+
+
+FindingStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled"]
+
+
 class ForgetPlan(TypedDict):
     """What would be forgotten."""
 
@@ -689,6 +719,7 @@ class FoundMemory(TypedDict):
 
 class FoundProcedure(TypedDict):
     procedure: "Procedure"
+    variant: NotRequired["ProcedureVariant"]
     score: float
     recent: "RecentRecord"
     track_record: str
@@ -1179,6 +1210,7 @@ class OutcomeIn(TypedDict):
     note: NotRequired["ProcedureNote | None"]
     action_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
+    variant: NotRequired["ProcedureVariant | None"]
 
 
 class OutcomeRecorded(TypedDict):
@@ -1268,6 +1300,7 @@ class Procedure(TypedDict):
     tags: list[str]
     metadata: "JsonObject"
     source: "Source"
+    trial: NotRequired["ProcedureTrial | None"]
     embedding: "EmbeddingInfo"
     version: int
     created_at: str
@@ -1305,6 +1338,7 @@ class ProcedureOutcome(TypedDict):
     task_id: str | None
     at: str
     version: int
+    variant: NotRequired["ProcedureVariant"]
 
 
 class ProcedurePage(TypedDict):
@@ -1350,6 +1384,22 @@ class ProcedureSearchResult(TypedDict):
 
 
 ProcedureStatus: TypeAlias = Literal["active", "archived"]
+
+
+class ProcedureTrial(TypedDict):
+    """Revised steps that are tried beside the current ones."""
+
+    trial_id: str
+    steps: list[str]
+    current: "TrialCounts"
+    revised: "TrialCounts"
+    action_ids: list[str]
+    model: str
+    prompt_version: str
+    started_at: str
+
+
+ProcedureVariant: TypeAlias = Literal["current", "revised"]
 
 
 class ProcedureVersion(TypedDict):
@@ -1404,6 +1454,18 @@ class Progress(TypedDict):
 class Prompt(TypedDict):
     text: str
     tokens: int
+
+
+class Proposal(TypedDict):
+    """What accepting the finding does."""
+
+    action: "ProposedAction"
+    keep: NotRequired["RecordName | None"]
+    retire: NotRequired["list[RecordName]"]
+    details: NotRequired["JsonObject"]
+
+
+ProposedAction: TypeAlias = Literal["supersede", "end", "store", "revise", "none"]
 
 
 class Rate(TypedDict):
@@ -1470,6 +1532,13 @@ class RecordCounts(TypedDict):
     procedures: int
     users: int
     agents: int
+
+
+class RecordName(TypedDict):
+    """The name of a record:"""
+
+    kind: "EvidenceKind"
+    id: str
 
 
 class Resolution(TypedDict):
@@ -1780,7 +1849,7 @@ class Task(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[Evidence]"
+    evidence: "list[AppTasksSchemasEvidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -1841,6 +1910,11 @@ class ToolCall(TypedDict):
     function: NotRequired["FunctionCall | None"]
 
 
+class TrialCounts(TypedDict):
+    success_count: int
+    failure_count: int
+
+
 class Understood(TypedDict):
     time: "UnderstoodTime | None"
 
@@ -1865,6 +1939,20 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
+
+
+class AppFindingsSchemasEvidence(TypedDict):
+    kind: "EvidenceKind"
+    id: str
+    text: str | None
+    said_at: str | None
+    trust: NotRequired[float | None]
+
+
+class AppTasksSchemasEvidence(TypedDict):
+    source: str
+    content: str
+    tokens: NotRequired[int]
 
 
 class MemoryOptions(TypedDict):
@@ -2467,6 +2555,26 @@ class Operations(Transport):
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
+    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+        """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+        found: "FindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_finding(self, finding_id: str) -> "Finding":
+        """Get one finding with its evidence."""
+        found: "Finding" = self._call("GET", path("/v1/findings/{}", finding_id))
+        return found
+
+    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Settle a finding without any other change."""
+        found: "Finding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Do what a finding proposes."""
+        found: "Finding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
     def list_jobs(self) -> "Jobs":
         """List what runs by the clock, when it last ran and what came of it."""
         found: "Jobs" = self._call("GET", "/v1/jobs")
@@ -3005,6 +3113,26 @@ class AsyncOperations(AsyncTransport):
     async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
         """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        return found
+
+    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+        """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
+        found: "FindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_finding(self, finding_id: str) -> "Finding":
+        """Get one finding with its evidence."""
+        found: "Finding" = await self._call("GET", path("/v1/findings/{}", finding_id))
+        return found
+
+    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Settle a finding without any other change."""
+        found: "Finding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+        """Do what a finding proposes."""
+        found: "Finding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_jobs(self) -> "Jobs":
