@@ -1,6 +1,6 @@
 """Storage and changes of procedures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from app.core.clock import new_id
@@ -95,6 +95,21 @@ def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], l
         found.setdefault(normalise_content(note), note)
     kept = list(reversed(found.values()))
     return kept[-MAX_NOTES:], kept[:-MAX_NOTES]
+
+
+def without_notes_of(doc: Doc, gone: Set[str]) -> Doc:
+    """Returns the fields of a procedure that change when nothing may be left of what `gone` (ids of actions and tasks)
+    noted: their outcomes still count, without id and note. Empty if it has none of their outcomes."""
+    theirs = [one for one in doc["recent_outcomes"] if not gone.isdisjoint((one["action_id"], one["task_id"]))]
+    if not theirs:
+        return {}
+    left = {"action_id": None, "task_id": None, "note": None}
+    others = {normalise_content(one["note"]) for one in doc["recent_outcomes"] if one["note"] and one not in theirs}
+    said = {normalise_content(one["note"]) for one in theirs if one["note"]} - others
+    return {
+        "recent_outcomes": [one | left if one in theirs else one for one in doc["recent_outcomes"]],
+        "notes": [note for note in doc["notes"] if normalise_content(note) not in said],
+    }
 
 
 def passage(doc: Doc) -> IndexText:

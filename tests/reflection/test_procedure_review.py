@@ -168,6 +168,20 @@ async def test_erasing_the_user_erases_finding_and_trial(learning: Service, llm:
     assert (await learning.client.get(path(made))).status_code == 404
 
 
+async def test_erasing_a_user_takes_the_notes_from_what_others_use(service: Service, api: httpx.AsyncClient) -> None:
+    shared = await learn(api, user_id=None)
+    action = await log(api, "Asked the carrier", outcome="failure", user_id="secret-user")
+    await report(api, shared, False, action_id=action["action_id"], note="The canary lives in Turin")
+    await report(api, shared, False, note="The carrier is slow")
+    await api.patch(path(shared), json={"steps": ["Ask the carrier"]})
+    assert (await api.delete("/v1/users/secret-user")).status_code == 200
+    after, history = await got(api, shared), (await api.get(f"{path(shared)}/history")).json()["items"]
+    assert (after["failure_count"], after["notes"]) == (2, ["The carrier is slow"])
+    assert [one["note"] for one in after["recent_outcomes"]] == [None, "The carrier is slow"]
+    for text in ("canary", action["action_id"]):
+        assert text not in str([after, history])
+
+
 # --- Trials -----------------------------------------------------------------------------------------------------------
 
 
