@@ -68,6 +68,7 @@ from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, USERS, StoredAgentSettings
 from app.reflection.procedure_review import ProcedureReviews
+from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
@@ -299,6 +300,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
+    reflection = ReflectionJobs(tools)
     predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     async def undo(run: Run) -> Done:
@@ -317,6 +319,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         EXTRACT: ExtractionJobs(tools, llm).handle,
         REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         CONSOLIDATION: tidying.handle,
+        REFLECTION: reflection.handle,
         MERGE_PREDICATES: predicates.handle,
         REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
     }
@@ -326,6 +329,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         RETENTION: forgetting.has_outlived,
         EMBED_PENDING: embedding.has_work,
         CONSOLIDATION: tidying.has_work,
+        REFLECTION: reflection.has_work,
         MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))

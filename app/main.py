@@ -55,6 +55,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     forgetting.users_router,
     profiles.agents_router,
     findings.router,
+    reflection.router,
     reflection.findings_router,
     operations.jobs_router,
     operations.operations_router,

@@ -205,12 +205,24 @@ class JobSettings(SettingGroup):
     consolidation_seconds: int = Field(
         86_400, ge=1, description="How often near-duplicate memories are merged and what was done is learned from."
     )
+    reflection_seconds: int = Field(
+        86_400, ge=1, description="How often memories, facts and profiles are looked through for contradictions."
+    )
     predicates_seconds: int = Field(
         3600,
         ge=1,
         description="How often facts of an earlier version, apart by the spelling of a predicate, are merged.",
     )
     embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
+
+
+class ReflectionSettings(SettingGroup):
+    policy: Literal["off", "propose", "auto"] = Field(
+        "propose",
+        description="What becomes of findings. `propose`: they wait to be settled. `auto`: where time and "
+        "trust decide, they are applied, which can be undone. `off`: the daily job does not run.",
+    )
+    findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")
 
 
 class TrustSettings(SettingGroup):

@@ -24,6 +24,7 @@ from app.setting_groups import (
     OidcSettings,
     ProcedureSettings,
     QuotaSettings,
+    ReflectionSettings,
     RerankSettings,
     RetentionSettings,
     SettingGroup,
@@ -116,6 +117,7 @@ class Settings(BaseSettings):
     rerank: RerankSettings = RerankSettings()
     llm: LLMSettings = LLMSettings()
     jobs: JobSettings = JobSettings()
+    reflection: ReflectionSettings = ReflectionSettings()
     trust: TrustSettings = TrustSettings()
     procedures: ProcedureSettings = ProcedureSettings()
     retention: RetentionSettings = RetentionSettings()

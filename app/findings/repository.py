@@ -33,8 +33,8 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
 ) -> Doc:
     """Returns an open finding, its evidence oldest first.
 
-    Its id is derived from the owners, the kind and the evidence with its marks, so the same finding has the same id each
-    time.
+    Its id is derived from the owners, the kind and the evidence with its marks. So the same finding always has the
+    same id.
     """
     named = sorted((one.named() for one in evidence), key=lambda one: (one["kind"], one["id"]))
     key = orjson.dumps([agent_id, user_id, kind, named], option=orjson.OPT_SORT_KEYS)

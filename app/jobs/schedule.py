@@ -15,7 +15,16 @@ from datetime import datetime, timedelta
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import StoreUnavailable
-from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, MERGE_PREDICATES, RETENTION, SCHEDULES
+from app.jobs.models import (
+    CONSOLIDATION,
+    DECAY,
+    EMBED_PENDING,
+    EXPIRY,
+    MERGE_PREDICATES,
+    REFLECTION,
+    RETENTION,
+    SCHEDULES,
+)
 from app.jobs.queue import Job
 from app.setting_groups import JobSettings
 from app.storage.changes import CommitConflict, Insert, Update
@@ -118,6 +127,7 @@ def periods(settings: JobSettings) -> dict[str, timedelta]:
         EXPIRY: timedelta(seconds=settings.expiry_seconds),
         RETENTION: timedelta(seconds=settings.retention_seconds),
         CONSOLIDATION: timedelta(seconds=settings.consolidation_seconds),
+        REFLECTION: timedelta(seconds=settings.reflection_seconds),
         EMBED_PENDING: timedelta(seconds=settings.embed_seconds),
         MERGE_PREDICATES: timedelta(seconds=settings.predicates_seconds),
     }

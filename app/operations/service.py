@@ -10,7 +10,7 @@ from app.core.clock import Clock
 from app.core.schemas import Flag, Identifier, Schema, example
 from app.errors import Conflict, NotFound, invalid
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, UNDO
+from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, REFLECTION, UNDO
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
 from app.storage.filters import Eq, In, both
@@ -36,11 +36,15 @@ class JobRun(Schema):
     model_config = example({"dry_run": True})
 
     dry_run: Flag = False
-    agent_id: Identifier | None = Field(None, description="For `consolidation`: only what is of this agent.")
-    user_id: Identifier | None = Field(None, description="For `consolidation`: only what is of this user.")
+    agent_id: Identifier | None = Field(
+        None, description="For `consolidation` and `reflection`: only what is of this agent."
+    )
+    user_id: Identifier | None = Field(
+        None, description="For `consolidation` and `reflection`: only what is of this user."
+    )
 
 
-NARROWED = (CONSOLIDATION,)
+NARROWED = (CONSOLIDATION, REFLECTION)
 """Jobs that can be run for one agent or user."""
 
 

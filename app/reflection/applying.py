@@ -16,6 +16,8 @@ from app.memories.repository import MemoryRepository, same_pair
 from app.procedures.repository import ProcedureRepository
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureService
+from app.profiles.schemas import ProfilePatch
+from app.reflection.comparing import value_of
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.schema import Doc
@@ -41,7 +43,8 @@ class Applier:
         match proposal["action"]:
             case "supersede":
                 keep = proposal["keep"]
-                return await self._supersede(records[keep["kind"], keep["id"]], retired, now)
+                kept = records[keep["kind"], keep["id"]]
+                return await self._supersede(kept, retired, proposal["details"].get("aspect", ""), now)
             case "end":
                 until = proposal["details"].get("valid_until", now)
                 return [change for one in retired for change in self._end(one, until, now)]
@@ -49,7 +52,7 @@ class Applier:
                 return await self._revise(retired, proposal["details"])
         return []
 
-    async def _supersede(self, keep: Record, retired: Sequence[Record], now: str) -> list[Change]:
+    async def _supersede(self, keep: Record, retired: Sequence[Record], aspect: str, now: str) -> list[Change]:
         changes, superseded = list[Change](), list[str]()
         for one in retired:
             if one.kind == "memory" and keep.kind == "memory" and same_pair(one.doc, keep.doc):
@@ -59,6 +62,8 @@ class Applier:
                 changes += self._end(one, keep.said_at, now)
             elif one.kind == "fact":
                 changes += (await self._facts().retract(one.id, ALWAYS)).changes
+            elif one.kind == "profile":
+                changes += await self._set_profile(one, value_of(keep, aspect))
             else:
                 raise Conflict(f"A record of the kind {one.kind} cannot be replaced by this finding.")
         if superseded:
@@ -70,6 +75,14 @@ class Applier:
         doc = record.doc
         ends = until if until > (doc["valid_from"] or record.said_at) else now
         return self._memories.revise(doc, revision(doc, {"valid_until": min(ends, now)}, now), now)
+
+    async def _set_profile(self, field: Record, value: str | None) -> Sequence[Change]:
+        """Returns the change that gives a field of a profile the value of the record that is kept."""
+        if value is None:
+            raise Conflict("The record that is to be kept states no value for the profile.")
+        user, _, name = field.id.rpartition("/")
+        patch = ProfilePatch.model_validate({name: value})
+        return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 
     async def _revise(self, procedures: Sequence[Record], fields: Doc) -> list[Change]:
         held = self._tools

@@ -1,17 +1,20 @@
-"""HTTP endpoints of reflection: accept a finding."""
+"""HTTP endpoints of reflection: look for findings, and accept one."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.errors import problems
+from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.auth.dependencies import get_caller
 from app.findings.endpoints import FindingId
 from app.findings.schemas import Finding
+from app.jobs.models import Operation
 from app.learning.dependencies import Tools
+from app.reflection.schemas import ReflectRequest
 from app.reflection.service import ReflectionService
 from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import WriteResult
 
 
 async def reflection_service(request: Request) -> ReflectionService:
@@ -23,7 +26,19 @@ async def reflection_service(request: Request) -> ReflectionService:
 
 Reflection = Annotated[ReflectionService, Depends(reflection_service)]
 
+router = APIRouter(prefix="/v1/reflect", tags=["findings"], route_class=StrictRoute)
 findings_router = APIRouter(prefix="/v1/findings", tags=["findings"], route_class=StrictRoute)
+
+
+@router.post("", status_code=202, response_model=Operation, responses=problems(409, 412, *BODY))
+async def reflect(body: ReflectRequest, reflection: Reflection, write: Writer) -> Response:
+    """Look for contradictions between memories, facts and the profile, and for what is past. The operation's result
+    counts the findings; with `dry_run` nothing is stored."""
+
+    async def plan() -> WriteResult:
+        return reflection.reflect(body)
+
+    return await write(plan, keyed=not body.dry_run)
 
 
 @findings_router.post("/{finding_id}/accept", response_model=Finding, responses=problems(404, 409, 412))

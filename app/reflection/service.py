@@ -10,6 +10,7 @@ from app.jobs.models import REFLECTION
 from app.learning.dependencies import Tools
 from app.learning.derivations import derivation, id_of
 from app.reflection.applying import Applier
+from app.reflection.schemas import ReflectRequest
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -20,6 +21,14 @@ class ReflectionService:
     def __init__(self, tools: Tools, scope: Scope) -> None:
         self._tools, self._scope = tools, scope
         self._findings = FindingRepository(tools.store, scope)
+
+    def reflect(self, body: ReflectRequest) -> WriteResult:
+        """Returns 202 with the operation that looks for findings. Raises Forbidden."""
+        self._scope.require_write(body.agent_id, body.user_id)
+        owner = {"agent_id": body.agent_id, "user_id": body.user_id}
+        payload = {"dry_run": body.dry_run, "focus": body.focus, **owner, **self._scope.bindings()}
+        answer, changes = queue.start(self._scope, REFLECTION, payload, self._tools.clock.now(), **owner)
+        return WriteResult(answer, changes, 202)
 
     async def accept(self, finding_id: str, precondition: IfMatch) -> WriteResult:
         """Applies what a finding proposes and settles it, as an operation that can be undone. Raises NotFound,

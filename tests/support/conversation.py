@@ -61,6 +61,7 @@ async def whole_conversation(talk: Talk) -> None:
         more_talk.people,
         more_talk.agents,
         more_talk.background,
+        more_talk.findings,
     ):
         await part(talk)
     for name in ("livez", "readyz", "metrics"):

@@ -168,13 +168,35 @@ async def background(talk: Talk) -> None:
     await talk("forget_memories", 200, body={**OWNER, "policy": policy})
     begun = await talk("forget_memories", 202, body={**OWNER, "policy": policy, "dry_run": False})
     named: dict[str, Any] = {"operation_id": begun["operation_id"]}
-    for _ in range(900):
-        if (await talk("get_operation", **named))["status"] == "succeeded":
-            break
-        await asyncio.sleep(0.1)
+    await _ended(talk, begun["operation_id"])
     await talk("undo_operation", 202, **named)
     await talk("list_operations", limit=1)
     await talk("get_stats")
+
+
+async def findings(talk: Talk) -> None:
+    for content in ("I drink coffee.", "I don't drink coffee any more.", "I love sushi.", "I hate sushi."):
+        await talk("create_memory", 201, body={**OWNER, "content": content})
+    await talk("reflect", 422, body={"focus": " "})
+    begun = await talk("reflect", 202, body=OWNER)
+    await _ended(talk, begun["operation_id"])
+    await talk("list_findings", 422, kind="rumour")
+    found = (await talk("list_findings", **OWNER))["items"]
+    first, second, *_ = (one["finding_id"] for one in found)
+    await talk("get_finding", finding_id=first)
+    await talk("get_finding", 404, finding_id="find_none")
+    await talk("accept_finding", finding_id=first)
+    await talk("accept_finding", 409, finding_id=first)
+    await talk("dismiss_finding", 412, finding_id=second, headers={"If-Match": '"99"'})
+    await talk("dismiss_finding", finding_id=second)
+    await talk("dismiss_finding", 404, finding_id="find_none")
+
+
+async def _ended(talk: Talk, operation_id: str) -> None:
+    for _ in range(900):
+        if (await talk("get_operation", operation_id=operation_id))["status"] == "succeeded":
+            break
+        await asyncio.sleep(0.1)
 
 
 async def administering(talk: Talk) -> None:

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract c225b90b021a69825e6a9e46cfa6fb3f."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 524faac5f3da1282ea3f2611f9d6efa4."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1541,6 +1541,13 @@ class RecordName(TypedDict):
     id: str
 
 
+class ReflectRequest(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    focus: NotRequired[str | None]
+    dry_run: NotRequired[bool]
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -2570,6 +2577,11 @@ class Operations(Transport):
         found: "Finding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
+    def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
+        """Look for contradictions between memories, facts and the profile, and for what is past."""
+        found: "Operation" = self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
     def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
         """Do what a finding proposes."""
         found: "Finding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
@@ -3128,6 +3140,11 @@ class AsyncOperations(AsyncTransport):
     async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
         """Settle a finding without any other change."""
         found: "Finding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
+        """Look for contradictions between memories, facts and the profile, and for what is past."""
+        found: "Operation" = await self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
     async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":

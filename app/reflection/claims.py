@@ -1,0 +1,233 @@
+"""Claims: what a record states of a subject, in a form that can be compared. Rules for English, German and Spanish.
+
+A claim has a subject, an aspect and a value. Aspects are single-valued: nobody has two homes, as far as a plain
+sentence says. A sentence that asks, wishes, speaks of the past, of a part of the time or of one thing more makes no
+claim. Pure functions.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from app.learning.words import fold, number_words
+from app.reflection.sentences import Sentence, people, sentences, table
+
+USER = "user"
+_WORD = r"[^\W\d_][\w'\u2019.-]*"
+_ADVERBS = (
+    r"(?:(?:now|currently|still|just|actually|jetzt|nun|derzeit|aktuell|immer noch|noch|seit\s\S+"
+    r"|wieder|inzwischen|mittlerweile"
+    r"|ahora|actualmente|todavia|aun|ya|again|back|no longer|not|nicht|nicht mehr|mehr)\s+)*"
+)
+_VALUE = r"(?P<value>.+)"
+_RULES: Sequence[tuple[str, re.Pattern[str]]] = [
+    (aspect, re.compile(rf"(?:^|\s)(?P<verb>{verb})(?:\s+|(?<=\s)){_ADVERBS}{_VALUE}$"))
+    for aspect, verb in (
+        (
+            "home",
+            rf"(?:live|lives|am living|is living|i'm living|reside|resides|wohne|wohnt|wohnen|lebe|lebt|leben"
+            rf"|vivo|vive|vivimos|resido|reside"
+            rf"|am based|i'm based|is based|are based)\s+{_ADVERBS}(?:in|at|en)",
+        ),
+        ("home", r"(?:moved|relocated)\s+(?:from\s.+?\s|back\s|here\s)?to"),
+        ("home", r"(?:mude|mudo|mudado|mudamos|traslade|trasladado)\s+(?:de\s.+?\s)?a"),
+        (
+            "employer",
+            rf"(?:work|works|am working|is working|i'm working|working|am employed"
+            rf"|is employed)\s+{_ADVERBS}(?:at|for|by)",
+        ),
+        ("employer", rf"(?:arbeite|arbeitet|arbeiten)\s+{_ADVERBS}(?:bei|fur)"),
+        ("employer", rf"(?:trabajo|trabaja)\s+{_ADVERBS}(?:en|para)"),
+        (
+            "employer",
+            r"(?:joined|started (?:working )?at|started a (?:new )?job at|switched to|empece (?:a trabajar )?en)",
+        ),
+        ("occupation", rf"(?:work|works|working|arbeite|arbeitet|trabajo|trabaja)\s+{_ADVERBS}(?:as|als|como|de)"),
+        (
+            "diet",
+            r"(?:am|i'm|is|bin|ist|soy|es|became|become|wurde)\s+(?:now |jetzt |ahora |a |an )*(?=(?:vegan"
+            r"|vegetari|pescatar|pescetar|omnivor))",
+        ),
+        (
+            "marital status",
+            r"(?:am|i'm|is|bin|ist|estoy|esta|soy|es|got)\s+(?:now |jetzt |ahora )*(?=(?:married|single"
+            r"|divorced|engaged|verheiratet|ledig|geschieden|verlobt|casad|solter|divorciad|prometid))",
+        ),
+    )
+]
+_MOVED_DE = re.compile(r"\snach\s+(?P<value>.+?)\s+(?:um)?gezogen")
+_ATTRIBUTE = re.compile(
+    r"(?:^|\s)(?P<owner>my|our|mein|meine|meiner|unser|unsere|mi|nuestro"
+    r"|nuestra)\s+(?P<head>(?:\S+\s+){0,4}?\S+?)(?:'s)?\s+"
+    r"(?:is now|is called|is named|is|are|ist jetzt|ist|hei(?:ss|\u00df)t|es ahora|es|se llama|son"
+    r"|sind|changed to|has changed to|was moved to)\s+"
+    rf"(?:now |jetzt |ahora |on |am |el )*{_VALUE}$"
+)
+_NAME = re.compile(
+    r"(?:[A-Z\u00c0-\u00de\d][\w'\u2019.@+-]*)(?:\s+(?:(?:de|del|la|las|los|of|am|an der|upon|di"
+    r"|von)\s+)?[A-Z\u00c0-\u00de\d][\w'\u2019.@+-]*)*"
+)
+_VALUE_END = re.compile(
+    r"[,;:()!?\u2013\u2014]|(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bSt)(?<!\bSr)(?<!\bMrs)(?<!\bSra)\.(?=\s"
+    r"|$)|\s-\s|\b(?:and|but|because|since|with|for|where|which|who|after|before|as of|from|until"
+    r"|now|instead|these days|not"
+    r"|und|aber|weil|seit|mit|wo|nachdem|bevor|ab|jetzt|statt|nicht|als|y|pero|porque|desde|con"
+    r"|donde|ahora|para|despues)\b"
+)
+_ARTICLE = re.compile(r"^(?:an?|the|eine?[rnm]?|de[rnm]|die|das|una?|el|la|los|las)\s+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a sentence states. `about` is the name of a person where the subject has one beside the relation."""
+
+    subject: str
+    aspect: str
+    value: str
+    sentence: Sentence
+    negative: bool = False
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of the value."""
+        return frozenset(re.findall(r"\w+", self.value))
+
+    @property
+    def changed(self) -> bool:
+        """Whether the sentence itself says that it was otherwise before."""
+        return self.sentence.has("changed")
+
+
+def claims_of(text: str, names: frozenset[str] = frozenset()) -> list[Claim]:
+    """Returns the claims of a text with a value. `names`: folded names of the user."""
+    return [claim for sentence in sentences(text) for claim in _claims(sentence, names)]
+
+
+def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[Claim]:
+    if not sentence.holds or sentence.has("additive"):
+        return
+    even = _folded(sentence.text)
+    moved = re.search(r"\b(?:moved|relocated|mude|mudo|mudado|gezogen|joined|started|empece)\b", even)
+    if sentence.past and not moved:
+        return
+    found = False
+    for aspect, rule in _RULES:
+        match = rule.search(even)
+        if match is None or (aspect == "home" and found):
+            continue
+        subject = subject_of(sentence.text[: match.start("verb")], even[match.start("verb") : match.end("verb")], names)
+        value = _value(sentence.text[match.start("value") :], aspect)
+        if subject and value:
+            found = True
+            yield Claim(subject, aspect, value, sentence, sentence.negative)
+    match = _MOVED_DE.search(even)
+    if match and not found:
+        subject = subject_of(sentence.text[: match.start()], "", names)
+        value = _value(sentence.text[match.start("value") : match.end("value")], "home")
+        if subject and value:
+            yield Claim(subject, "home", value, sentence)
+    yield from _attributes(sentence, even)
+
+
+def _attributes(sentence: Sentence, even: str) -> Iterator[Claim]:
+    """Yields what the sentence says of a thing that the user has one of, as "My dentist is Dr. Braun"."""
+    match = _ATTRIBUTE.search(even)
+    if match is None:
+        return
+    words = [
+        word
+        for word in match["head"].split()
+        if word not in {"new", "neue", "neuer", "neues", "nuevo", "nueva", "current"}
+    ]
+    favourite = any(word in table("favourite") or word.startswith("liebling") for word in words)
+    if not words or not (favourite or words[-1] in table("single") or words[0] in table("single")):
+        return
+    if not favourite and len(words) > 2:
+        return
+    said = sentence.text[match.start("value") :]
+    value = _value(said, "favourite" if favourite else "attribute")
+    if value:
+        head = " ".join(people().get(word, word) for word in words)
+        yield Claim(USER, f"my {head}", value, sentence, sentence.negative)
+
+
+def _folded(text: str) -> str:
+    """Returns the text in lower case without accents, each character in its place."""
+    return "".join(folded if len(folded := fold(one)) == 1 else one for one in text.replace("\u2019", "'"))
+
+
+def _value(said: str, aspect: str) -> str | None:
+    """Returns the compared form of a value: its name for places and employers, else its words to the clause's end."""
+    end = _VALUE_END.search(said)
+    clause = (said[: end.start()] if end else said).strip(" .")
+    bare = _ARTICLE.sub("", clause)
+    if not bare:
+        return None
+    if aspect in ("home", "employer", "attribute"):
+        first = fold(clause.split()[0])
+        if aspect == "home" and first in table("determiners"):
+            return None
+        name = _NAME.match(bare)
+        if name:
+            return fold(name[0]).strip(".")
+        whole_lower = said == said.lower()
+        if aspect == "attribute" or not whole_lower or first in table("determiners"):
+            return _weekday_or_number(clause)
+        return fold(bare.split()[0])
+    if aspect == "diet":
+        return fold(bare.split()[0])[:6]
+    if aspect == "marital status":
+        return _marital(fold(bare.split()[0]))
+    return " ".join(fold(word) for word in bare.split()[:4])
+
+
+def _weekday_or_number(clause: str) -> str | None:
+    words = [fold(word) for word in re.findall(r"\w+", clause)]
+    found = [word for word in words if word in table("weekdays") or word in table("months") or word[0].isdigit()]
+    found += [
+        number_words()[word] for word in words if word in number_words() and word not in {"one", "ein", "una", "un"}
+    ]
+    return " ".join(found) or None
+
+
+def _marital(word: str) -> str:
+    for name, beginnings in {
+        "married": ("married", "verheiratet", "casad"),
+        "single": ("single", "ledig", "solter"),
+        "divorced": ("divorced", "geschieden", "divorciad"),
+        "engaged": ("engaged", "verlobt", "prometid"),
+    }.items():
+        if word.startswith(beginnings):
+            return name
+    return word
+
+
+def subject_of(before: str, verb: str, names: frozenset[str]) -> str | None:
+    """Returns whom a sentence speaks of, from the words before its verb; None if it does not say.
+
+    A person of the user is named by the relation, and by a name if there is one: `sister anna`.
+    """
+    clause = re.split(r"[,;:]|\b(?:and|but|und|aber|y|pero)\b", before)[-1] if before.strip(" ,;") else ""
+    words = re.findall(rf"{_WORD}|\d+", clause)
+    folded = [fold(word.replace("\u2019", "'")) for word in words]
+    if verb.startswith("i'm") or any(word in table("self") for word in folded[-4:]):
+        others = any(word in people() for word in folded)
+        return None if others and folded[-1] not in table("self") else USER
+    related = [(at, people()[word]) for at, word in enumerate(folded) if word in people()]
+    if related:
+        at, relation = related[-1]
+        if "'s" in clause or (at + 1 < len(folded) and folded[at + 1] in ("of", "von", "de", "del")):
+            return None
+        following = list(takewhile(lambda word: word[0].isupper(), words[at + 1 :]))
+        name = " ".join(fold(word) for word in following)
+        return f"{relation} {name}".strip()
+    if any(word in table("others") for word in folded):
+        return None
+    if all(word in table("silent") | table("changed") | table("negations") or not word[0].isalpha() for word in folded):
+        return USER
+    capital = [word for word in words if word[0].isupper() and fold(word) not in table("changed") | table("silent")]
+    if capital and len(capital) >= len([word for word in folded if word not in table("silent") | table("changed")]):
+        name = " ".join(fold(word) for word in capital)
+        return USER if name in names else f"@{name}"
+    return None

@@ -1,0 +1,76 @@
+"""Plans whose time is past, and plans that were called off. Pure functions."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from app.core.clock import parse_rfc3339, rfc3339
+from app.findings.evidence import Record
+from app.learning.words import fold
+from app.reflection.comparing import Conflict
+from app.reflection.sentences import Sentence, sentences, stems
+from app.retrieval.time_expressions import read_interval
+
+GRACE = timedelta(days=1)
+"""How long after its time a plan may still be reported on."""
+_NAME = re.compile(r"(?<=\s)[A-Z\u00c0-\u00de][\w-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PastPlan:
+    """A plan whose time ended at `until` and of which nothing was heard since."""
+
+    record: Record
+    until: str
+
+
+def plans(records: Sequence[Record], now: datetime) -> Iterator[PastPlan | Conflict]:
+    """Yields plans that are past, and each plan with the later record that calls it off."""
+    ordered = sorted((one for one in records if one.kind == "memory"), key=lambda one: (one.said_at, one.id))
+    for at, record in enumerate(ordered):
+        planned = [one for one in sentences(record.text) if _is_plan(one)]
+        if len(planned) != 1 or planned[0].text.rstrip(".!") != record.text.strip().rstrip(".!"):
+            continue
+        heard = [later for later in ordered[at + 1 :] if later.said_at > record.said_at and _touches(planned[0], later)]
+        off = next((later for later in heard if any(one.has("cancelled") for one in sentences(later.text))), None)
+        if off is not None:
+            yield Conflict(record, off, "plan", "The later one says that the plan was called off.", 0.85, True)
+            continue
+        until = _end(record)
+        if until is not None and until + GRACE < now and not heard:
+            yield PastPlan(record, rfc3339(until))
+
+
+def _is_plan(sentence: Sentence) -> bool:
+    return sentence.has("intended") and not (sentence.past or sentence.negative or sentence.text.endswith("?"))
+
+
+def _touches(plan: Sentence, later: Record) -> bool:
+    """Returns True if a later record speaks of the same: it shares a name or two words with the plan."""
+    names = {fold(name) for name in _NAME.findall(plan.text)}
+    for sentence in sentences(later.text):
+        words = {token.word for token in sentence.tokens}
+        shared = [len(one & other) for one, other in zip(_about(plan), _about(sentence), strict=True)]
+        cancelled = sentence.has("cancelled")
+        if names & words or max(shared) >= (1 if cancelled else 2):
+            return True
+    return False
+
+
+def _about(sentence: Sentence) -> tuple[frozenset[str], ...]:
+    return stems(token.word for token in sentence.tokens)
+
+
+def _end(record: Record) -> datetime | None:
+    """Returns the end of the time that a plan names, or None if it names none after it was said."""
+    said_at = parse_rfc3339(record.said_at)
+    interval = read_interval(record.text, said_at)
+    if interval is None:
+        return None
+    until = datetime.fromtimestamp(interval.end / 1000, UTC)
+    return (
+        until
+        if until > said_at and interval.end - interval.start < timedelta(days=366) / timedelta(milliseconds=1)
+        else None
+    )

@@ -1,0 +1,268 @@
+"""The reflection job: finds what cannot both hold and what is past, for each agent and user.
+
+It stores findings. With the policy `auto` it applies those that time and trust decide, each in a commit of its own that
+can be undone. A finding is stored once, so another run changes nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+from app.core.clock import rfc3339
+from app.errors import Conflict as Refused
+from app.errors import Forbidden
+from app.facts.schemas import FACTS
+from app.findings.evidence import Record, of_fact, of_memory, of_profile
+from app.findings.repository import FindingRepository, new_finding
+from app.findings.schemas import FINDINGS
+from app.jobs import queue
+from app.jobs.models import REFLECTION, SCHEDULES
+from app.jobs.runner import Done, Run
+from app.learning.dependencies import Tools
+from app.learning.derivations import commit_noted, id_of, undo_of
+from app.learning.words import fold
+from app.memories.models import MEMORIES, SMALL_TALK
+from app.memories.repository import of_pair, true_at
+from app.profiles.schemas import USERS
+from app.reflection.applying import Applier
+from app.reflection.comparing import Conflict, conflicts
+from app.reflection.plans import PastPlan, plans
+from app.reflection.sentences import sentences
+from app.storage.changes import Change, CommitConflict, Update
+from app.storage.filters import Absent, Eq, Filter, Not, Or, Range, both
+from app.storage.repository import Repository, anything, pages, unexpired
+from app.storage.schema import Doc
+from app.storage.scope import SYSTEM, Scope
+
+MOST_MEMORIES = 2_000
+"""The limit of memories, and of facts, that a run compares in one partition, the latest ones."""
+PAGE = 500
+SURE = 0.8
+"""The least confidence of a finding that is applied by itself."""
+SHOWN = 100
+"""The number of findings whose ids a result lists."""
+OVERLAP = timedelta(minutes=10)
+SINGLE_VALUES = ("home", "occupation")
+
+
+class Owner(NamedTuple):
+    """The owners of a partition, with their tenant."""
+
+    tenant: str
+    agent: str | None
+    user: str | None
+
+
+class ReflectionJobs:
+    """Runs reflection jobs."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools, self._settings = tools, tools.settings.reflection
+
+    async def handle(self, run: Run) -> Done:
+        """Runs a job for a tenant or for one agent or user; a scheduled run starts operations for those that need
+        one."""
+        if run.tenant == SYSTEM:
+            return await self._dispatch(run)
+        scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
+        wanted = _named(payload)
+        dry_run = bool(payload.get("dry_run"))
+        counts = {"found": 0, "applied": 0, "settled": 0}
+        ids = list[str]()
+        owners = await self._owners(run.tenant, both(wanted, scope.writable()))
+        for number, owner in enumerate(owners, start=1):
+            new = await self.found(scope, owner, payload.get("focus"))
+            room = self._settings.findings_per_run - counts["found"]
+            for finding, conflict in new[:room]:
+                counts["found"] += 1
+                ids.append(finding["finding_id"])
+                if not dry_run:
+                    await self._store(run, scope, finding)
+                    counts["applied"] += await self._apply(run, scope, finding, conflict)
+            await run.progress(number, len(owners))
+        if not dry_run:
+            counts["settled"] = await self._settle(run, scope, wanted)
+        undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
+        return Done({"dry_run": dry_run, **counts, "items": ids[:SHOWN]}, undo)
+
+    # --- Finding ------------------------------------------------------------------------------------------------------
+
+    async def found(self, scope: Scope, owner: Owner, focus: str | None = None) -> list[tuple[Doc, Conflict | None]]:
+        """Returns the findings of a partition that are not stored yet, the surest first. Only reads."""
+        now = self._tools.clock.now()
+        records, names = await self._records(scope, owner)
+        compared = await asyncio.to_thread(lambda: [*conflicts(records, names), *plans(records, now)])
+        docs = [
+            (_finding(owner, one, rfc3339(now)), one if isinstance(one, Conflict) else None)
+            for one in compared
+            if _of_owner(one, owner) and _touches(one, focus)
+        ]
+        by_id = {doc["finding_id"]: (doc, one) for doc, one in docs}
+        known = await FindingRepository(self._tools.store, scope).get_many(list(by_id))
+        new = [pair for finding_id, pair in by_id.items() if finding_id not in known]
+        return sorted(new, key=lambda pair: -pair[0]["confidence"])
+
+    async def _records(self, scope: Scope, owner: Owner) -> tuple[list[Record], frozenset[str]]:
+        """Returns the records that one prompt for this agent and user may show, and the names of the user."""
+        store, now = self._tools.store, rfc3339(self._tools.clock.now())
+        of = of_pair(owner.agent, owner.user)
+        if owner.agent is not None and owner.user is not None:
+            of = Or((of, of_pair(None, owner.user)))
+        plain = [Not(Eq("memory_type", kind)) for kind in ("instruction", "summary", "issue", "solution", "learned")]
+        memories = await Repository(store, scope, MEMORIES).find(
+            both(of, Eq("status", "active"), *plain, unexpired(now)), limit=MOST_MEMORIES
+        )
+        facts = await Repository(store, scope, FACTS).find(
+            both(of, Eq("standing", "held"), Absent("known_until"), *true_at(now)), limit=MOST_MEMORIES
+        )
+        records = [of_memory(doc) for doc in memories if _said_by_user(doc) and _valid(doc, now)]
+        records += [of_fact(doc) for doc in facts]
+        user = None if owner.user is None else await Repository(store, scope, USERS).find_one(owner.user)
+        profile = {} if user is None else user["profile"]
+        if user is not None:
+            records += [of_profile(user, name) for name in SINGLE_VALUES if profile.get(name)]
+        names = {fold(str(name)) for name in (owner.user, profile.get("name")) if name}
+        return records, frozenset(names | {name.split()[0] for name in names if name.split()})
+
+    # --- Storing and applying -----------------------------------------------------------------------------------------
+
+    async def _store(self, run: Run, scope: Scope, finding: Doc) -> None:
+        with suppress(CommitConflict):  # another worker has found it
+            await run.commit([FindingRepository(self._tools.store, scope).insert(finding)])
+
+    async def _apply(self, run: Run, scope: Scope, finding: Doc, conflict: Conflict | None) -> bool:
+        """Applies a finding if the policy says so and time and trust decide. Returns whether it was applied."""
+        if self._settings.policy != "auto" or conflict is None or not _decided(conflict):
+            return False
+        findings, applier = FindingRepository(self._tools.store, scope), Applier(self._tools, scope)
+        finding_id = finding["finding_id"]
+
+        async def plan() -> tuple[Doc, list[Change]]:
+            stored = await findings.get(finding_id)
+            if stored["status"] != "open" or stored["operation_id"] is not None:
+                raise Refused()
+            now = rfc3339(self._tools.clock.now())
+            settled = findings.settle(stored, "accepted", "policy", now, run.lease.job.operation_id)
+            return {"finding": finding_id}, [*await applier.changes(stored), settled]
+
+        owner = {"agent_id": finding["agent_id"], "user_id": finding["user_id"]}
+        try:
+            return await commit_noted(run, plan, id_of([finding_id], "policy"), owner) is not None
+        except (Refused, Forbidden):
+            return False  # it waits for somebody who may
+
+    async def _settle(self, run: Run, scope: Scope, wanted: Filter) -> int:
+        """Settles open findings whose evidence was changed, deleted or settled elsewhere."""
+        findings, now = FindingRepository(self._tools.store, scope), rfc3339(self._tools.clock.now())
+        docs, settled = await findings.open_of(both(wanted, scope.writable())), 0
+        for doc, shown in zip(docs, await findings.render(docs, now), strict=True):
+            if shown["status"] == "settled":
+                with suppress(CommitConflict):
+                    await run.commit([findings.settle(doc, "settled", "reflection", now)])
+                    settled += 1
+        return settled
+
+    # --- Scheduled runs -----------------------------------------------------------------------------------------------
+
+    async def has_work(self) -> bool:
+        """Returns True if a scheduled run may find something: records are new, or findings are open. Only reads."""
+        if self._settings.policy == "off":
+            return False
+        news = _news(await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION))
+        return await anything(self._tools.store, [(MEMORIES, news), (FACTS, news)])
+
+    async def _dispatch(self, run: Run) -> Done:
+        """Starts an operation for each partition with something new to find or to settle."""
+        looked_at = self._tools.clock.now()
+        news = _news(await run.store.get(SCHEDULES, SYSTEM, REFLECTION))
+        started = 0
+        for owner in await self._owners(None, news):
+            if await self.found(Scope(owner.tenant), owner):
+                of = {"agent_id": owner.agent, "user_id": owner.user}
+                _, changes = queue.start(
+                    Scope(owner.tenant), REFLECTION, {"dry_run": False, "pair": of}, self._tools.clock.now(), **of
+                )
+                await run.commit(changes)
+                started += 1
+        seen = {"looked_at": rfc3339(looked_at - OVERLAP)}
+        with suppress(CommitConflict):  # a schedule that was deleted starts anew
+            await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=seen)])
+        return Done({"operations": started})
+
+    async def _owners(self, tenant: str | None, where: Filter) -> list[Owner]:
+        """Returns the partitions with memories, facts or open findings that match."""
+        found: dict[Owner, None] = {}
+        open_ones = both(where, Eq("status", "open"))
+        for collection, wanted in ((MEMORIES, where), (FACTS, where), (FINDINGS, open_ones)):
+            async for docs in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
+                found |= {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None for doc in docs}
+        return list(found)
+
+
+def _finding(owner: Owner, one: Conflict | PastPlan, now: str) -> Doc:
+    if isinstance(one, PastPlan):
+        named = {"kind": "memory", "id": one.record.id}
+        proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": {"valid_until": one.until}}
+        reason = "Its time is past, and nothing was heard of it."
+        return new_finding(owner.agent, owner.user, "stale", reason, [one.record], proposal, 0.6, now)
+    keep, retire = ({"kind": each.kind, "id": each.id} for each in (one.keep, one.retire))
+    details = {"aspect": one.aspect}
+    proposal = {"action": "supersede", "keep": keep, "retire": [retire], "details": details}
+    kind = "stale" if one.changed and one.keep is one.later else "contradiction"
+    evidence = [one.earlier, one.later]
+    return new_finding(owner.agent, owner.user, kind, one.reason, evidence, proposal, one.confidence, now)
+
+
+def _decided(conflict: Conflict) -> bool:
+    """Returns whether a conflict is settled without a person: both are plain memories of the same owner, which say
+    nothing else, and the earlier one is not pinned."""
+    both_memories = conflict.keep.kind == conflict.retire.kind == "memory"
+    if not both_memories or not conflict.decided or conflict.confidence < SURE:
+        return False
+    keep, retire = conflict.keep.doc, conflict.retire.doc
+    same_owner = (keep["agent_id"], keep["user_id"]) == (retire["agent_id"], retire["user_id"])
+    plain = retire["memory_type"] != "message" and not retire["pinned"] and not retire.get("kept_apart", False)
+    return same_owner and plain and sum(1 for _ in sentences(retire["content"])) == 1
+
+
+def _of_owner(one: Conflict | PastPlan, owner: Owner) -> bool:
+    """Returns whether a finding belongs to this partition: one of its records does, or its profile is involved."""
+    records = [one.record] if isinstance(one, PastPlan) else [one.earlier, one.later]
+    return any((record.agent_id, record.user_id) == (owner.agent, owner.user) for record in records)
+
+
+def _touches(one: Conflict | PastPlan, focus: str | None) -> bool:
+    """Returns whether a finding has a word of the focus."""
+    if focus is None:
+        return True
+    records = [one.record] if isinstance(one, PastPlan) else [one.earlier, one.later]
+    said = {token.word for record in records for sentence in sentences(record.text) for token in sentence.tokens}
+    return bool(said & {token.word for sentence in sentences(focus) for token in sentence.tokens})
+
+
+def _said_by_user(doc: Doc) -> bool:
+    if doc["standing"] == SMALL_TALK:
+        return False
+    return doc["memory_type"] != "message" or doc["source"]["role"] in (None, "user")
+
+
+def _valid(doc: Doc, now: str) -> bool:
+    return (doc["valid_until"] is None or doc["valid_until"] > now) and (doc["valid_from"] or "") <= now
+
+
+def _named(payload: Doc) -> Filter:
+    if pair := payload.get("pair"):
+        return of_pair(pair["agent_id"], pair["user_id"])
+    return both(*(Eq(name, payload[name]) for name in ("agent_id", "user_id") if payload.get(name) is not None))
+
+
+def _news(schedule: Doc | None) -> Filter:
+    """Filters records created since the previous run."""
+    since = (schedule or {}).get("looked_at")
+    return both(Range("created_at", ge=since)) if since is not None else both()
+
+
+__all__: Sequence[str] = ["ReflectionJobs"]
