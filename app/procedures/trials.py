@@ -118,11 +118,16 @@ def as_served(doc: Doc) -> Doc:
 
 
 def to_review(before: Doc, after: Doc, settings: ProcedureSettings) -> bool:
-    """Returns True if an outcome calls for a review: the procedure began to fail, or its trial is decided."""
+    """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
+    often again. A review that came too early for a better way, or found the model away, is so made up for."""
     trial = after.get("trial")
     if trial is not None:
         return verdict(trial, settings) is not None
-    return failing(after, settings) is not None and failing(before, settings) is None
+    found = failing(after, settings)
+    if found is None:
+        return False
+    again = found.in_a_row > 0 and found.in_a_row % settings.failures_in_a_row == 0
+    return again or failing(before, settings) is None
 
 
 def restored(before: Doc) -> Doc:
