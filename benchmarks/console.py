@@ -1,9 +1,11 @@
 """The console's first view: a browser's time from the address to the figures of the overview, with many memories.
 
-It needs Chromium. The store is made by `benchmarks/scale_data.py`: memories of 100 users over 300 days.
+The time is taken inside the page: from the start of the navigation to the frame that shows what is waited for. It needs
+Chromium. The store is made by `benchmarks/scale_data.py`: memories of 100 users over 300 days.
 """
 
 import argparse
+import json
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +19,15 @@ from benchmarks.scale_data import Size, build
 
 USERS = 100
 TARGET_MS = 300.0
+WATCH = """
+    const watch = new MutationObserver(() => {
+        if (!document.querySelector(%s)) return;
+        watch.disconnect();
+        requestAnimationFrame(() => document.documentElement.dataset.shownAt = performance.now());
+    });
+    watch.observe(document, { childList: true, subtree: true });
+"""
+"""Writes down when an element, by its selector, is first drawn."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +53,7 @@ def _views(data: Path, options: argparse.Namespace) -> Iterator[Section]:
                 "overview": ("overview", ".tiles"),
                 "memories": ("memories", ".list > li"),
             }
+            _row(browser, base, "", *views["frame"], 1)  # the first page of a new browser process costs it more
             rows = [_row(browser, base, name, *view, options.views) for name, view in views.items()]
             browser.close()
     met = all(float(row["median ms"]) <= TARGET_MS for row in rows)
@@ -53,9 +65,11 @@ def _row(browser: Browser, base: str, name: str, page: str, sign: str, views: in
     took = []
     for _ in range(views):
         context = browser.new_context()
+        context.add_init_script(WATCH % json.dumps(sign))
         tab = context.new_page()
         tab.goto(f"{base}/console/#/{page}", wait_until="commit")
-        tab.wait_for_selector(sign)
-        took.append(float(tab.evaluate("performance.now()")))
+        shown = tab.wait_for_selector("html[data-shown-at]", state="attached")
+        assert shown is not None
+        took.append(float(shown.get_attribute("data-shown-at") or "nan"))
         context.close()
     return {"view": name, "median ms": round(statistics.median(took), 1), "worst ms": round(max(took), 1)}

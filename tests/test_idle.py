@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, RETENTION, SCHEDULES
+from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, REFLECTION, RETENTION, SCHEDULES
 from app.lifespan import job_runner
 from app.memories.models import MEMORIES
 from app.setting_groups import JobSettings
@@ -128,7 +128,7 @@ async def test_each_job_runs_once_there_is_work_for_it(service: Service) -> None
     assert await ran() == {EXPIRY}
     assert await store.get(MEMORIES, "default", gone["memory_id"]) is None
     clock.move(hours=24)
-    assert await ran() == {CONSOLIDATION}  # for the memory that came after its last look
+    assert await ran() == {CONSOLIDATION, REFLECTION}  # for the memory that came after its last look
     clock.move(days=30)
     assert RETENTION in await ran()  # the day's actions are rolled up
     clock.move(days=30)

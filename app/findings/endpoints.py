@@ -38,7 +38,7 @@ async def list_filters(
     return dict(locals())
 
 
-@router.get("", response_model=Page[schemas.Finding], responses=problems())
+@router.get("", response_model=Page[schemas.ReflectionFinding], responses=problems())
 async def list_findings(
     findings: Findings, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
 ) -> Response:
@@ -46,14 +46,14 @@ async def list_findings(
     return answer(await findings.page(where, listing))
 
 
-@router.get("/{finding_id}", response_model=schemas.Finding, responses=problems(404))
+@router.get("/{finding_id}", response_model=schemas.ReflectionFinding, responses=problems(404))
 async def get_finding(finding_id: FindingId, findings: Findings) -> Response:
     """Get one finding with its evidence."""
     finding = await findings.get(finding_id)
     return answer(finding, {"ETag": etag(finding)})
 
 
-@router.post("/{finding_id}/dismiss", response_model=schemas.Finding, responses=problems(404, 409, 412))
+@router.post("/{finding_id}/dismiss", response_model=schemas.ReflectionFinding, responses=problems(404, 409, 412))
 async def dismiss_finding(
     finding_id: FindingId, findings: Findings, write: Writer, if_match: InPrecondition
 ) -> Response:

@@ -23,7 +23,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EvidenceRecord:
     """A record as evidence shows it."""
 
     kind: str
@@ -52,42 +52,44 @@ def mark_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def of_memory(doc: Doc) -> Record:
+def of_memory(doc: Doc) -> EvidenceRecord:
     """Returns a memory as evidence."""
     said_at = doc["event_at"] or doc["created_at"]
     return _record("memory", doc["memory_id"], doc["content"], said_at, doc["trust"], doc)
 
 
-def of_fact(doc: Doc) -> Record:
+def of_fact(doc: Doc) -> EvidenceRecord:
     """Returns a fact as evidence. It was said when it became true, or else when it became known."""
     said_at = doc["valid_from"] or doc["known_from"]
     return _record("fact", doc["fact_id"], sentence(doc), said_at, doc["trust"], doc)
 
 
-def of_profile(doc: Doc, name: str) -> Record:
+def of_profile(doc: Doc, name: str) -> EvidenceRecord:
     """Returns a single-valued field of a user's profile as evidence."""
     text = f"{name}: {doc['profile'][name]}"
     return _record("profile", f"{doc['user_id']}/{name}", text, doc["updated_at"], 1.0, doc)
 
 
-def of_procedure(doc: Doc) -> Record:
+def of_procedure(doc: Doc) -> EvidenceRecord:
     """Returns a procedure as evidence. Its mark covers its steps, so that a revised procedure is another one."""
     steps = orjson.dumps([doc["name"], *doc["steps"]]).decode()
     record = _record("procedure", doc["procedure_id"], doc["name"], doc["updated_at"], doc["trust"], doc)
-    return Record(**{**_fields(record), "mark": mark_of(steps)})
+    return EvidenceRecord(**{**_fields(record), "mark": mark_of(steps)})
 
 
-def of_action(doc: Doc) -> Record:
+def of_action(doc: Doc) -> EvidenceRecord:
     """Returns an action as evidence."""
     return _record("action", doc["action_id"], doc["content"], doc["timestamp"], 1.0, doc)
 
 
-def _fields(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in Record.__slots__}
+def _fields(record: EvidenceRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in EvidenceRecord.__slots__}
 
 
-def _record(kind: str, doc_id: str, text: str, said_at: str, trust: float, doc: Doc) -> Record:
-    return Record(kind, doc_id, text, said_at, trust, doc.get("agent_id"), doc.get("user_id"), mark_of(text), doc)
+def _record(kind: str, doc_id: str, text: str, said_at: str, trust: float, doc: Doc) -> EvidenceRecord:
+    return EvidenceRecord(
+        kind, doc_id, text, said_at, trust, doc.get("agent_id"), doc.get("user_id"), mark_of(text), doc
+    )
 
 
 class EvidenceReader:
@@ -96,18 +98,18 @@ class EvidenceReader:
     def __init__(self, store: Store, scope: Scope, now: str) -> None:
         self._store, self._scope, self._now = store, scope, now
 
-    async def read(self, names: Iterable[Name]) -> dict[Name, Record]:
+    async def read(self, names: Iterable[Name]) -> dict[Name, EvidenceRecord]:
         """Returns the records that stand: active memories, facts that are not closed, values of profiles, active
         procedures, and actions."""
         wanted: dict[str, list[str]] = {}
         for kind, doc_id in dict.fromkeys(names):
             wanted.setdefault(kind, []).append(doc_id)
-        found: list[Record] = []
+        found: list[EvidenceRecord] = []
         for kind, ids in wanted.items():
             found += await self._of_kind(kind, ids)
         return {record.name: record for record in found}
 
-    async def _of_kind(self, kind: str, ids: list[str]) -> list[Record]:
+    async def _of_kind(self, kind: str, ids: list[str]) -> list[EvidenceRecord]:
         if kind == "memory":
             memories = (await Repository(self._store, self._scope, MEMORIES).get_many(ids)).values()
             return [of_memory(doc) for doc in memories if doc["status"] == "active" and not expired(doc, self._now)]
@@ -130,7 +132,7 @@ class EvidenceReader:
         ]
 
 
-def whole(finding: Doc, records: dict[Name, Record]) -> bool:
+def whole(finding: Doc, records: dict[Name, EvidenceRecord]) -> bool:
     """Returns True if all evidence of a finding still stands as it was found."""
     found = [(records.get((one["kind"], one["id"])), one["mark"]) for one in finding["evidence"]]
     return all(record is not None and record.mark == mark for record, mark in found)

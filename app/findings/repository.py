@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from app.findings.evidence import EvidenceReader, Name, Record, whole
+from app.findings.evidence import EvidenceReader, EvidenceRecord, Name, whole
 from app.findings.schemas import FINDINGS, evidence_names
 from app.storage.changes import Update
 from app.storage.filters import Eq, Filter, both
@@ -26,7 +26,7 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
     user_id: str | None,
     kind: str,
     reason: str,
-    evidence: Sequence[Record],
+    evidence: Sequence[EvidenceRecord],
     proposal: Doc,
     confidence: float,
     now: str,
@@ -84,7 +84,7 @@ class FindingRepository(Repository):
         return [rendered(doc, records) for doc in docs]
 
 
-def rendered(doc: Doc, records: Mapping[Name, Record]) -> Doc:
+def rendered(doc: Doc, records: Mapping[Name, EvidenceRecord]) -> Doc:
     """Returns a finding with the texts of its evidence, as far as it stands."""
     there = whole(doc, dict(records))
     shown: dict[str, Any] = {name: value for name, value in doc.items() if name != "tenant_id"}

@@ -37,7 +37,7 @@ class RecordName(Schema):
     id: str = Field(description="The id of the record; of a profile, the name of its field.")
 
 
-class Evidence(RecordName):
+class FindingEvidence(RecordName):
     text: str | None = Field(description="What it says; null if it is gone.")
     said_at: str | None = Field(description="When it was said, or else stored.")
     trust: float | None = Field(None, description="How far it is believed.")
@@ -55,14 +55,14 @@ class Proposal(Schema):
     details: Object = {}
 
 
-class Finding(Schema):
+class ReflectionFinding(Schema):
     finding_id: str
     agent_id: str | None
     user_id: str | None
     kind: FindingKind
     status: FindingStatus = Field(description="`settled`: its evidence is gone, or was settled elsewhere.")
     reason: str = Field(description="Why it was found.")
-    evidence: list[Evidence]
+    evidence: list[FindingEvidence]
     proposal: Proposal
     confidence: Share = Field(description="How sure the rule or the model is.")
     trust: Share = Field(description="The least trust of the evidence.")

@@ -159,12 +159,14 @@ def relative(text: str) -> bool:
 
 def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     """Returns whether the sentence says the predicate of a value: by a word of its table, or else, in the clause of the
-    value, by one of its own words."""
+    value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
     if any(words.found_in(quote.sentence) for words in said_by(predicate)):
         return True
     own = predicate.replace("_", " ")
     if said_by(predicate):
         return shown(own, quote.sentence)
+    if _terms(own) >= _terms(value):
+        return False
     spoken = languages(quote.sentence)
     if relative(own) and table("relations", spoken).found_in(quote.sentence):
         return True

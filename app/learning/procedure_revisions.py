@@ -7,6 +7,7 @@ import orjson
 from app.actions.schemas import ACTIONS
 from app.core.clock import new_id, rfc3339
 from app.core.served_text import strip_served
+from app.core.tokens import count
 from app.learning import prompts
 from app.learning.dependencies import Tools
 from app.learning.episodes import Batch
@@ -42,8 +43,9 @@ async def proposed(tools: Tools, scope: Scope, procedure: Doc, llm: LLM, budget:
     Raises what the model's client raises.
     """
     episodes = await episodes_of(tools, scope, procedure)
-    data = _data(procedure, episodes, scope)
     prompt = prompts.load(PROMPT)
+    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - count(prompt.text)
+    data = prompts.fitting(_data(procedure, episodes, scope), room)
     answer = await llm.reply(prompt.text, orjson.dumps(data).decode(), prompts.RevisedSteps, budget)
     steps = [step for step in (strip_served(one).strip() for one in answer.revised_steps) if step]
     known = [procedure["steps"], *(procedure.get("dropped_trials") or [])]
@@ -54,12 +56,12 @@ async def proposed(tools: Tools, scope: Scope, procedure: Doc, llm: LLM, budget:
 
 
 def _data(procedure: Doc, episodes: Mapping[str, Doc], scope: Scope) -> Doc:
-    """Returns what the model is shown."""
+    """Returns what the model is shown. The latest outcomes come first: what has no room goes from the end."""
     numbers = {action_id: number for number, action_id in enumerate(episodes)}
     agent, user = procedure["agent_id"], procedure["user_id"]
     told = Batch(scope, agent, user, list(episodes.values())).shown()
     outcomes = []
-    for one in procedure["recent_outcomes"]:
+    for one in reversed(procedure["recent_outcomes"]):
         number = numbers.get(one["action_id"])
         episode = {} if number is None else {"episode": {**told[number], "number": number + 1}}
         note = {} if one["note"] is None else {"note": strip_served(one["note"])}

@@ -88,8 +88,8 @@ class MemorySearch:
         scores = _written([hit.score for hit in hits])
         pieces = [b'{"items":[']
         for hit, memory, score in zip(hits, memories, scores, strict=True):
-            parts = b',"scores":' + orjson.dumps(hit.parts) if hit.parts else b""
-            pieces += b'{"memory":', memory, b',"score":', score, parts, b"},"
+            why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
+            pieces += b'{"memory":', memory, b',"score":', score, why, b"},"
         if memories:
             pieces[-1] = b"}"
         understood = {"understood": _understood(interval)} if body.explain else {}

@@ -101,6 +101,11 @@ class Found(Schema):
         "cosine. `text`: BM25."
     )
     scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
+    contributions: Scores | None = Field(
+        None,
+        description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. `kind`: "
+        "what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
+    )
 
 
 class TookMs(Schema):

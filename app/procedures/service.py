@@ -154,10 +154,13 @@ def _item(found: ProcedureHit, *, explain: bool) -> Doc:
         "track_record": track_record(doc["success_count"], doc["failure_count"], of),
         "warnings": warnings(of),
     }
-    if not explain:
+    if not explain or found.hit.explanation is None:
         return item
     parts = {"relevance": found.hit.score, "works": of.works, "recent": of.recent, "freshness": of.freshness}
-    return {**item, "scores": {**found.hit.parts, **{name: _short(value) for name, value in parts.items()}}}
+    return {
+        **item,
+        "scores": {**found.hit.explanation.scores, **{name: _short(value) for name, value in parts.items()}},
+    }
 
 
 def _short(value: float) -> float:

@@ -7,7 +7,7 @@ from app.errors import Conflict
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.findings.evidence import EvidenceReader, Record
+from app.findings.evidence import EvidenceReader, EvidenceRecord
 from app.findings.schemas import evidence_names
 from app.learning.dependencies import ALWAYS, Tools
 from app.memories.indexing import Embeddings
@@ -52,7 +52,9 @@ class Applier:
                 return await self._revise(retired, proposal["details"])
         return []
 
-    async def _supersede(self, keep: Record, retired: Sequence[Record], aspect: str, now: str) -> list[Change]:
+    async def _supersede(
+        self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], aspect: str, now: str
+    ) -> list[Change]:
         changes, superseded = list[Change](), list[str]()
         for one in retired:
             if one.kind == "memory" and keep.kind == "memory" and same_pair(one.doc, keep.doc):
@@ -70,13 +72,13 @@ class Applier:
             changes += self._memories.revise(keep.doc, {"supersedes": [*keep.doc["supersedes"], *superseded]}, now)
         return changes
 
-    def _end(self, record: Record, until: str, now: str) -> list[Change]:
+    def _end(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:
         """Returns the changes by which a memory stops being valid: at `until`, or now if it became valid later."""
         doc = record.doc
         ends = until if until > (doc["valid_from"] or record.said_at) else now
         return self._memories.revise(doc, revision(doc, {"valid_until": min(ends, now)}, now), now)
 
-    async def _set_profile(self, field: Record, value: str | None) -> Sequence[Change]:
+    async def _set_profile(self, field: EvidenceRecord, value: str | None) -> Sequence[Change]:
         """Returns the change that gives a field of a profile the value of the record that is kept."""
         if value is None:
             raise Conflict("The record that is to be kept states no value for the profile.")
@@ -84,7 +86,7 @@ class Applier:
         patch = ProfilePatch.model_validate({name: value})
         return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 
-    async def _revise(self, procedures: Sequence[Record], fields: Doc) -> list[Change]:
+    async def _revise(self, procedures: Sequence[EvidenceRecord], fields: Doc) -> list[Change]:
         held = self._tools
         repository = ProcedureRepository(held.store, self._scope)
         lookup = Retriever(held.store, self._scope, held.embedder, PROCEDURES)

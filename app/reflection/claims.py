@@ -79,7 +79,7 @@ _ARTICLE = re.compile(r"^(?:an?|the|eine?[rnm]?|de[rnm]|die|das|una?|el|la|los|l
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ValueClaim:
     """What a sentence states. `about` is the name of a person where the subject has one beside the relation."""
 
     subject: str
@@ -99,12 +99,12 @@ class Claim:
         return self.sentence.has("changed")
 
 
-def claims_of(text: str, names: frozenset[str] = frozenset()) -> list[Claim]:
+def claims_of(text: str, names: frozenset[str] = frozenset()) -> list[ValueClaim]:
     """Returns the claims of a text with a value. `names`: folded names of the user."""
     return [claim for sentence in sentences(text) for claim in _claims(sentence, names)]
 
 
-def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[Claim]:
+def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[ValueClaim]:
     if not sentence.holds or sentence.has("additive"):
         return
     even = _folded(sentence.text)
@@ -120,17 +120,17 @@ def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[Claim]:
         value = _value(sentence.text[match.start("value") :], aspect)
         if subject and value:
             found = True
-            yield Claim(subject, aspect, value, sentence, sentence.negative)
+            yield ValueClaim(subject, aspect, value, sentence, sentence.negative)
     match = _MOVED_DE.search(even)
     if match and not found:
         subject = subject_of(sentence.text[: match.start()], "", names)
         value = _value(sentence.text[match.start("value") : match.end("value")], "home")
         if subject and value:
-            yield Claim(subject, "home", value, sentence)
+            yield ValueClaim(subject, "home", value, sentence)
     yield from _attributes(sentence, even)
 
 
-def _attributes(sentence: Sentence, even: str) -> Iterator[Claim]:
+def _attributes(sentence: Sentence, even: str) -> Iterator[ValueClaim]:
     """Yields what the sentence says of a thing that the user has one of, as "My dentist is Dr. Braun"."""
     match = _ATTRIBUTE.search(even)
     if match is None:
@@ -149,7 +149,7 @@ def _attributes(sentence: Sentence, even: str) -> Iterator[Claim]:
     value = _value(said, "favourite" if favourite else "attribute")
     if value:
         head = " ".join(people().get(word, word) for word in words)
-        yield Claim(USER, f"my {head}", value, sentence, sentence.negative)
+        yield ValueClaim(USER, f"my {head}", value, sentence, sentence.negative)
 
 
 def _folded(text: str) -> str:

@@ -7,11 +7,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 from app.facts.keys import predicate_key
-from app.findings.evidence import Record
+from app.findings.evidence import EvidenceRecord
 from app.learning.words import fold
 from app.reflection.claims import USER, claims_of
 from app.reflection.sentences import Sentence, people, sentences, table
-from app.reflection.statements import Statement, statements_of
+from app.reflection.statements import PlainStatement, statements_of
 
 MAX_RECORDS_PER_KEY = 50
 """The limit of records that are compared for one subject and aspect, the latest ones."""
@@ -38,18 +38,18 @@ _SELF = frozenset({"user", "@user", "the user", "me", "i"})
 class _Said(NamedTuple):
     """What a record says of one subject and aspect."""
 
-    record: Record
+    record: EvidenceRecord
     value: str
     denied: bool = False
     changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class Contradiction:
     """Two records that cannot both hold. `earlier` was said first."""
 
-    earlier: Record
-    later: Record
+    earlier: EvidenceRecord
+    later: EvidenceRecord
     aspect: str
     reason: str
     confidence: float
@@ -57,12 +57,12 @@ class Conflict:
     """Whether the later one says that it was otherwise before."""
 
     @property
-    def keep(self) -> Record:
+    def keep(self) -> EvidenceRecord:
         """The record that should stand: the later one, unless it is trusted less."""
         return self.later if self.later.trust >= self.earlier.trust else self.earlier
 
     @property
-    def retire(self) -> Record:
+    def retire(self) -> EvidenceRecord:
         """The record that gives way."""
         return self.earlier if self.keep is self.later else self.later
 
@@ -72,10 +72,10 @@ class Conflict:
         return self.keep is self.later and self.later.said_at > self.earlier.said_at
 
 
-def conflicts(records: Sequence[Record], user_names: frozenset[str]) -> list[Conflict]:
+def conflicts(records: Sequence[EvidenceRecord], user_names: frozenset[str]) -> list[Contradiction]:
     """Returns the pairs of records that cannot both hold. `user_names`: folded names of the user."""
     ordered = sorted(records, key=lambda one: (one.said_at, one.id))
-    found: dict[tuple[str, str], Conflict] = {}
+    found: dict[tuple[str, str], Contradiction] = {}
     for conflict in (*_of_claims(ordered, user_names), *_of_statements(ordered)):
         found.setdefault((conflict.earlier.id, conflict.later.id), conflict)
     return list(found.values())
@@ -84,7 +84,7 @@ def conflicts(records: Sequence[Record], user_names: frozenset[str]) -> list[Con
 # --- Claims: one subject, one aspect, two values ----------------------------------------------------------------------
 
 
-def _of_claims(records: Sequence[Record], user_names: frozenset[str]) -> Iterator[Conflict]:
+def _of_claims(records: Sequence[EvidenceRecord], user_names: frozenset[str]) -> Iterator[Contradiction]:
     shared = shared_names([record.text for record in records if record.kind == "memory"])
     by_key: dict[tuple[str, str], list[_Said]] = defaultdict(list)
     for record in records:
@@ -102,17 +102,17 @@ def _of_claims(records: Sequence[Record], user_names: frozenset[str]) -> Iterato
             says = "The later one denies what the earlier one says" if other.denied else "They give different values"
             sure = 0.9 if aspect in _ASPECTS.values() else 0.8
             changed = other.changed or other.denied
-            yield Conflict(one.record, other.record, aspect, f"{says} ({aspect}).", sure, changed)
+            yield Contradiction(one.record, other.record, aspect, f"{says} ({aspect}).", sure, changed)
 
 
-def _replaced_before(claims: Sequence[_Said], earlier: Record, later: Record) -> bool:
+def _replaced_before(claims: Sequence[_Said], earlier: EvidenceRecord, later: EvidenceRecord) -> bool:
     """Returns True if a memory between the two says something of the same, too: only neighbours are compared."""
     times = [said.record.said_at for said in claims if said.record.kind == "memory"]
     both = earlier.kind == later.kind == "memory"
     return both and any(earlier.said_at < time < later.said_at for time in times)
 
 
-def _claimed(record: Record, user_names: frozenset[str]) -> Iterator[tuple[str, str, _Said]]:
+def _claimed(record: EvidenceRecord, user_names: frozenset[str]) -> Iterator[tuple[str, str, _Said]]:
     """Yields (subject, aspect, what is said of it) of a record."""
     if record.kind == "fact":
         aspect = _ASPECTS.get(predicate_key(record.doc["predicate"]))
@@ -129,7 +129,7 @@ def _claimed(record: Record, user_names: frozenset[str]) -> Iterator[tuple[str, 
             yield claim.subject, claim.aspect, _Said(record, claim.value, claim.negative, claim.changed)
 
 
-def value_of(record: Record, aspect: str, user_names: frozenset[str] = frozenset()) -> str | None:
+def value_of(record: EvidenceRecord, aspect: str, user_names: frozenset[str] = frozenset()) -> str | None:
     """Returns the value of an aspect of the user that a record states, as it spells it; None if it states none."""
     if record.kind == "fact":
         return str(record.doc["object"])
@@ -157,7 +157,7 @@ def _alike(one: str, other: str) -> bool:
     return words[0] <= words[1] or words[1] <= words[0]
 
 
-def _both_facts(one: Record, other: Record) -> bool:
+def _both_facts(one: EvidenceRecord, other: EvidenceRecord) -> bool:
     """Returns True for two facts: the rules of facts have settled them."""
     return one.kind == other.kind == "fact"
 
@@ -198,8 +198,8 @@ def _words(sentence: Sentence) -> list[tuple[str, str]]:
 # --- Statements: the same said with another sign, or with other numbers and dates -------------------------------------
 
 
-def _of_statements(records: Sequence[Record]) -> Iterator[Conflict]:
-    by_stem: dict[str, list[tuple[Record, Statement]]] = defaultdict(list)
+def _of_statements(records: Sequence[EvidenceRecord]) -> Iterator[Contradiction]:
+    by_stem: dict[str, list[tuple[EvidenceRecord, PlainStatement]]] = defaultdict(list)
     for record in records:
         if record.kind != "memory":
             continue
@@ -215,10 +215,10 @@ def _of_statements(records: Sequence[Record]) -> Iterator[Conflict]:
             seen.add(key)
             reason = _excludes(one, other)
             if reason is not None:
-                yield Conflict(earlier, later, "statement", reason, 0.8, other.changed)
+                yield Contradiction(earlier, later, "statement", reason, 0.8, other.changed)
 
 
-def _excludes(one: Statement, other: Statement) -> str | None:
+def _excludes(one: PlainStatement, other: PlainStatement) -> str | None:
     """Returns why two statements cannot both hold, or None."""
     if one.by_user != other.by_user:
         return None
@@ -243,13 +243,13 @@ def _excludes(one: Statement, other: Statement) -> str | None:
     return None
 
 
-def _wide(statement: Statement) -> bool:
+def _wide(statement: PlainStatement) -> bool:
     """Returns True if a denial names a verb and what it is about, so that it denies narrower statements, too."""
     return all(len(stems) >= 2 for stems in statement.about)
 
 
 def _shared_slots(
-    one: Statement, other: Statement
+    one: PlainStatement, other: PlainStatement
 ) -> Iterator[tuple[tuple[str, frozenset[str]], tuple[str, frozenset[str]]]]:
     mine: Mapping[str, frozenset[str]] = dict(one.slots)
     for kind, values in other.slots:

@@ -8,7 +8,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.auth.dependencies import get_caller
 from app.findings.endpoints import FindingId
-from app.findings.schemas import Finding
+from app.findings.schemas import ReflectionFinding
 from app.jobs.models import Operation
 from app.learning.dependencies import Tools
 from app.reflection.schemas import ReflectRequest
@@ -41,7 +41,7 @@ async def reflect(body: ReflectRequest, reflection: Reflection, write: Writer) -
     return await write(plan, keyed=not body.dry_run)
 
 
-@findings_router.post("/{finding_id}/accept", response_model=Finding, responses=problems(404, 409, 412))
+@findings_router.post("/{finding_id}/accept", response_model=ReflectionFinding, responses=problems(404, 409, 412))
 async def accept_finding(
     finding_id: FindingId, reflection: Reflection, write: Writer, if_match: InPrecondition
 ) -> Response:

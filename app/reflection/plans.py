@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.core.clock import parse_rfc3339, rfc3339
-from app.findings.evidence import Record
+from app.findings.evidence import EvidenceRecord
 from app.learning.words import fold
-from app.reflection.comparing import Conflict
+from app.reflection.comparing import Contradiction
 from app.reflection.sentences import Sentence, sentences, stems
 from app.retrieval.time_expressions import read_interval
 
@@ -21,11 +21,11 @@ _NAME = re.compile(r"(?<=\s)[A-Z\u00c0-\u00de][\w-]+")
 class PastPlan:
     """A plan whose time ended at `until` and of which nothing was heard since."""
 
-    record: Record
+    record: EvidenceRecord
     until: str
 
 
-def plans(records: Sequence[Record], now: datetime) -> Iterator[PastPlan | Conflict]:
+def plans(records: Sequence[EvidenceRecord], now: datetime) -> Iterator[PastPlan | Contradiction]:
     """Yields plans that are past, and each plan with the later record that calls it off."""
     ordered = sorted((one for one in records if one.kind == "memory"), key=lambda one: (one.said_at, one.id))
     for at, record in enumerate(ordered):
@@ -35,7 +35,7 @@ def plans(records: Sequence[Record], now: datetime) -> Iterator[PastPlan | Confl
         heard = [later for later in ordered[at + 1 :] if later.said_at > record.said_at and _touches(planned[0], later)]
         off = next((later for later in heard if any(one.has("cancelled") for one in sentences(later.text))), None)
         if off is not None:
-            yield Conflict(record, off, "plan", "The later one says that the plan was called off.", 0.85, True)
+            yield Contradiction(record, off, "plan", "The later one says that the plan was called off.", 0.85, True)
             continue
         until = _end(record)
         if until is not None and until + GRACE < now and not heard:
@@ -46,7 +46,7 @@ def _is_plan(sentence: Sentence) -> bool:
     return sentence.has("intended") and not (sentence.past or sentence.negative or sentence.text.endswith("?"))
 
 
-def _touches(plan: Sentence, later: Record) -> bool:
+def _touches(plan: Sentence, later: EvidenceRecord) -> bool:
     """Returns True if a later record speaks of the same: it shares a name or two words with the plan."""
     names = {fold(name) for name in _NAME.findall(plan.text)}
     for sentence in sentences(later.text):
@@ -62,7 +62,7 @@ def _about(sentence: Sentence) -> tuple[frozenset[str], ...]:
     return stems(token.word for token in sentence.tokens)
 
 
-def _end(record: Record) -> datetime | None:
+def _end(record: EvidenceRecord) -> datetime | None:
     """Returns the end of the time that a plan names, or None if it names none after it was said."""
     said_at = parse_rfc3339(record.said_at)
     interval = read_interval(record.text, said_at)

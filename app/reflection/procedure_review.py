@@ -1,7 +1,7 @@
 """The review of a procedure: one that fails becomes a finding, and a trial of revised steps is begun and decided."""
 
 from app.core.clock import rfc3339
-from app.findings.evidence import EvidenceReader, Record, of_action, of_procedure, whole
+from app.findings.evidence import EvidenceReader, EvidenceRecord, of_action, of_procedure, whole
 from app.findings.repository import FindingRepository, new_finding
 from app.findings.schemas import evidence_names
 from app.jobs.runner import Done, Run
@@ -108,7 +108,7 @@ class ProcedureReviews:
             return {"finding_id": finding["finding_id"]}, []
         return {"finding_id": finding["finding_id"]}, [findings.insert(finding)]
 
-    async def _known(self, findings: FindingRepository, procedure: Record, now: str) -> str | None:
+    async def _known(self, findings: FindingRepository, procedure: EvidenceRecord, now: str) -> str | None:
         """Returns the id of a finding about the same steps that is dismissed, or open with its evidence whole."""
         doc, reader = procedure.doc, EvidenceReader(self._tools.store, findings.scope, now)
         where = both(of_pair(doc["agent_id"], doc["user_id"]), Eq("kind", KIND))

@@ -15,7 +15,7 @@ from app.core.clock import rfc3339
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
-from app.findings.evidence import Record, of_fact, of_memory, of_profile
+from app.findings.evidence import EvidenceRecord, of_fact, of_memory, of_profile
 from app.findings.repository import FindingRepository, new_finding
 from app.findings.schemas import FINDINGS
 from app.jobs import queue
@@ -28,7 +28,7 @@ from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.repository import of_pair, true_at
 from app.profiles.schemas import USERS
 from app.reflection.applying import Applier
-from app.reflection.comparing import Conflict, conflicts
+from app.reflection.comparing import Contradiction, conflicts
 from app.reflection.plans import PastPlan, plans
 from app.reflection.sentences import sentences
 from app.storage.changes import Change, CommitConflict, Update
@@ -90,13 +90,15 @@ class ReflectionJobs:
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
-    async def found(self, scope: Scope, owner: Owner, focus: str | None = None) -> list[tuple[Doc, Conflict | None]]:
+    async def found(
+        self, scope: Scope, owner: Owner, focus: str | None = None
+    ) -> list[tuple[Doc, Contradiction | None]]:
         """Returns the findings of a partition that are not stored yet, the surest first. Only reads."""
         now = self._tools.clock.now()
         records, names = await self._records(scope, owner)
         compared = await asyncio.to_thread(lambda: [*conflicts(records, names), *plans(records, now)])
         docs = [
-            (_finding(owner, one, rfc3339(now)), one if isinstance(one, Conflict) else None)
+            (_finding(owner, one, rfc3339(now)), one if isinstance(one, Contradiction) else None)
             for one in compared
             if _of_owner(one, owner) and _touches(one, focus)
         ]
@@ -105,7 +107,7 @@ class ReflectionJobs:
         new = [pair for finding_id, pair in by_id.items() if finding_id not in known]
         return sorted(new, key=lambda pair: -pair[0]["confidence"])
 
-    async def _records(self, scope: Scope, owner: Owner) -> tuple[list[Record], frozenset[str]]:
+    async def _records(self, scope: Scope, owner: Owner) -> tuple[list[EvidenceRecord], frozenset[str]]:
         """Returns the records that one prompt for this agent and user may show, and the names of the user."""
         store, now = self._tools.store, rfc3339(self._tools.clock.now())
         of = of_pair(owner.agent, owner.user)
@@ -133,7 +135,7 @@ class ReflectionJobs:
         with suppress(CommitConflict):  # another worker has found it
             await run.commit([FindingRepository(self._tools.store, scope).insert(finding)])
 
-    async def _apply(self, run: Run, scope: Scope, finding: Doc, conflict: Conflict | None) -> bool:
+    async def _apply(self, run: Run, scope: Scope, finding: Doc, conflict: Contradiction | None) -> bool:
         """Applies a finding if the policy says so and time and trust decide. Returns whether it was applied."""
         if self._settings.policy != "auto" or conflict is None or not _decided(conflict):
             return False
@@ -202,7 +204,7 @@ class ReflectionJobs:
         return list(found)
 
 
-def _finding(owner: Owner, one: Conflict | PastPlan, now: str) -> Doc:
+def _finding(owner: Owner, one: Contradiction | PastPlan, now: str) -> Doc:
     if isinstance(one, PastPlan):
         named = {"kind": "memory", "id": one.record.id}
         proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": {"valid_until": one.until}}
@@ -216,7 +218,7 @@ def _finding(owner: Owner, one: Conflict | PastPlan, now: str) -> Doc:
     return new_finding(owner.agent, owner.user, kind, one.reason, evidence, proposal, one.confidence, now)
 
 
-def _decided(conflict: Conflict) -> bool:
+def _decided(conflict: Contradiction) -> bool:
     """Returns whether a conflict is settled without a person: both are plain memories of the same owner, which say
     nothing else, and the earlier one is not pinned."""
     both_memories = conflict.keep.kind == conflict.retire.kind == "memory"
@@ -228,13 +230,13 @@ def _decided(conflict: Conflict) -> bool:
     return same_owner and plain and sum(1 for _ in sentences(retire["content"])) == 1
 
 
-def _of_owner(one: Conflict | PastPlan, owner: Owner) -> bool:
+def _of_owner(one: Contradiction | PastPlan, owner: Owner) -> bool:
     """Returns whether a finding belongs to this partition: one of its records does, or its profile is involved."""
     records = [one.record] if isinstance(one, PastPlan) else [one.earlier, one.later]
     return any((record.agent_id, record.user_id) == (owner.agent, owner.user) for record in records)
 
 
-def _touches(one: Conflict | PastPlan, focus: str | None) -> bool:
+def _touches(one: Contradiction | PastPlan, focus: str | None) -> bool:
     """Returns whether a finding has a word of the focus."""
     if focus is None:
         return True

@@ -22,7 +22,7 @@ _VERB_OF_USER = re.compile(r"\w{3,}o|deje")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class PlainStatement:
     """What a sentence says without a value of its own: its stems, its sign, and the numbers and dates in it."""
 
     about: tuple[frozenset[str], ...]
@@ -42,12 +42,12 @@ class Statement:
         return self.sentence.has("changed")
 
 
-def statements_of(text: str) -> list[Statement]:
+def statements_of(text: str) -> list[PlainStatement]:
     """Returns the plain statements of a text."""
     return [one for sentence in sentences(text) if (one := _statement(sentence)) is not None]
 
 
-def _statement(sentence: Sentence) -> Statement | None:
+def _statement(sentence: Sentence) -> PlainStatement | None:
     words = [token.word for token in sentence.tokens]
     moved = any(
         word
@@ -84,7 +84,7 @@ def _statement(sentence: Sentence) -> Statement | None:
     if sentiment:
         without |= table("likes") | table("dislikes") | _TASTED
         sentiment, negative = (-sentiment if negative and not disliked else sentiment), False
-    return Statement(
+    return PlainStatement(
         stems(word for word in words if word not in without and not word[0].isdigit()),
         negative,
         sentiment,

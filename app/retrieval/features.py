@@ -10,7 +10,7 @@ from types import EllipsisType
 import numpy as np
 
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance
-from app.retrieval.kinds import SHORT_TEXT
+from app.retrieval.kinds import FEW_TERMS, SHORT_TEXT
 from app.retrieval.query_analysis import QueryText
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
@@ -37,11 +37,6 @@ LEAST_SPREAD = 0.4
 """Minimum spread of cosines that is scaled to 0..1.
 
 In a scope of a few memories on one subject even the farthest is near.
-"""
-FEW_TERMS = 4
-"""Minimum number of terms that a query counts with when repeated terms are counted.
-
-A short text that repeats one or two words of the query does not ask the same. SHORT_TEXT is the like for texts.
 """
 LONG_TEXT = 5
 """Divisor of the feature `length`: a text of e^5 - 1 = 147 terms has the length 1."""

@@ -17,6 +17,11 @@ from app.storage.text import (
 _ASSISTANT = name_id("assistant")
 SHORT_TEXT = 6
 """Minimum length, in terms, that a text counts with when the query terms that it repeats are counted."""
+FEW_TERMS = 4
+"""Minimum number of terms that a query counts with when repeated terms are counted.
+
+A short text that repeats one or two words of the query does not ask the same. SHORT_TEXT is the like for texts.
+"""
 SHORT_QUESTION = 8
 """Maximum terms of a question that states nothing beside what it asks."""
 SHORT_TURN, SHORT_REPLY = 4, 10
@@ -71,3 +76,32 @@ def _turns(columns: Columns) -> TurnKinds:
     short = ~plain_memories(columns) & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0)
     repeated = np.maximum(columns.length, SHORT_TEXT) / np.maximum(own, 1)
     return TurnKinds(question, question & (own <= SHORT_QUESTION), np.flatnonzero(short), repeated.astype(np.float32))
+
+
+def echoes(columns: Columns, repeats: Floats, nearest: float) -> Ints:
+    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
+    weighed by idf: the more often a question was asked, the less its words would count."""
+    of = turn_kinds(columns)
+    echoes = columns.cosine >= np.float32(nearest)
+    echoes &= of.short_questions
+    of_question = repeats * of.repeated_terms
+    of_question *= np.float32(max(len(columns.hits), FEW_TERMS))
+    common = of_question >= np.float32(0.6)
+    common &= of.questions
+    at: Ints = common.nonzero()[0]
+    if len(at):
+        of_query = np.count_nonzero(columns.hits[:, at], axis=0) / len(columns.hits)
+        nothing_else = (of_query >= 0.6) & (of_question[at] >= 0.75)
+        echoes[at] |= nothing_else | of.short_questions[at] & (of_query >= 0.8)
+    found: Ints = echoes.nonzero()[0]
+    return found
+
+
+def fillers(columns: Columns) -> Ints:
+    """Returns the indices of turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of
+    which are in the query."""
+    at = turn_kinds(columns).short
+    if not len(at):
+        return at
+    fillers: Ints = at[3 * np.count_nonzero(columns.hits[:, at], axis=0) <= len(columns.hits)]
+    return fillers

@@ -20,20 +20,30 @@ from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import (
     ASKED,
     FEATURES,
-    FEW_TERMS,
     bm25,
     everything_or,
     importance_at,
     query_features,
     query_independent_features,
 )
-from app.retrieval.kinds import assistants, plain_memories, turn_kinds
+from app.retrieval.kinds import assistants, echoes, fillers, plain_memories
 from app.retrieval.query_analysis import QueryText
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import SUMMARY
 
-__all__ = ["DEFAULT_WEIGHTS", "Blend", "Mode", "Ranked", "Weights", "importance_at", "rank", "top"]
+__all__ = [
+    "DEFAULT_WEIGHTS",
+    "Blend",
+    "Mode",
+    "Ranked",
+    "Weights",
+    "foreign_weights",
+    "importance_at",
+    "rank",
+    "top",
+    "weight_columns",
+]
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
@@ -90,9 +100,9 @@ class Weights:
 
     Set by hand: `importance` and `recency`, small priors; `latest`, for the newest of the best documents if the query
     asks for the present state; `summary`, negative because the messages that a summary covers are found as well;
-    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`_echoes`);
+    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`echoes`);
     `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
-    model); and `filler`, for a turn that says no more than "Noted." (`_fillers`).
+    model); and `filler`, for a turn that says no more than "Noted." (`fillers`).
     """
 
     person: Blend
@@ -230,15 +240,17 @@ def log_odds(
     """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
     has."""
     sources = columns.session, columns.speaker, columns.flags, weights
-    each, rest, base = columns.derived.get("weights", sources, lambda: _weights(columns, weights))
+    each, rest, base = columns.derived.get("weights", sources, lambda: weight_columns(columns, weights))
     odds: Floats = np.add.reduce(known * each, axis=0)
     odds += columns.derived.get("lasting", (lasting, rest, base), lambda: np.add.reduce(lasting * rest, axis=0) + base)
     if query.foreign:
-        odds += np.float32(query.foreign) * _foreign(known, each, weights.foreign)
+        odds += np.float32(query.foreign) * np.add.reduce(
+            known * (foreign_weights(each, weights.foreign) - each), axis=0
+        )
     parts: dict[str, Floats] = {}
     for name, weight, at in (
-        ("echo", weights.echo, _echoes(columns, known, weights.echo_cosine)),
-        ("filler", weights.filler, _fillers(columns)),
+        ("echo", weights.echo, echoes(columns, known[REPEATS], weights.echo_cosine)),
+        ("filler", weights.filler, fillers(columns)),
     ):
         if len(at):
             parts[name] = np.zeros(len(odds), np.float32)
@@ -253,17 +265,17 @@ def log_odds(
     return odds, parts
 
 
-def _foreign(known: Floats, each: Floats, foreign: Foreign) -> Floats:
-    """Returns the change of log-odds, shape (n,), for a script that the model does not support. `each`: (ASKED, n or
-    1)."""
-    vector, rank = ASKED.index("vector_scaled"), ASKED.index("vector_rank")
-    more: Floats = known[vector] * (np.float32(foreign.vector_scaled) - each[vector]) - known[rank] * each[rank]
-    more += known[ASKED.index("text_scaled")] * np.float32(foreign.text_scaled)
-    more += known[REPEATS] * np.float32(foreign.repeats)
-    return more
+def foreign_weights(each: Floats, foreign: Foreign) -> Floats:
+    """Returns the weights of `ASKED`, shape (ASKED, …) as `each`, for a script that the model does not support."""
+    changed = each.copy()
+    changed[ASKED.index("vector_scaled")] = foreign.vector_scaled
+    changed[ASKED.index("vector_rank")] = 0
+    changed[ASKED.index("text_scaled")] += np.float32(foreign.text_scaled)
+    changed[REPEATS] += np.float32(foreign.repeats)
+    return changed
 
 
-def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
+def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
     """Returns weights, shapes (ASKED, n or 1), (STANDING, n or 1), (n or 1,): one column if all documents are plain."""
     plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain
@@ -275,35 +287,6 @@ def _weights(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats
         return each[: len(ASKED), 2:], each[len(ASKED) :, 2:], base[2:] + summaries
     each = np.ascontiguousarray(each[:, which])
     return each[: len(ASKED)], each[len(ASKED) :], base[which] + summaries
-
-
-def _echoes(columns: Columns, known: Floats, nearest: float) -> Ints:
-    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
-    weighed by idf: the more often a question was asked, the less its words would count."""
-    of = turn_kinds(columns)
-    echoes = columns.cosine >= np.float32(nearest)
-    echoes &= of.short_questions
-    of_question = known[REPEATS] * of.repeated_terms
-    of_question *= np.float32(max(len(columns.hits), FEW_TERMS))
-    common = of_question >= np.float32(0.6)
-    common &= of.questions
-    at: Ints = common.nonzero()[0]
-    if len(at):
-        of_query = np.count_nonzero(columns.hits[:, at], axis=0) / len(columns.hits)
-        nothing_else = (of_query >= 0.6) & (of_question[at] >= 0.75)
-        echoes[at] |= nothing_else | of.short_questions[at] & (of_query >= 0.8)
-    found: Ints = echoes.nonzero()[0]
-    return found
-
-
-def _fillers(columns: Columns) -> Ints:
-    """Returns the indices of turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of
-    which are in the query."""
-    at = turn_kinds(columns).short
-    if not len(at):
-        return at
-    fillers: Ints = at[3 * np.count_nonzero(columns.hits[:, at], axis=0) <= len(columns.hits)]
-    return fillers
 
 
 def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import orjson
-
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
 from app.metrics import SEARCH_SECONDS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
+from app.retrieval.explaining import Explanation, as_short, explained
 from app.retrieval.features import term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.query_analysis import QueryText, analyse, read_by
@@ -28,8 +26,6 @@ from app.storage.schema import Collection, Doc
 from app.storage.scope import Partition, Scope
 from app.storage.search import Bools, Columns, Floats, Memo, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
-
-_NO_PARTS: dict[str, float] = {}
 
 BY_WORDS_ALONE: Doc = {
     "code": EmbeddingUnavailable.code,
@@ -86,13 +82,13 @@ class RetrievalQuery:
 
 
 class Hit(NamedTuple):
-    """A found document with its score and, if asked for, the features behind the score (`parts`) and its partner."""
+    """A found document with its score and, if asked for, its partner and what the score is made of."""
 
     doc: Doc
     derived: Memo
     score: float
-    parts: dict[str, float]
     partner: Doc | None = None
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +202,8 @@ class Retriever:
             columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
-        ranked, best = _ranked(columns, query, mode, decay, wanted, k, weights_for(self._embedder.name))
+        fitted = weights_for(self._embedder.name)
+        ranked, best = _ranked(columns, query, mode, decay, wanted, k, fitted)
         chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
         scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
         best = chosen.order[: _at_least(scores, wanted.min_score)]
@@ -217,8 +214,10 @@ class Retriever:
                 one.doc,
                 one.derived,
                 score,
-                _parts(ranked, index, chosen.reranked) if wanted.explain else _NO_PARTS,
                 partner.doc if (partner := documents.get(beside.get(index, -1))) else None,
+                explained(ranked, columns, query, fitted.weights, index, chosen.reranked.get(index))
+                if wanted.explain
+                else None,
             )
             for index, score in zip(best, scores[: len(best)], strict=True)
             if (one := documents.get(index))
@@ -315,19 +314,3 @@ def _partners(columns: Columns, best: Sequence[int]) -> dict[int, int]:
 def _weights(columns: Columns, query: QueryText) -> dict[int, float]:
     weights, _ = term_weights(columns)
     return dict(zip(query.terms.tolist(), weights[:, 0].tolist(), strict=True))
-
-
-def _parts(ranked: Ranked, index: int, reranked: Mapping[int, float]) -> dict[str, float]:
-    names: dict[str, float] = {name: values[index] for name, values in ranked.parts.items()}
-    if index in reranked:
-        names["rerank"] = reranked[index]
-    return dict(zip(names, as_short(np.array(list(names.values()), np.float32)), strict=True))
-
-
-def as_short(values: Floats) -> list[float]:
-    """Returns the values with the digits of a float32, so that small scores stay distinct.
-
-    orjson writes and reads them in this form faster than Python formats one number.
-    """
-    found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
-    return found

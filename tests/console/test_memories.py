@@ -53,8 +53,8 @@ def test_a_search_finds_as_one_types_and_shows_the_parts_of_each_score(visit: Vi
     expect(rows).to_have_count(len(hits))
     expect(rows.first).to_contain_text(hits[0]["memory"]["content"])
     expect(rows.first).to_contain_text(f"{hits[0]['score']:.3f}")
-    legend = rows.first.locator(".legend")
-    expect(legend).to_contain_text(f"meaning {hits[0]['scores']['vector_scaled']:.2f}")
+    legend = rows.first.locator(".legend").first
+    expect(legend).to_contain_text(f"meaning {hits[0]['contributions']['vector_scaled']:.2f}")
     rows.first.get_by_text("All features").click()
     expect(rows.first.locator("dl dd")).to_have_count(len(hits[0]["scores"]) - 2)
     assert "query=what+tension+for+spokes" in page.url

@@ -147,6 +147,7 @@ def test_a_short_answer_to_a_question_is_about_the_user() -> None:
         ("Boston is lovely.", fact("Boston is lovely", "Boston"), "predicate_not_said"),
         ("I have two kids.", fact("I have two kids", "2 kids", "has_children"), None),
         ("I ride an e-bike, a Halcyon E3.", fact("I ride an e-bike, a Halcyon E3", "Halcyon E3", "rides"), None),
+        ("That joke again.", fact("That joke again", "joke", "joke"), "predicate_not_said"),
         ("I ride here, Max sells a Halcyon.", fact("Max sells a Halcyon", "Halcyon", "rides"), "predicate_not_said"),
     ],
 )

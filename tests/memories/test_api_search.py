@@ -57,6 +57,9 @@ async def test_scores_fall_and_are_explained(api: httpx.AsyncClient) -> None:
         assert [item["score"] for item in explained] == scores
         wanted = {"hybrid": {"vector", "text"}, "vector": {"vector"}, "text": {"text"}}[mode]
         assert all(wanted <= set(item["scores"]) for item in explained)
+        sums = [sum(item["contributions"].values()) for item in explained]
+        assert sums == sorted(sums, reverse=True)
+        assert any(sums) == (mode == "hybrid")
     assert all(0 <= item["score"] <= 1 for item in (await recall(api, "tea at noon"))["items"])
 
 

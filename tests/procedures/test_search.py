@@ -27,7 +27,7 @@ def hit(at: int, relevance: float, outcomes: list[bool], idle_days: float = 0) -
         "created_at": then,
         "updated_at": then,
     }
-    return Hit(doc, Memo(), relevance, {})
+    return Hit(doc, Memo(), relevance)
 
 
 @pytest.mark.parametrize(("many", "k"), [(0, 1), (1, 5), (64, 1), (65, 3), (300, 1), (300, 20), (300, 100)])

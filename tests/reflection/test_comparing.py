@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.findings.evidence import Record, of_memory
+from app.findings.evidence import EvidenceRecord, of_memory
 from app.memories.records import new_memory
 from app.reflection.comparing import conflicts, shared_names
 
@@ -16,7 +16,7 @@ PAIRS = [
 ]
 
 
-def record(text: str, day: int = 1, trust: float = 1.0) -> Record:
+def record(text: str, day: int = 1, trust: float = 1.0) -> EvidenceRecord:
     fields = {
         "agent_id": "a",
         "user_id": "u",

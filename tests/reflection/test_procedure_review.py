@@ -18,9 +18,9 @@ from tests.support.learning import operation, undo, work
 from tests.support.memories import PAIR, Json, problem
 from tests.support.model import Model, scripted_model
 from tests.support.procedures import PARCEL, got, learn, looked_up, path, report
+from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
-
 BETTER = ["Look up the tracking number", "Ask the carrier over version 2", "Refund the order"]
 NOTE = "The carrier answers 410 since it moved to version 2"
 
@@ -40,7 +40,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture
 async def learning(start: Starter, settings: Settings, llm: Model) -> AsyncIterator[Service]:
     """A service with a scripted model."""
-    asked = LLMSettings(base_url=llm.server.url, model="scripted", timeout_seconds=5)
+    asked = LLMSettings(base_url=llm.server.url, model="scripted", timeout_seconds=5, context_tokens=8192)
     async with start(settings.model_copy(update={"llm": asked})) as made:
         yield made
 
@@ -190,8 +190,8 @@ async def test_better_steps_are_tried_in_turn_and_adopted(learning: Service, llm
     (asked,) = llm.shown("RevisedSteps")
     assert asked["procedure"]["steps"] == PARCEL["steps"]
     assert [one["episode"]["content"] for one in asked["outcomes"]] == [
-        "Asked the carrier, attempt 0",
         "Asked the carrier, attempt 1",
+        "Asked the carrier, attempt 0",
     ]
     assert (made["steps"], made["trial"]["steps"]) == (PARCEL["steps"], BETTER)
     assert made["trial"]["prompt_version"] == "procedure_revision.1"
@@ -267,6 +267,33 @@ async def test_steps_that_nothing_shows_are_not_tried(learning: Service, llm: Mo
     (review,) = await reviews(learning)
     assert "nothing that the episodes show" in review["result"]["trial"]["skipped"]
     assert len(await findings(learning)) == 1
+
+
+async def test_a_model_that_is_away_leaves_the_finding_and_is_asked_again(learning: Service, llm: Model) -> None:
+    llm.says["RevisedSteps"] = {"revised_steps": BETTER}
+    llm.server.then(*[Reply(401)] * 2)
+    made = await learn(learning.client)
+    await fail(learning, made)
+    assert len(await findings(learning)) == 1
+    (review,) = await reviews(learning)
+    assert (review["status"], review["error"]) == ("queued", "The model's server answered 401.")
+    for _ in range(3):
+        await work(learning, minutes=60)
+    assert len(await findings(learning)) == 1
+    assert (await reviews(learning))[0]["status"] == "succeeded"
+    assert (await got(learning.client, made))["trial"]["steps"] == BETTER
+
+
+async def test_long_episodes_are_cut_to_the_model_s_context(learning: Service, llm: Model) -> None:
+    made = await learn(learning.client)
+    for number in range(20):
+        action = await log(learning.client, f"Attempt {number}: " + "the carrier did not answer " * 80)
+        await report(learning.client, made, number % 2 == 0, action_id=action["action_id"])
+    await fail(learning, made)
+    (asked,) = llm.shown("RevisedSteps")
+    shown = [one["episode"]["content"].split(":")[0] for one in asked["outcomes"]]
+    assert shown[:3] == ["Asked the carrier, attempt 1", "Asked the carrier, attempt 0", "Attempt 19"]
+    assert 3 < len(shown) < 20
 
 
 async def test_a_context_shows_the_steps_that_are_served(learning: Service, llm: Model) -> None:

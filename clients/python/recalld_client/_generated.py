@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 524faac5f3da1282ea3f2611f9d6efa4."""
+"""Made by scripts/generate_clients.py; do not edit. Contract fa308feca95e84e21880b3acaf7fe545."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -402,6 +402,12 @@ class EntityList(TypedDict):
     truncated: "Bound | None"
 
 
+class Evidence(TypedDict):
+    source: str
+    content: str
+    tokens: NotRequired[int]
+
+
 class EvidenceAdded(TypedDict):
     task_id: str
     agent_id: str
@@ -412,7 +418,7 @@ class EvidenceAdded(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[AppTasksSchemasEvidence]"
+    evidence: "list[Evidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -421,7 +427,7 @@ class EvidenceAdded(TypedDict):
     version: int
     created_at: str
     updated_at: str
-    evicted: "list[AppTasksSchemasEvidence]"
+    evicted: "list[Evidence]"
 
 
 class EvidenceIn(TypedDict):
@@ -604,34 +610,18 @@ class FeedbackResult(TypedDict):
     items: "list[FeedbackApplied]"
 
 
-class Finding(TypedDict):
-    finding_id: str
-    agent_id: str | None
-    user_id: str | None
-    kind: "FindingKind"
-    status: "FindingStatus"
-    reason: str
-    evidence: "list[AppFindingsSchemasEvidence]"
-    proposal: "Proposal"
-    confidence: float
-    trust: float
-    operation_id: str | None
-    settled_by: str | None
-    settled_at: str | None
-    version: int
-    created_at: str
-    updated_at: str
+class FindingEvidence(TypedDict):
+    kind: "EvidenceKind"
+    id: str
+    text: str | None
+    said_at: str | None
+    trust: NotRequired[float | None]
 
 
 FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
 
 
 FindingListStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled", "any"]
-
-
-class FindingPage(TypedDict):
-    items: "list[Finding]"
-    next_cursor: NotRequired[str | None]
 
 
 FindingStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled"]
@@ -670,6 +660,7 @@ class Found(TypedDict):
     memory: "FoundMemory"
     score: float
     scores: NotRequired["Scores | None"]
+    contributions: NotRequired["Scores | None"]
 
 
 class FoundAction(TypedDict):
@@ -1548,6 +1539,30 @@ class ReflectRequest(TypedDict):
     dry_run: NotRequired[bool]
 
 
+class ReflectionFinding(TypedDict):
+    finding_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: "FindingKind"
+    status: "FindingStatus"
+    reason: str
+    evidence: "list[FindingEvidence]"
+    proposal: "Proposal"
+    confidence: float
+    trust: float
+    operation_id: str | None
+    settled_by: str | None
+    settled_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class ReflectionFindingPage(TypedDict):
+    items: "list[ReflectionFinding]"
+    next_cursor: NotRequired[str | None]
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -1856,7 +1871,7 @@ class Task(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[AppTasksSchemasEvidence]"
+    evidence: "list[Evidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -1946,20 +1961,6 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
-
-
-class AppFindingsSchemasEvidence(TypedDict):
-    kind: "EvidenceKind"
-    id: str
-    text: str | None
-    said_at: str | None
-    trust: NotRequired[float | None]
-
-
-class AppTasksSchemasEvidence(TypedDict):
-    source: str
-    content: str
-    tokens: NotRequired[int]
 
 
 class MemoryOptions(TypedDict):
@@ -2562,19 +2563,19 @@ class Operations(Transport):
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
-    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
         """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
-        found: "FindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "ReflectionFindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def get_finding(self, finding_id: str) -> "Finding":
+    def get_finding(self, finding_id: str) -> "ReflectionFinding":
         """Get one finding with its evidence."""
-        found: "Finding" = self._call("GET", path("/v1/findings/{}", finding_id))
+        found: "ReflectionFinding" = self._call("GET", path("/v1/findings/{}", finding_id))
         return found
 
-    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Settle a finding without any other change."""
-        found: "Finding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
@@ -2582,9 +2583,9 @@ class Operations(Transport):
         found: "Operation" = self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes."""
-        found: "Finding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_jobs(self) -> "Jobs":
@@ -3127,19 +3128,19 @@ class AsyncOperations(AsyncTransport):
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
-    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
         """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
-        found: "FindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "ReflectionFindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def get_finding(self, finding_id: str) -> "Finding":
+    async def get_finding(self, finding_id: str) -> "ReflectionFinding":
         """Get one finding with its evidence."""
-        found: "Finding" = await self._call("GET", path("/v1/findings/{}", finding_id))
+        found: "ReflectionFinding" = await self._call("GET", path("/v1/findings/{}", finding_id))
         return found
 
-    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Settle a finding without any other change."""
-        found: "Finding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
@@ -3147,9 +3148,9 @@ class AsyncOperations(AsyncTransport):
         found: "Operation" = await self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes."""
-        found: "Finding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_jobs(self) -> "Jobs":

@@ -3,7 +3,7 @@ import { Component, html, render, useEffect, useRef, useState } from "./ui.js";
 import { Problem, api, ask, asProblem, key, may, unauthorized } from "./api.js";
 import { PAGES } from "./pages/index.js";
 import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
-import { to, useRoute } from "./route.js";
+import { parse, to, useRoute } from "./route.js";
 
 /** @typedef {{ route: import("./route.js").Route, caller: import("./api.js").Caller }} PageProps */
 /** @typedef {(props: PageProps) => any} Page */
@@ -145,6 +145,8 @@ function Console() {
 
 const root = document.getElementById("console");
 if (root) {
+  // The page of the address is fetched while the service says who asks. View reports what fails.
+  PAGES.find((page) => page.name === parse(location.hash).page)?.load().catch(() => {});
   root.replaceChildren();
   render(html`<${Console} />`, root);
 }

@@ -5,11 +5,10 @@ import { Empty, More, ProblemBox } from "../parts/feedback.js";
 import { Scores } from "../parts/scores.js";
 import { Tag, Text, Time, curl } from "../parts/text.js";
 import { go, to } from "../route.js";
-import { MemoryView } from "./memory.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
-/** @typedef {{ memory: Memory, score?: number, scores?: Record<string, number> }} Hit */
+/** @typedef {{ memory: Memory, score?: number, scores?: Record<string, number>, contributions?: Record<string, number> }} Hit */
 /** @typedef {Record<string, string>} Params */
 
 const TYPES = ["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"];
@@ -112,7 +111,7 @@ function Row({ hit, chosen, params }) {
     <a href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.agent_id, memory.user_id].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
-    ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} mode=${params.mode ?? "hybrid"} />`}</li>`;
+    ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
 /** @param {{ params: Params }} props */
@@ -124,6 +123,13 @@ function Nothing({ params }) {
   const body = { agent_id: params.agent_id ?? "support", user_id: params.user_id ?? "ada", content: "Ada prefers tea" };
   return html`<${Empty} title=${filtered ? "No memory is like this. This remembers one:" : "Nothing is remembered yet. This remembers one thing:"}
     curl=${curl("POST", `${BASE}/v1/memories`, body, Boolean(key.get()))} />`;
+}
+
+/** The chosen memory. Its module, which brings charts and diffs, is fetched when one is chosen.
+ * @param {Parameters<typeof import("./memory.js").MemoryView>[0]} props */
+function Chosen(props) {
+  const module = useLoad(() => import("./memory.js"), []);
+  return module.data ? html`<${module.data.MemoryView} ...${props} />` : html`<${ProblemBox} problem=${module.error} />`;
 }
 
 /** @type {import("../console.js").Page} */
@@ -147,6 +153,6 @@ export default function Memories({ route, caller }) {
         ${!hits.items && hits.loading && html`<p class="quiet" role="status">Loading…</p>`}
         <ul class="list">${hits.items?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} params=${params} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         <${More} of=${hits} /></section>
-      ${chosen && html`<${MemoryView} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
+      ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
     </div>`;
 }

@@ -1,0 +1,45 @@
+"""What a score is made of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.retrieval.explaining import contributions, explained
+from app.retrieval.features import query_features, query_independent_features
+from app.retrieval.query_analysis import QueryText
+from app.retrieval.ranking import DEFAULT_WEIGHTS, Mode, log_odds, rank
+from app.storage.search import Columns
+from tests.support.columns import NOBODY, NOW, SPOKEN, scopes
+
+FOREIGN = replace(NOBODY, foreign=0.6)
+LATEST = replace(NOBODY, latest=True)
+PAST = (NOW - 40 * 86_400_000, NOW)
+
+
+@given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, LATEST)), st.sampled_from((None, PAST)))
+def test_the_contributions_are_the_log_odds_that_order_the_hits(
+    columns: Columns, query: QueryText, interval: tuple[int, int] | None
+) -> None:
+    ranked = rank(columns, query, "hybrid", NOW, interval=interval)
+    text = ranked.parts["text"]
+    features = query_features(columns, query, text), query_independent_features(columns, NOW)
+    odds, _ = log_odds(columns, query, *features, DEFAULT_WEIGHTS, interval)
+    for index in range(len(odds)):
+        found = contributions(ranked, columns, query, DEFAULT_WEIGHTS, index)
+        assert sum(found.values()) == pytest.approx(float(odds[index]), rel=1e-4, abs=1e-3)
+        assert all(found.values())
+    ordered = odds[ranked.order]
+    assert np.all(ordered[:-1] >= ordered[1:])
+
+
+@pytest.mark.parametrize("mode", ["vector", "text"])
+@given(scopes())
+def test_one_feature_alone_has_no_contributions(mode: Mode, columns: Columns) -> None:
+    ranked = rank(columns, NOBODY, mode, NOW)
+    for index in ranked.order.tolist():
+        why = explained(ranked, columns, NOBODY, DEFAULT_WEIGHTS, index, None)
+        assert list(why.scores) == [mode]
+        assert why.contributions == {}
