@@ -14,6 +14,7 @@ SectionName = TypeAliasType(
     Literal[
         "instructions",
         "profile",
+        "uncertain",
         "working",
         "summary",
         "messages",

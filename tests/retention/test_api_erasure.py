@@ -21,6 +21,7 @@ from app.storage.schema import Collection
 from app.storage.scope import SYSTEM
 from app.storage.sqlite import set_wide
 from tests.conftest import Service, Starter
+from tests.support import findings
 from tests.support.lives import Life, bytes_with
 from tests.support.memories import found, problem, remember
 
@@ -55,6 +56,9 @@ async def test_an_erased_user_is_nowhere_and_others_are_as_they_were(
 ) -> None:
     await Life(api, "other").lived()
     await Life(api, CANARY).lived()
+    known = (await api.get("/v1/memories", params={"user_id": CANARY, "limit": 2})).json()["items"]
+    owner = {"agent_id": "a", "user_id": CANARY}
+    await findings.found(service, *(one["memory_id"] for one in known), owner=owner)
     await api.post("/v1/memories/search", json={"user_id": CANARY, "query": "tea"})
     before = (await exported(api, "other"))[1:-1]
     records = (await exported(api, CANARY))[1:-1]

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract fa308feca95e84e21880b3acaf7fe545."""
+"""Made by scripts/generate_clients.py; do not edit. Contract fb074a2d3a82bcdc83f9c5f5c322e307."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1645,7 +1645,7 @@ class SectionError(TypedDict):
     detail: str
 
 
-SectionName: TypeAlias = Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+SectionName: TypeAlias = Literal["instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
 
 
 class Session(TypedDict):

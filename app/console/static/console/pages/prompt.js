@@ -12,7 +12,7 @@ import { go, to } from "../route.js";
 /** @typedef {Schemas["Context"]} Context */
 
 const SECTIONS = /** @type {const} */ ([
-  "instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes",
+  "instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes",
 ]);
 const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
   budget: "the budget was used up", section_budget: "its section was full", limit: "its section has enough items",
