@@ -45,6 +45,7 @@ from app.jobs.models import (
     REDERIVE,
     REFLECTION,
     RETENTION,
+    REVIEW_PROCEDURE,
     SCHEDULES,
     SUMMARIZE,
     UNDO,
@@ -70,6 +71,7 @@ from app.memories.reembed import warn_of_other_models
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, StoredAgentSettings
+from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
@@ -296,7 +298,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
     deeds = DerivationUndo(store, embedder, clock)
-    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, MERGE_FACT, REFLECTION
+    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, MERGE_FACT, REFLECTION, REVIEW_PROCEDURE
     undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
@@ -323,6 +325,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         REFLECTION: reflection.handle,
         MERGE_PREDICATES: predicates.handle,
         MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
+        REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
     }
     looks: dict[str, Look] = {
         DECAY: decay.has_work,

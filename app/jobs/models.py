@@ -16,6 +16,7 @@ EXTRACT = "extract"
 REDERIVE = "rederive"
 CONSOLIDATION = "consolidation"
 REFLECTION = "reflection"
+REVIEW_PROCEDURE = "review_procedure"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
 MERGE_PREDICATES = "merge_predicates"
@@ -44,6 +45,7 @@ _LANE_OF: Mapping[str, Lane] = {
     MERGE_FACT: LANGUAGE_MODEL,
     CONSOLIDATION: LANGUAGE_MODEL,
     REFLECTION: ORDINARY,
+    REVIEW_PROCEDURE: LANGUAGE_MODEL,
     RETENTION: LANGUAGE_MODEL,  # summarizes days
     REDERIVE: ORDINARY,
     EMBED_PENDING: EMBEDDING_MODEL,

@@ -20,6 +20,7 @@ from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.procedures.repository import COUNTED, ProcedureRepository
 from app.procedures.schemas import PROCEDURES
+from app.procedures.trials import restored
 from app.profiles.schemas import AGENTS
 from app.sessions.schemas import SESSIONS
 from app.sessions.summaries import expected
@@ -89,7 +90,7 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
         step = steps.get((collection.name, doc_id))
         old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
         if step is None and old is not None:
-            step = {"collection": collection.name, "id": doc_id, "expect": _seen(collection, old)}
+            step = {"collection": collection.name, "id": doc_id, "expect": _seen(change, old)}
             if isinstance(change, Update):
                 step |= {"was": old["version"], "before": {}}
             steps[collection.name, doc_id] = step
@@ -119,9 +120,11 @@ def _id(change: Insert | Update) -> str:
     return change.id if isinstance(change, Update) else str(change.doc[change.collection.id_field])
 
 
-def _seen(collection: Collection, doc: Doc) -> Doc:
-    """Returns the fields that reveal whether a record was changed or used since."""
-    names = COUNTED if collection is PROCEDURES else ("version",)
+def _seen(change: Insert | Update, doc: Doc) -> Doc:
+    """Returns the fields that reveal whether a record was changed or used since. The end of a trial may be undone
+    though the procedure was used since, because it is used all the time."""
+    trial = isinstance(change, Update) and "trial" in change.set
+    names = COUNTED if change.collection is PROCEDURES and not trial else ("version",)
     return {name: doc[name] for name in names}
 
 
@@ -310,7 +313,7 @@ class DerivationUndo:
                 before = before | {"kept_apart": True}  # a restored memory is not merged again
             return await self._revised(MemoryRepository(self._store, scope), doc, before, now)
         if collection is PROCEDURES:
-            return ProcedureRepository(self._store, scope).revise(doc, before, now)
+            return ProcedureRepository(self._store, scope).revise(doc, restored(before), now)
         expect, fields = {"version": doc["version"]}, {**before, "updated_at": now}
         return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
 

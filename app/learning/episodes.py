@@ -18,7 +18,7 @@ from app.learning import derivations, tool_calls
 from app.learning.evidence import no_value, shown
 from app.learning.extraction import DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
-from app.procedures.repository import learned
+from app.procedures.repository import ended_trial, learned
 from app.procedures.schemas import ProcedureCreate
 from app.storage.changes import Change
 from app.storage.schema import Doc
@@ -181,7 +181,7 @@ def refined(old: Doc, body: ProcedureCreate, cited: Sequence[Doc], dropped: Drop
     if body.steps != old["steps"]:
         derived = old["source"]["origin"] == "consolidation" and old["trust"] <= TRUST
         if derived and worked(cited):
-            changed["steps"] = body.steps
+            changed |= {"steps": body.steps, **ended_trial(old, {"steps": body.steps})}
         else:
             dropped["protected"] += 1
     return changed

@@ -259,6 +259,13 @@ class MergedFact(Shape):
     value: ReplyLine | None
 
 
+class RevisedSteps(Shape):
+    """Better steps of a procedure; none if the episodes show no better way."""
+
+    answer_tokens = 1000
+    revised_steps: Annotated[list[ReplyLine], Field(max_length=30)]
+
+
 class DayText(Shape):
     answer_tokens, cheap = 500, True
     text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]

@@ -24,7 +24,8 @@ async def procedure_service(request: Request) -> ProcedureService:
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, PROCEDURES, resources.second_stage)
-    return ProcedureService(procedures, Embeddings(resources.embedder), lookup, resources.clock)
+    embeddings, settings = Embeddings(resources.embedder), resources.settings.procedures
+    return ProcedureService(procedures, embeddings, lookup, resources.clock, settings)
 
 
 Procedures = Annotated[ProcedureService, Depends(procedure_service)]

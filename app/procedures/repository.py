@@ -1,6 +1,6 @@
 """Storage and changes of procedures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from app.core.clock import new_id
@@ -11,6 +11,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
 from app.procedures.schemas import MAX_NOTES, PROCEDURE_HISTORY, PROCEDURES, situation
 from app.procedures.search import KEPT_OUTCOMES, smoothed
+from app.procedures.trials import Variant, counted, served
 from app.storage.changes import Change, IndexEntry
 from app.storage.filters import Eq, Filter, Has, Range, both
 from app.storage.protocol import Store
@@ -33,6 +34,8 @@ def new_procedure(fields: Mapping[str, Any], source: Mapping[str, Any], now: str
         "success_rate": smoothed(0, 0),
         "recent_outcomes": [],
         "last_used": None,
+        "trial": None,
+        "dropped_trials": [],
         "status": "active",
         "source": {**SOURCE, **source},
         "content_hash": content_hash(procedure_id),
@@ -54,14 +57,25 @@ def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
     changed = {name: value for name, value in fields.items() if not same(doc[name], value)}
     if "name" in changed:
         changed["name_key"] = normalise_content(changed["name"])
-    return changed
+    return changed | ended_trial(doc, changed)
+
+
+def ended_trial(doc: Doc, changed: Doc) -> Doc:
+    """Returns the fields that end a trial, if a change sets other steps: what was tried was tried beside the old
+    ones."""
+    if "steps" not in changed or not (doc.get("trial") or doc.get("dropped_trials")):
+        return {}
+    return {"trial": None, "dropped_trials": []}
 
 
 def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[str]]:
-    """Returns the fields that an outcome (`OutcomeIn`) sets, including counts, and the notes that it displaces."""
+    """Returns the fields that an outcome (`OutcomeIn`) sets, including counts, and the notes that it displaces.
+    During a trial it counts for the steps that it names, or else for those that are served now."""
+    trial: Doc | None = doc.get("trial")
+    variant: Variant = fields.get("variant") or served(trial)
     counts = {name: doc[name] for name in ("success_count", "failure_count")}
     counts["success_count" if fields["success"] else "failure_count"] += 1
-    entry = {**fields, "at": now, "version": doc["version"]}
+    entry = {**fields, "variant": variant, "at": now, "version": doc["version"]}
     notes, dropped = learned(doc["notes"], () if fields["note"] is None else (fields["note"],))
     return {
         **counts,
@@ -69,6 +83,7 @@ def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[st
         "recent_outcomes": [*doc["recent_outcomes"], entry][-KEPT_OUTCOMES:],
         "last_used": max(now, doc["last_used"] or now),
         "notes": notes,
+        **({"trial": counted(trial, variant, success=fields["success"])} if trial else {}),
     }, dropped
 
 
@@ -80,6 +95,21 @@ def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], l
         found.setdefault(normalise_content(note), note)
     kept = list(reversed(found.values()))
     return kept[-MAX_NOTES:], kept[:-MAX_NOTES]
+
+
+def without_notes_of(doc: Doc, gone: Set[str]) -> Doc:
+    """Returns the fields of a procedure that change when nothing may be left of what `gone` (ids of actions and tasks)
+    noted: their outcomes still count, without id and note. Empty if it has none of their outcomes."""
+    theirs = [one for one in doc["recent_outcomes"] if not gone.isdisjoint((one["action_id"], one["task_id"]))]
+    if not theirs:
+        return {}
+    left = {"action_id": None, "task_id": None, "note": None}
+    others = {normalise_content(one["note"]) for one in doc["recent_outcomes"] if one["note"] and one not in theirs}
+    said = {normalise_content(one["note"]) for one in theirs if one["note"]} - others
+    return {
+        "recent_outcomes": [one | left if one in theirs else one for one in doc["recent_outcomes"]],
+        "notes": [note for note in doc["notes"] if normalise_content(note) not in said],
+    }
 
 
 def passage(doc: Doc) -> IndexText:

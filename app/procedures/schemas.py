@@ -27,8 +27,8 @@ from app.memories.search_schemas import HowSearched, Scores
 from app.storage.filters import Eq
 from app.storage.schema import Collection, Doc, SearchSchema, Unique
 
-INTERNAL = frozenset({"tenant_id", "name_key", "content_hash"})
-"""Fields that never leave the service."""
+INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
+"""Fields that never leave the service. `dropped_trials` are the revised steps that were tried in vain."""
 
 
 def situation(procedure: Mapping[str, Any]) -> str:
@@ -80,6 +80,7 @@ PROCEDURE_HISTORY = Collection(
 
 ProcedureListStatus = TypeAliasType("ProcedureListStatus", Literal["active", "archived", "any"])
 ProcedureWarningCode = TypeAliasType("ProcedureWarningCode", Literal["failing_lately", "stale"])
+ProcedureVariant = TypeAliasType("ProcedureVariant", Literal["current", "revised"])
 ProcedureStatus = TypeAliasType("ProcedureStatus", Literal["active", "archived"])
 MAX_NOTES = 50
 ProcedureName = Annotated[
@@ -148,6 +149,9 @@ class OutcomeIn(Schema):
     note: ProcedureNote | None = Field(None, description="What is worth knowing next time: it joins the notes.")
     action_id: Identifier | None = Field(None, description="The action that came of it.")
     task_id: Identifier | None = None
+    variant: ProcedureVariant | None = Field(
+        None, description="During a trial: the steps that were used, as the search said; null: those it serves now."
+    )
 
 
 class ProcedureOutcome(Schema):
@@ -157,6 +161,25 @@ class ProcedureOutcome(Schema):
     task_id: str | None
     at: str
     version: int = Field(description="Of the procedure that was used.")
+    variant: ProcedureVariant = Field("current", description="The steps that were used.")
+
+
+class TrialCounts(Schema):
+    success_count: Count
+    failure_count: Count
+
+
+class ProcedureTrial(Schema):
+    """Revised steps that are tried beside the current ones. Both are served in turn."""
+
+    trial_id: str
+    steps: list[str]
+    current: TrialCounts = Field(description="Outcomes of the current steps since the trial began.")
+    revised: TrialCounts
+    action_ids: list[str] = Field(description="The episodes that the model was shown.")
+    model: str
+    prompt_version: str
+    started_at: str
 
 
 class Procedure(Schema):
@@ -178,6 +201,7 @@ class Procedure(Schema):
     tags: list[str]
     metadata: Object
     source: Source
+    trial: ProcedureTrial | None = None
     embedding: EmbeddingInfo
     version: int = Field(description="Outcomes leave it alone.")
     created_at: str
@@ -224,6 +248,9 @@ class ProcedureWarning(Schema):
 
 class FoundProcedure(Schema):
     procedure: Procedure
+    variant: ProcedureVariant = Field(
+        "current", description="`revised`: the steps are those of the trial. Name it with the outcome."
+    )
     score: float = Field(
         description="The probability that it is the one meant (`mode_used` `hybrid`: 0 to 1; `text`: BM25), times how "
         "well it works, times how fresh it is."

@@ -5,6 +5,8 @@ from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import AlreadyExists
+from app.jobs import queue
+from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.indexing import Embeddings
 from app.procedures.repository import (
     ProcedureRepository,
@@ -17,20 +19,30 @@ from app.procedures.repository import (
 )
 from app.procedures.schemas import OutcomeIn, ProcedureCreate, ProcedurePatch, ProcedureSearch, render
 from app.procedures.search import ProcedureHit, best, searched, track_record, warnings
+from app.procedures.trials import as_served, served, to_review
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
+from app.setting_groups import ProcedureSettings
 from app.storage.changes import Change
 from app.storage.repository import Listing
 from app.storage.schema import Doc
 from app.writes.executor import IfMatch, WriteResult, etag
+
+DEFAULTS = ProcedureSettings()
 
 
 class ProcedureService:
     """The operations on procedures within a caller's scope."""
 
     def __init__(
-        self, procedures: ProcedureRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock
+        self,
+        procedures: ProcedureRepository,
+        embeddings: Embeddings,
+        lookup: Retriever,
+        clock: Clock,
+        settings: ProcedureSettings = DEFAULTS,
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
+        self._settings = settings
 
     async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
@@ -95,12 +107,21 @@ class ProcedureService:
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;
-        after a conflict the handler counts again."""
+        after a conflict the handler counts again. An outcome by which the procedure begins to fail, or its trial is
+        decided, starts a review in the background."""
         doc = await self._procedures.get(procedure_id)
         precondition.check(doc)
         changed, dropped = outcome(doc, body.model_dump(), self._now())
         answer = {"procedure": render(doc | changed), "dropped_notes": dropped}
-        return WriteResult(answer, self._procedures.counted(doc, changed), 201)
+        return WriteResult(answer, [*self._procedures.counted(doc, changed), *self._review(doc, doc | changed)], 201)
+
+    def _review(self, before: Doc, after: Doc) -> list[Change]:
+        if after["status"] != "active" or not to_review(before, after, self._settings):
+            return []
+        scope, owner = self._procedures.scope, {name: after[name] for name in ("agent_id", "user_id")}
+        payload = {"procedure_id": after["procedure_id"], **scope.bindings()}
+        _, changes = queue.start(scope, REVIEW_PROCEDURE, payload, self._clock.now(), **owner)
+        return changes
 
     async def search(self, body: ProcedureSearch) -> Doc:
         """Searches by meaning and words, combined with how well each procedure has worked, recent
@@ -126,7 +147,8 @@ class ProcedureService:
 def _item(found: ProcedureHit, *, explain: bool) -> Doc:
     doc, of = found.hit.doc, found.standing
     item = {
-        "procedure": render(doc),
+        "procedure": render(as_served(doc)),
+        "variant": served(doc.get("trial")),
         "score": _short(found.score),
         "recent": {"rate": _short(of.recent), "failed_in_a_row": of.failed_in_a_row},
         "track_record": track_record(doc["success_count"], doc["failure_count"], of),

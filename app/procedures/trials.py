@@ -111,5 +111,40 @@ def verdict(trial: Doc, settings: ProcedureSettings) -> Verdict | None:
     return "drop" if over else None
 
 
+def as_served(doc: Doc) -> Doc:
+    """Returns a procedure with the steps to serve."""
+    trial = doc.get("trial")
+    return doc if trial is None or served(trial) == "current" else {**doc, "steps": trial["steps"]}
+
+
+def to_review(before: Doc, after: Doc, settings: ProcedureSettings) -> bool:
+    """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
+    often again. A review that came too early for a better way, or found the model away, is so made up for."""
+    trial = after.get("trial")
+    if trial is not None:
+        return verdict(trial, settings) is not None
+    found = failing(after, settings)
+    if found is None:
+        return False
+    again = found.in_a_row > 0 and found.in_a_row % settings.failures_in_a_row == 0
+    return again or failing(before, settings) is None
+
+
+def restored(before: Doc) -> Doc:
+    """Returns the fields that an undo restores. It brings no trial back: an adoption that was undone would be adopted
+    again at the next outcome. What was tried then counts as tried in vain."""
+    trial = before.get("trial")
+    if trial is None:
+        return before
+    return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
+
+
+def trial_record(trial: Doc) -> str:
+    """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
+    revised = trial["revised"]
+    tried = _tried(revised)
+    return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
+
+
 def _tried(counts: Mapping[str, int]) -> int:
     return counts["success_count"] + counts["failure_count"]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
+from app.procedures.repository import COUNTED, without_notes_of
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.merge import LESSONS
 from app.profiles.schemas import AGENTS
@@ -64,6 +65,8 @@ class DerivedRecords:
         for collection, history in SHARED:
             removed = partial(self._removed, collection=collection, history=history)
             await self._each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
+        await self._each(PROCEDURES, Absent("user_id"), self._unnoted, "outcome_notes")
+        await self._each(PROCEDURE_HISTORY, Absent("user_id"), self._unnoted_before, "outcome_notes_of_history")
 
     def concerns(self, job: Doc) -> bool:
         """Returns True if a job is about the user. A job of a key that is bound to several users is not, and neither is
@@ -119,6 +122,21 @@ class DerivedRecords:
         same = {"status": operation["status"], "undo": operation["undo"], "result": operation["result"]}
         fields = {"undo": None, "result": None}
         return 1, [Update(OPERATIONS, self._tenant, operation["operation_id"], set=fields, expect=same)]
+
+    def _unnoted(self, doc: Doc) -> tuple[int, list[Change]]:
+        """Removes what the user's actions and tasks noted in a procedure that serves others, too."""
+        fields = without_notes_of(doc, self._gone)
+        if not fields:
+            return 0, []
+        expect = {name: doc[name] for name in COUNTED}
+        return 1, [Update(PROCEDURES, self._tenant, doc["procedure_id"], set=fields, expect=expect)]
+
+    def _unnoted_before(self, past: Doc) -> tuple[int, list[Change]]:
+        fields = without_notes_of(past["record"], self._gone)
+        if not fields:
+            return 0, []
+        record = {**past["record"], **fields}
+        return 1, [Update(PROCEDURE_HISTORY, self._tenant, past["history_id"], set={"record": record})]
 
     def _removed(self, doc: Doc, collection: Collection, history: Collection | None) -> tuple[int, list[Change]]:
         if not comes_of(doc.get("source"), self._gone):

@@ -20,8 +20,8 @@ from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
 
-ADA = {"agent_id": "a", "user_id": "ada-77"}
-BOB = {"agent_id": "a", "user_id": "bob-88"}
+ADA: Json = {"agent_id": "a", "user_id": "ada-77"}
+BOB: Json = {"agent_id": "a", "user_id": "bob-88"}
 word = st.text(st.sampled_from("abcdefgh"), min_size=1, max_size=6)
 sentence = st.lists(word, min_size=1, max_size=12)
 

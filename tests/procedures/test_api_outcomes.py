@@ -28,6 +28,7 @@ async def test_an_outcome_is_counted_noted_and_leaves_the_version_alone(api: htt
         "task_id": "t-1",
         "at": after["last_used"],
         "version": 1,
+        "variant": "current",
     }
     assert after == {
         **made,

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.procedures.trials import Failing, counted, failing, interval, new_trial, served, verdict
+from app.procedures.trials import Failing, counted, failing, interval, new_trial, served, to_review, verdict
 from app.setting_groups import ProcedureSettings
 
 SETTINGS = ProcedureSettings()
@@ -74,6 +74,15 @@ def test_what_fails_now_and_then_is_failing_by_its_interval() -> None:
     assert found == Failing(4, 12, 0, found.outcomes if found else ())
     assert found.reason == "It worked 4 of 16 times."
     assert failing(with_outcomes([*seldom, False]), SETTINGS) is not None
+
+
+@given(st.lists(st.booleans(), max_size=19), st.booleans())
+def test_a_review_follows_when_it_begins_to_fail_and_at_each_second_failure(outcomes: list[bool], last: bool) -> None:
+    before, after = with_outcomes(outcomes), with_outcomes([*outcomes, last])
+    found = failing(after, SETTINGS)
+    begins = found is not None and failing(before, SETTINGS) is None
+    again = found is not None and found.in_a_row in range(2, 21, 2)
+    assert to_review(before, after, SETTINGS) == (begins or again)
 
 
 @given(st.lists(st.booleans(), max_size=60))

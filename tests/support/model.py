@@ -18,6 +18,7 @@ NOTHING: dict[str, Json] = {
     "DayText": {"text": "They worked."},
     "FoundFacts": {"facts": []},
     "FoundProcedures": {"procedures": []},
+    "RevisedSteps": {"revised_steps": []},
     "Summary": {"summary": "They talked."},
     "MergedFact": {"value": None},
 }

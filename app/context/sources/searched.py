@@ -22,6 +22,7 @@ from app.memories.search import search_filter
 from app.memories.search_schemas import SearchRequest
 from app.procedures.schemas import PROCEDURES
 from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, ranked, searched, track_record
+from app.procedures.trials import as_served, served, trial_record
 from app.profiles.schemas import status_of
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
 from app.storage.filters import Filter, Range, both
@@ -259,7 +260,7 @@ async def gather_procedures(request: SourceRequest) -> list[Candidate]:
 
 
 def _procedure_item(found: ProcedureHit) -> Candidate:
-    doc = found.hit.doc
+    doc = as_served(found.hit.doc)
     same = frozenset({f"procedure:{content_hash(' '.join([doc['name'], *doc['steps']]))}"})
     return Candidate(doc["procedure_id"], "procedure", _procedure_text(found), found.score, same=same)
 
@@ -269,12 +270,14 @@ def _procedure_text(found: ProcedureHit) -> str:
 
     Each part is one line, so that none passes for another step or record.
     """
-    doc, of = found.hit.doc, found.standing
+    doc, of = as_served(found.hit.doc), found.standing
     record = track_record(doc["success_count"], doc["failure_count"], of)
     lines = [_step_line(doc["name"]), f"when: {_step_line(doc['trigger'])}"]
     lines += [f"needs: {_step_line(one)}" for one in doc["preconditions"]]
     lines += [f"{number}. {_step_line(step)}" for number, step in enumerate(doc["steps"], 1)]
     lines.append(f"record: {record}{f', unused for {int(of.idle_days)} days' if of.stale else ''}")
+    if served(doc.get("trial")) == "revised":
+        lines.append(f"trial: these steps are new, {trial_record(doc['trial'])}")
     lines += [f"note: {_step_line(one)}" for one in doc["notes"][-SHOWN_NOTES:]]
     return "\n".join(lines)
 
