@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.core.clock import Clock, rfc3339
+from app.facts.aliases import AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
 from app.facts.ledger import Ledger, statement
 from app.facts.repository import FactRepository
@@ -53,11 +54,12 @@ class Contended:
 async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Contended:
     """Returns the undisputed facts of another object that an assertion contends with, the earliest first."""
     draft, now = draft_of(body, {}), rfc3339(clock.now())
-    said = assertion_of(body, draft)
+    aliases = await AliasRepository(facts.store, facts.scope).of_owner(draft["agent_id"], draft["user_id"])
+    said = assertion_of(body, draft, aliases)
     span = ValidSpan(least_start(said, now) if said.start is None else said.start or OPEN_START, said.end)
-    near = await facts.near([draft["group_id"]], span, [draft["object_key"]])
+    near = await facts.near(aliases.groups(draft), span, list(aliases.keys(draft["object_key"])))
     ledger = Ledger(await facts.group(draft["group_id"]), near, now)
     usual = said.cardinality or ledger.usual
-    held = [doc for doc in near if doc["standing"] == "held" and doc["object_key"] != draft["object_key"]]
+    held = [doc for doc in near if doc["standing"] == "held" and aliases.object_of(doc) != said.object[0]]
     rivals = [doc for doc in held if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
     return Contended(draft, span, sorted(rivals, key=lambda doc: doc["valid_from"] or ""))

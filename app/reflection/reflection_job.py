@@ -26,7 +26,7 @@ from app.learning.derivations import commit_noted, id_of, undo_of
 from app.learning.words import fold
 from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.repository import of_pair, true_at
-from app.profiles.schemas import USERS
+from app.profiles.reader import ProfileReader
 from app.reflection.applying import Applier
 from app.reflection.comparing import Contradiction, conflicts
 from app.reflection.plans import PastPlan, plans
@@ -122,11 +122,12 @@ class ReflectionJobs:
         )
         records = [of_memory(doc) for doc in memories if _said_by_user(doc) and _valid(doc, now)]
         records += [of_fact(doc) for doc in facts]
-        user = None if owner.user is None else await Repository(store, scope, USERS).find_one(owner.user)
-        profile = {} if user is None else user["profile"]
-        if user is not None:
-            records += [of_profile(user, name) for name in SINGLE_VALUES if profile.get(name)]
-        names = {fold(str(name)) for name in (owner.user, profile.get("name")) if name}
+        user = None if owner.user is None else await ProfileReader(store, scope, self._tools.clock).find(owner.user)
+        if user is not None:  # what facts state is among the facts
+            fields = [name for name in SINGLE_VALUES if user.profile.get(name) and name not in user.facts]
+            records += [of_profile(user.record, name) for name in fields]
+        named = None if user is None else user.profile.get("name")
+        names = {fold(str(name)) for name in (owner.user, named) if name}
         return records, frozenset(names | {name.split()[0] for name in names if name.split()})
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
