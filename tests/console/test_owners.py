@@ -30,7 +30,7 @@ def test_people_and_agents_are_listed(visit: Visit) -> None:
 
 
 def test_facts_as_of_a_time(visit: Visit) -> None:
-    page = visit.open(f"owners/users/mira/facts?as_of={_date(40)}", "Mira lives in")
+    page = visit.open(f"owners/users/mira/facts?as_of={_date(40)}", "@user lives_in")
     timeline = page.get_by_role("region", name="Timeline")
     expect(timeline.get_by_role("link", name="Altona")).to_be_visible()
     expect(timeline.get_by_role("link", name="Bergedorf")).to_have_count(0)
@@ -53,7 +53,7 @@ def test_facts_as_they_were_known(visit: Visit) -> None:
 
 
 def test_a_fact_is_looked_into_and_retracted(visit: Visit, server: Server) -> None:
-    page = visit.open("owners/users/jonas/facts", "Jonas allergic to")
+    page = visit.open("owners/users/jonas/facts", "@user allergic to")
     page.get_by_role("link", name="latex").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("All that was stated of it")

@@ -26,7 +26,7 @@ def test_a_prompt_is_made_of_what_was_typed(visit: Visit) -> None:
     page.get_by_role("button", name="Make the prompt").click()
     prompt = page.locator(".wrapped pre")
     expect(prompt).to_contain_text("<recalld_context>")
-    expect(prompt).to_contain_text("Mira rides Halcyon E3")
+    expect(prompt).to_contain_text("The user rides Halcyon E3")
     expect(page.get_by_role("region", name="Kept").locator("tbody tr")).not_to_have_count(0)
     visit.check()
 

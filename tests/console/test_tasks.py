@@ -18,7 +18,7 @@ VIEWS = {
         "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira&token_budget=400",
         "Dropped (",
     ),
-    "facts": ("owners/users/mira/facts?status=any", "Mira rides"),
+    "facts": ("owners/users/mira/facts?status=any", "@user rides"),
     "graph": ("owners/users/jonas/graph", "Choose an entity to see its neighbours."),
     "actions": ("owners/agents/workshop/actions", "By type"),
     "tasks": ("tasks/lisbon-wheels", "Working memory, as the model sees it"),
