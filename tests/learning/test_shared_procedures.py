@@ -65,6 +65,28 @@ async def test_what_names_nobody_serves_the_other_users(service: Service, llm: M
     assert await found(api, {"agent_id": "b", "user_id": "bob-88"}) == []
 
 
+async def test_another_user_s_key_reads_it_and_sees_nothing_of_the_first(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await registered(api)
+    await learn(service, llm, ADA, way())
+    (learned,) = await ways(api)
+    api.headers.update(await service.key(users=["bob-88"]))
+    body = {**BOB, "situation": "A release is due"}
+    answers = [
+        await api.post("/v1/procedures/search", json=body),
+        await api.post("/v1/context", json={**BOB, "query": "A release is due"}),
+        await api.get(f"/v1/procedures/{learned['procedure_id']}"),
+    ]
+    for answer in answers:
+        assert answer.status_code == 200
+        assert "Deploy" in answer.text
+        assert not any(word in answer.text for word in ("ada-77", "Lovelace", "Turin", "the shop"))
+    theirs = f"/v1/procedures/{learned['procedure_id']}"
+    assert (await api.patch(theirs, json={"steps": ["x"]})).status_code == 403
+    assert (await api.post(f"{theirs}/outcomes", json={"success": True})).status_code == 403
+
+
 @pytest.mark.parametrize(
     "told",
     [
