@@ -54,6 +54,11 @@ _RULES: Sequence[tuple[str, re.Pattern[str]]] = [
             r"(?:am|i'm|is|bin|ist|estoy|esta|soy|es|got)\s+(?:\S+\s+){0,3}?(?=(?:married|single"
             r"|divorced|engaged|verheiratet|ledig|geschieden|verlobt|casad|solter|divorciad|prometid))",
         ),
+        (
+            "school",
+            r"(?:study|studies|studying|studiere|studiert|estudio|estudia)\s+"
+            r"(?:\S+\s+)??(?:at|an der|auf der|en)(?: the| la| el)?",
+        ),
         ("car", rf"(?:drive|drives|fahre|fahrt|conduzco|conduce|manejo)\s+{_ADVERBS}(?:an?|einen?|un|una)"),
         ("name", r"(?:call me|i'm called|ich hei(?:ss|\u00df)e|me llamo)"),
         ("age", r"(?:am|i'm|is|bin|ist|tengo|tiene)(?=\s+\d+\s+(?:years old|jahre alt|anos\b))"),
@@ -68,7 +73,7 @@ _ATTRIBUTE = re.compile(
     rf"(?:now |jetzt |ahora |on |am |el )*{_VALUE}$"
 )
 _NAME = re.compile(
-    r"(?:[A-Z\u00c0-\u00de\d][\w'\u2019.@+-]*)(?:\s+(?:(?:de|del|la|las|los|of|am|an der|upon|di"
+    r"(?:[a-z]?[A-Z\u00c0-\u00de\d][\w'\u2019.@+-]*)(?:\s+(?:(?:de|del|la|las|los|of|am|an der|upon|di"
     r"|von)\s+)?[A-Z\u00c0-\u00de\d][\w'\u2019.@+-]*)*"
 )
 _VALUE_END = re.compile(
@@ -78,6 +83,8 @@ _VALUE_END = re.compile(
     r"|und|aber|weil|seit|mit|wo|nachdem|bevor|ab|jetzt|statt|nicht|als|y|pero|porque|desde|con"
     r"|donde|ahora|para|despues)\b"
 )
+_LARGER = re.compile(r"^[^,]+,\s+(?P<name>[A-Z\u00c0-\u00de][\w'-]+)")
+_BETWEEN_CLAUSES = re.compile(r"[,;:]|\s(?:and|but|und|aber|y|pero)(?=\s)")
 _PREFERS = re.compile(
     r"(?:^|\s)(?P<verb>prefer|prefers|bevorzuge|bevorzugt|prefiero|prefiere)\s+"
     r"(?:now |jetzt |ahora |el |la |den |die |das )*"
@@ -124,16 +131,21 @@ def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[ValueClaim]:
     moved = re.search(r"\b(?:moved|relocated|mude|mudo|mudado|gezogen|joined|started|empece)\b", even)
     if sentence.past and not moved:
         return
-    found = False
-    for aspect, rule in _RULES:
-        match = rule.search(even)
-        if match is None or (aspect == "home" and found):
-            continue
-        subject = subject_of(sentence.text[: match.start("verb")], even[match.start("verb") : match.end("verb")], names)
-        value = _value(sentence.text[match.start("value") :], aspect)
-        if subject and value:
-            found = True
-            yield ValueClaim(subject, aspect, value, sentence, sentence.negative)
+    found, subject = False, USER if sentence.tokens and sentence.tokens[0].word in table("self") else None
+    for start, end in _clauses(even):
+        for aspect, rule in _RULES:
+            match = rule.search(even, start, end)
+            if match is None:
+                continue
+            before, verb = sentence.text[start : match.start("verb")], match["verb"]
+            if start == 0 or before.strip(" ,"):
+                subject = subject_of(before, verb, names)
+            value = _value(sentence.text[match.start("value") :], aspect)
+            if subject and value:
+                found = True
+                denied = any(one.negative for one in sentences(sentence.text[start:end]))
+                yield ValueClaim(subject, aspect, value, sentence, denied)
+                break
     match = _MOVED_DE.search(even)
     if match and not found:
         subject = subject_of(sentence.text[: match.start()], "", names)
@@ -142,6 +154,15 @@ def _claims(sentence: Sentence, names: frozenset[str]) -> Iterator[ValueClaim]:
             yield ValueClaim(subject, "home", value, sentence)
     yield from _attributes(sentence, even)
     yield from _preferences(sentence, even, names)
+
+
+def _clauses(even: str) -> Iterator[tuple[int, int]]:
+    """Yields start and end of the clauses of a folded sentence."""
+    start = 0
+    for mark in _BETWEEN_CLAUSES.finditer(even):
+        yield start, mark.start()
+        start = mark.end()
+    yield start, len(even)
 
 
 def _attributes(sentence: Sentence, even: str) -> Iterator[ValueClaim]:
@@ -193,13 +214,14 @@ def _value(said: str, aspect: str) -> str | None:
     bare = _ARTICLE.sub("", clause)
     if not bare:
         return None
-    if aspect in ("home", "employer", "attribute", "car", "name"):
+    if aspect in ("home", "employer", "attribute", "car", "name", "school"):
         first = fold(clause.split()[0])
         if aspect == "home" and first in table("determiners"):
             return None
         name = _NAME.match(bare)
         if name:
-            return fold(name[0]).strip(".")
+            larger = _LARGER.search(said) if aspect == "home" else None  # "Camden, London"
+            return fold(f"{name[0]} {larger['name'] if larger else ''}").strip(" .")
         whole_lower = said == said.lower()
         if aspect in ("attribute", "car", "name") or not whole_lower or first in table("determiners"):
             return _weekday_or_number(clause)
