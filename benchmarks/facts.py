@@ -23,6 +23,7 @@ import uvicorn
 from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.facts.aliases import AliasMap
 from app.facts.keys import sentence
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository
@@ -109,7 +110,7 @@ def documents(bodies: Iterator[FactCreate]) -> Iterator[Doc]:
         draft, now = draft_of(body, dict(SOURCE)), next(clock)
         book = books.setdefault(draft["group_id"], Ledger(None, [], now))
         book.now = now
-        book.assert_fact(draft, assertion_of(body, draft))
+        book.assert_fact(draft, assertion_of(body, draft, AliasMap()))
     for book in books.values():
         yield from book.written.values()
 

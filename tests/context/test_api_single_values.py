@@ -9,7 +9,7 @@ from tests.support.memories import Json, remember
 
 pytestmark = pytest.mark.anyio
 
-OWNER = {"agent_id": "a", "user_id": "ada"}
+OWNER: Json = {"agent_id": "a", "user_id": "ada"}
 
 
 async def lives(api: httpx.AsyncClient, home: str, since: str | None, **more: Any) -> None:

@@ -138,7 +138,14 @@ async def test_what_earlier_versions_stored_is_read_and_becomes_a_fact(service: 
     api, now = service.client, "2026-01-01T00:00:00.000Z"
     stored = {**EMPTY_PROFILE, "home": "London", "age": 36, "interests": ["engines"]}
     times = {"created_at": now, "updated_at": now}
-    record = {"user_id": "ada", "agent_id": None, "profile": stored, "interactions": [], "interacted": 0, "version": 4}
+    record: Json = {
+        "user_id": "ada",
+        "agent_id": None,
+        "profile": stored,
+        "interactions": [],
+        "interacted": 0,
+        "version": 4,
+    }
     await service.resources.store.commit([Insert(USERS, {"tenant_id": "default", **record, **times})])
     assert (await profile(api)).items() >= stored.items()
     disputed = await state(api, "lives_in", "Mars", trust=0.4)
@@ -153,7 +160,7 @@ async def test_what_earlier_versions_stored_is_read_and_becomes_a_fact(service: 
 async def test_a_clear_of_what_earlier_versions_stored_stays(service: Service) -> None:
     api, now = service.client, "2026-01-01T00:00:00.000Z"
     times = {"created_at": now, "updated_at": now}
-    record = {"user_id": "ada", "agent_id": None, "interactions": [], "interacted": 0, "version": 4}
+    record: Json = {"user_id": "ada", "agent_id": None, "interactions": [], "interacted": 0, "version": 4}
     stored = {**EMPTY_PROFILE, "home": "London"}
     await service.resources.store.commit(
         [Insert(USERS, {"tenant_id": "default", **record, "profile": stored, **times})]

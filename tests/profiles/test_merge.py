@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.facts.about_user import EMPTY_PROFILE
 from app.profiles import merge
 from app.storage.text import normalise_content
 from tests.support.memories import Json
@@ -35,7 +36,7 @@ SOURCE = {"origin": "api"}
 
 
 def grown(patches: list[Json]) -> Json:
-    profile = dict(merge.EMPTY_PROFILE)
+    profile = dict(EMPTY_PROFILE)
     for patch in patches:
         profile = merge.merge_profile(profile, patch)
     return profile

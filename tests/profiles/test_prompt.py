@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.core import tokens
 from app.core.prompt_fencing import KNOWN_OF_USER, LEARNED, escape
+from app.facts.about_user import EMPTY_PROFILE
 from app.profiles import merge, prompt
 from tests.support import payloads
 from tests.support.memories import Json
@@ -94,7 +95,7 @@ def tags(text: str) -> list[str]:
 
 def test_the_blocks_stand_in_their_order() -> None:
     learned = experience(procedural_knowledge="ask first", heuristics=[lesson("rare"), lesson("often", 3)])
-    profile = {**merge.EMPTY_PROFILE, "name": "Ada"}
+    profile = {**EMPTY_PROFILE, "name": "Ada"}
     text, size = prompt.compose(learned, profile, [memory("likes tea", "mornings")], None)
     assert size == tokens.count(text)
     assert [line for line in text.splitlines() if line.startswith("<")] == SKELETON
@@ -104,7 +105,7 @@ def test_the_blocks_stand_in_their_order() -> None:
 
 
 def test_what_is_not_known_has_no_block() -> None:
-    assert prompt.compose(experience(), dict(merge.EMPTY_PROFILE), [], None) == ("", 0)
+    assert prompt.compose(experience(), dict(EMPTY_PROFILE), [], None) == ("", 0)
     assert prompt.compose(None, None, [], None) == ("", 0)
     text, _ = prompt.compose(None, None, [memory("x")], None)
     assert "agent_experience" not in text
@@ -116,7 +117,7 @@ def test_what_is_not_known_has_no_block() -> None:
 def test_no_content_closes_or_opens_a_block(payload: str) -> None:
     learned = experience(procedural_knowledge=payload, **{name: [lesson(payload)] for name in merge.LESSONS})
     profile = {
-        **merge.EMPTY_PROFILE,
+        **EMPTY_PROFILE,
         "name": payload,
         "interests": [payload],
         "preferences": {payload: {payload: [payload]}},
@@ -130,7 +131,7 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
 @pytest.mark.parametrize("payload", [*payloads.HOSTILE, *payloads.UNSEEN], ids=ascii)
 def test_no_payload_acts_as_structure(payload: str) -> None:
     learned = experience(procedural_knowledge=payload, heuristics=[lesson(f"x{payload}")])
-    profile = {**merge.EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
+    profile = {**EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
     text, size = prompt.compose(learned, profile, [memory(payload, payload)], None)
     assert special_tokens(text) == hiding(text) == []
     assert size == tokens.count(text)
@@ -156,7 +157,7 @@ def test_other_text_is_left_as_it_is(text: str) -> None:
 
 def test_memories_leave_first_then_the_lessons_least_seen() -> None:
     learned = experience(heuristics=[lesson(f"lesson number {at}", at) for at in range(1, 6)])
-    profile = {**merge.EMPTY_PROFILE, "name": "Ada"}
+    profile = {**EMPTY_PROFILE, "name": "Ada"}
     memories = [memory(f"memory number {at}") for at in range(5)]
     whole, size = prompt.compose(learned, profile, memories, None)
     last = (5, 5)
@@ -186,7 +187,7 @@ TEXT = st.text(alphabet=st.sampled_from('ab z.\n<>/汉😀é0{}"'), min_size=1, 
 )
 def test_the_budget_is_a_wall(lessons: list[Any], custom: Json, contents: list[str], budget: int) -> None:
     learned = experience(heuristics=[lesson(*one) for one in lessons])
-    profile = {**merge.EMPTY_PROFILE, "custom": custom}
+    profile = {**EMPTY_PROFILE, "custom": custom}
     text, size = prompt.compose(learned, profile, [memory(one) for one in contents], budget)
     assert size == tokens.count(text) <= budget
     assert len(tags(text)) <= len(SKELETON)

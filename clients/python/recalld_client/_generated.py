@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 6db08c30567127e9a9f4edb57f1e959f."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 8d23c4d982eb61c3f82be6689090d980."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -295,9 +295,6 @@ CheckpointReason: TypeAlias = Literal["asked", "steps", "before_restore", "resto
 CitationStyle: TypeAlias = Literal["numbers", "ids", "none"]
 
 
-ConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both"]
-
-
 class Contending(TypedDict):
     predicate: str
     fact_ids: list[str]
@@ -445,6 +442,11 @@ class Entity(TypedDict):
     degree: int
 
 
+class EntityActions(TypedDict):
+    items: "list[Action]"
+    truncated: bool
+
+
 class EntityList(TypedDict):
     """Those with the most facts first."""
 
@@ -452,6 +454,26 @@ class EntityList(TypedDict):
     next_cursor: NotRequired[str | None]
     total: int
     truncated: "Bound | None"
+
+
+class EntityPage(TypedDict):
+    name: str
+    key: str
+    names: list[str]
+    aliases: "list[Alias]"
+    facts: "KnownFacts"
+    earlier: "KnownFacts"
+    neighbors: "NeighborCount"
+    memories: "Mentions"
+    actions: "EntityActions"
+    first_seen: str | None
+    last_seen: str | None
+
+
+class Evidence(TypedDict):
+    source: str
+    content: str
+    tokens: NotRequired[int]
 
 
 class EvidenceAdded(TypedDict):
@@ -464,7 +486,7 @@ class EvidenceAdded(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[AppTasksSchemasEvidence]"
+    evidence: "list[Evidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -473,7 +495,7 @@ class EvidenceAdded(TypedDict):
     version: int
     created_at: str
     updated_at: str
-    evicted: "list[AppTasksSchemasEvidence]"
+    evicted: "list[Evidence]"
 
 
 class EvidenceIn(TypedDict):
@@ -563,6 +585,9 @@ class FactBatchAsserted(TypedDict):
     items: "list[Fact]"
 
 
+FactConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both", "merge"]
+
+
 class FactCreate(TypedDict):
     """agent_id, user_id or both are required."""
 
@@ -579,7 +604,7 @@ class FactCreate(TypedDict):
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
-    on_conflict: NotRequired["ConflictPolicy"]
+    on_conflict: NotRequired["FactConflictPolicy"]
 
 
 FactListStatus: TypeAlias = Literal["active", "disputed", "superseded", "retracted", "any"]
@@ -656,34 +681,18 @@ class FeedbackResult(TypedDict):
     items: "list[FeedbackApplied]"
 
 
-class Finding(TypedDict):
-    finding_id: str
-    agent_id: str | None
-    user_id: str | None
-    kind: "FindingKind"
-    status: "FindingStatus"
-    reason: str
-    evidence: "list[AppFindingsSchemasEvidence]"
-    proposal: "Proposal"
-    confidence: float
-    trust: float
-    operation_id: str | None
-    settled_by: str | None
-    settled_at: str | None
-    version: int
-    created_at: str
-    updated_at: str
+class FindingEvidence(TypedDict):
+    kind: "EvidenceKind"
+    id: str
+    text: str | None
+    said_at: str | None
+    trust: NotRequired[float | None]
 
 
 FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
 
 
 FindingListStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled", "any"]
-
-
-class FindingPage(TypedDict):
-    items: "list[Finding]"
-    next_cursor: NotRequired[str | None]
 
 
 FindingStatus: TypeAlias = Literal["open", "accepted", "dismissed", "settled"]
@@ -772,6 +781,7 @@ class FoundMemory(TypedDict):
 
 class FoundProcedure(TypedDict):
     procedure: "Procedure"
+    variant: NotRequired["ProcedureVariant"]
     score: float
     recent: "RecentRecord"
     track_record: str
@@ -940,6 +950,11 @@ class KeyRevoke(TypedDict):
 class KeyRotate(TypedDict):
     overlap_seconds: NotRequired[int]
     expires_in: NotRequired[int | None]
+
+
+class KnownFacts(TypedDict):
+    items: "list[Fact]"
+    truncated: bool
 
 
 class Lesson(TypedDict):
@@ -1116,6 +1131,16 @@ MemoryStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed"
 MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
 
 
+class Mention(TypedDict):
+    memory: "Memory"
+    names: list[str]
+
+
+class Mentions(TypedDict):
+    items: "list[Mention]"
+    truncated: bool
+
+
 class Message(TypedDict):
     message_id: str
     session_id: str
@@ -1188,6 +1213,11 @@ class MessagesAppend(TypedDict):
     user_id: NotRequired[str | None]
     memorize: NotRequired["Memorize | None"]
     metadata: NotRequired["JsonObject | None"]
+
+
+class NeighborCount(TypedDict):
+    count: int
+    truncated: "Bound | None"
 
 
 class Neighbors(TypedDict):
@@ -1263,6 +1293,7 @@ class OutcomeIn(TypedDict):
     note: NotRequired["ProcedureNote | None"]
     action_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
+    variant: NotRequired["ProcedureVariant | None"]
 
 
 class OutcomeRecorded(TypedDict):
@@ -1352,6 +1383,7 @@ class Procedure(TypedDict):
     tags: list[str]
     metadata: "JsonObject"
     source: "Source"
+    trial: NotRequired["ProcedureTrial | None"]
     embedding: "EmbeddingInfo"
     version: int
     created_at: str
@@ -1389,6 +1421,7 @@ class ProcedureOutcome(TypedDict):
     task_id: str | None
     at: str
     version: int
+    variant: NotRequired["ProcedureVariant"]
 
 
 class ProcedurePage(TypedDict):
@@ -1434,6 +1467,22 @@ class ProcedureSearchResult(TypedDict):
 
 
 ProcedureStatus: TypeAlias = Literal["active", "archived"]
+
+
+class ProcedureTrial(TypedDict):
+    """Revised steps that are tried beside the current ones."""
+
+    trial_id: str
+    steps: list[str]
+    current: "TrialCounts"
+    revised: "TrialCounts"
+    action_ids: list[str]
+    model: str
+    prompt_version: str
+    started_at: str
+
+
+ProcedureVariant: TypeAlias = Literal["current", "revised"]
 
 
 class ProcedureVersion(TypedDict):
@@ -1575,6 +1624,57 @@ class RecordName(TypedDict):
     id: str
 
 
+class ReflectRequest(TypedDict):
+    agent_id: NotRequired[str | None]
+    user_id: NotRequired[str | None]
+    focus: NotRequired[str | None]
+    dry_run: NotRequired[bool]
+
+
+class ReflectionFinding(TypedDict):
+    finding_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: "FindingKind"
+    status: "FindingStatus"
+    reason: str
+    evidence: "list[FindingEvidence]"
+    proposal: "Proposal"
+    confidence: float
+    trust: float
+    operation_id: str | None
+    settled_by: str | None
+    settled_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class ReflectionFindingPage(TypedDict):
+    items: "list[ReflectionFinding]"
+    next_cursor: NotRequired[str | None]
+
+
+class RelatedBecause(TypedDict):
+    reason: "RelatedReason"
+    score: float | None
+    names: list[str]
+
+
+class RelatedMemories(TypedDict):
+    items: "list[RelatedMemory]"
+    next_cursor: NotRequired[str | None]
+    warnings: "list[SearchWarning]"
+
+
+class RelatedMemory(TypedDict):
+    memory: "Memory"
+    reasons: "list[RelatedBecause]"
+
+
+RelatedReason: TypeAlias = Literal["supersedes", "superseded_by", "contradicts", "made_from", "shared_entity", "similar", "same_session"]
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -1657,7 +1757,7 @@ class SectionError(TypedDict):
     detail: str
 
 
-SectionName: TypeAlias = Literal["instructions", "profile", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+SectionName: TypeAlias = Literal["instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
 
 
 class Session(TypedDict):
@@ -1883,7 +1983,7 @@ class Task(TypedDict):
     plan: "list[Step]"
     context: "JsonObject"
     scratchpad: "list[Note]"
-    evidence: "list[AppTasksSchemasEvidence]"
+    evidence: "list[Evidence]"
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
@@ -1944,6 +2044,11 @@ class ToolCall(TypedDict):
     function: NotRequired["FunctionCall | None"]
 
 
+class TrialCounts(TypedDict):
+    success_count: int
+    failure_count: int
+
+
 class Understood(TypedDict):
     time: "UnderstoodTime | None"
 
@@ -1968,20 +2073,6 @@ class Verification(TypedDict):
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
-
-
-class AppFindingsSchemasEvidence(TypedDict):
-    kind: "EvidenceKind"
-    id: str
-    text: str | None
-    said_at: str | None
-    trust: NotRequired[float | None]
-
-
-class AppTasksSchemasEvidence(TypedDict):
-    source: str
-    content: str
-    tokens: NotRequired[int]
 
 
 class MemoryOptions(TypedDict):
@@ -2061,7 +2152,7 @@ class FactOptions(TypedDict):
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
-    on_conflict: NotRequired["ConflictPolicy"]
+    on_conflict: NotRequired["FactConflictPolicy"]
 
 
 class FactSearchOptions(TypedDict):
@@ -2258,9 +2349,9 @@ class Operations(Transport):
         found: "FactSearchResult" = self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> Fact | Operation:
         """Say that something is true."""
-        found: "Fact" = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: Fact | Operation = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
@@ -2325,6 +2416,16 @@ class Operations(Transport):
     def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = self._call("POST", "/v1/graph/query", body=body)
+        return found
+
+    def get_entity(self, name: str, *, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityPage":
+        """Get what is known of an entity:"""
+        found: "EntityPage" = self._call("GET", path("/v1/graph/entities/{}", name), query={"limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    def get_related_memories(self, memory_id: str, *, limit: int | None = None) -> "RelatedMemories":
+        """List memories related to one, each with the reasons."""
+        found: "RelatedMemories" = self._call("GET", path("/v1/memories/{}/related", memory_id), query={"limit": limit})
         return found
 
     def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
@@ -2599,24 +2700,29 @@ class Operations(Transport):
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
-    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
         """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
-        found: "FindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "ReflectionFindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def get_finding(self, finding_id: str) -> "Finding":
+    def get_finding(self, finding_id: str) -> "ReflectionFinding":
         """Get one finding with its evidence."""
-        found: "Finding" = self._call("GET", path("/v1/findings/{}", finding_id))
+        found: "ReflectionFinding" = self._call("GET", path("/v1/findings/{}", finding_id))
         return found
 
-    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Settle a finding without any other change."""
-        found: "Finding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
+        """Look for contradictions between memories, facts and the profile, and for what is past."""
+        found: "Operation" = self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes."""
-        found: "Finding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_jobs(self) -> "Jobs":
@@ -2833,9 +2939,9 @@ class AsyncOperations(AsyncTransport):
         found: "FactSearchResult" = await self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
+    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> Fact | Operation:
         """Say that something is true."""
-        found: "Fact" = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: Fact | Operation = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
@@ -2900,6 +3006,16 @@ class AsyncOperations(AsyncTransport):
     async def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = await self._call("POST", "/v1/graph/query", body=body)
+        return found
+
+    async def get_entity(self, name: str, *, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityPage":
+        """Get what is known of an entity:"""
+        found: "EntityPage" = await self._call("GET", path("/v1/graph/entities/{}", name), query={"limit": limit, "agent_id": agent_id, "user_id": user_id, "include_shared": include_shared, "as_of": as_of, "known_at": known_at})
+        return found
+
+    async def get_related_memories(self, memory_id: str, *, limit: int | None = None) -> "RelatedMemories":
+        """List memories related to one, each with the reasons."""
+        found: "RelatedMemories" = await self._call("GET", path("/v1/memories/{}/related", memory_id), query={"limit": limit})
         return found
 
     async def forget_memories(self, body: "ForgetRequest", *, idempotency_key: str | None = None) -> ForgetPlan | Operation:
@@ -3174,24 +3290,29 @@ class AsyncOperations(AsyncTransport):
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
         return found
 
-    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FindingPage":
+    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
         """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
-        found: "FindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "ReflectionFindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def get_finding(self, finding_id: str) -> "Finding":
+    async def get_finding(self, finding_id: str) -> "ReflectionFinding":
         """Get one finding with its evidence."""
-        found: "Finding" = await self._call("GET", path("/v1/findings/{}", finding_id))
+        found: "ReflectionFinding" = await self._call("GET", path("/v1/findings/{}", finding_id))
         return found
 
-    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Settle a finding without any other change."""
-        found: "Finding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Finding":
+    async def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
+        """Look for contradictions between memories, facts and the profile, and for what is past."""
+        found: "Operation" = await self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
+        return found
+
+    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes."""
-        found: "Finding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_jobs(self) -> "Jobs":
