@@ -36,9 +36,11 @@ _ASPECTS = {
 """Predicates of facts and fields of the profile, by the aspect that they say."""
 _OPPOSITE = [
     frozenset(kinds.split())
-    for kinds in ("dark light", "short long", "short longer", "brief long", "brief detailed", "short detailed")
-    + ("window aisle", "hot cold", "hot iced", "formal informal", "formal casual", "early late", "red white")
-    + ("morning evening", "morning afternoon", "sweet salty", "sweet savoury", "oscuro claro", "cortas largas")
+    for kinds in (
+        *("dark light", "short long", "short longer", "brief long", "brief detailed", "short detailed"),
+        *("window aisle", "hot cold", "hot iced", "formal informal", "formal casual", "early late", "red white"),
+        *("morning evening", "morning afternoon", "sweet salty", "sweet savoury"),
+    )
 ]
 """Kinds of one thing of which somebody prefers at most one."""
 _SELF = frozenset({"user", "@user", "the user", "me", "i"})
