@@ -34,6 +34,15 @@ _ASPECTS = {
     "profession": "occupation",
 }
 """Predicates of facts and fields of the profile, by the aspect that they say."""
+_OPPOSITE = [
+    frozenset(kinds.split())
+    for kinds in (
+        *("dark light", "short long", "short longer", "brief long", "brief detailed", "short detailed"),
+        *("window aisle", "hot cold", "hot iced", "formal informal", "formal casual", "early late", "red white"),
+        *("morning evening", "morning afternoon", "sweet salty", "sweet savoury"),
+    )
+]
+"""Kinds of one thing of which somebody prefers at most one."""
 _SELF = frozenset({"user", "@user", "the user", "me", "i"})
 
 
@@ -156,6 +165,8 @@ def differ(aspect: str, one: str, other: str) -> bool:
     one."""
     if _alike(one, other):
         return False
+    if aspect.startswith("kind of "):
+        return any({one, other} <= kinds and one != other for kinds in _OPPOSITE)
     if aspect == "home":
         lands = [bool(set(value.split()) & table("countries")) for value in (one, other)]
         return lands[0] == lands[1]
