@@ -21,7 +21,10 @@ export type ContextOptions = Omit<Schemas["ContextRequest"], Owned | "query" | "
     /** Most tokens; default: a quarter of the agent's `max_context_tokens`, else 4000. */
     budget?: number;
 };
-export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object"> & CallOptions;
+/** `merge` is answered by an operation, not by a fact: use `Recalld.request` for it. */
+export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object" | "on_conflict"> & {
+    on_conflict?: Exclude<Schemas["FactCreate"]["on_conflict"], "merge">;
+} & CallOptions;
 export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & {
     limit?: number;
 };

@@ -23,7 +23,10 @@ export type ContextOptions = Omit<Schemas["ContextRequest"], Owned | "query" | "
     /** Most tokens; default: a quarter of the agent's `max_context_tokens`, else 4000. */
     budget?: number;
   };
-export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object"> & CallOptions;
+/** `merge` is answered by an operation, not by a fact: use `Recalld.request` for it. */
+export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object" | "on_conflict"> & {
+  on_conflict?: Exclude<Schemas["FactCreate"]["on_conflict"], "merge">;
+} & CallOptions;
 export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & { limit?: number };
 export type Policy = Schemas["PolicyIn"] & { apply?: boolean };
 
@@ -234,7 +237,7 @@ export class Facts implements AsyncIterable<Schemas["Fact"]> {
   add(subject: string, predicate: string, object: string, options: FactOptions = {}): Promise<Schemas["Fact"]> {
     const [body, call] = split(options);
     const stated = { ...body, ...this.owner, subject, predicate, object };
-    return this.client.request("POST", "/v1/facts", { body: stated, ...call });
+    return this.client.request("POST", "/v1/facts", { body: stated, ...call }) as Promise<Schemas["Fact"]>;
   }
 
   /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */

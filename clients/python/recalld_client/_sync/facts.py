@@ -2,7 +2,7 @@
 """Statements about a user."""
 
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Unpack, cast
 
 from recalld_client import _generated as models
 from recalld_client._sync.pages import items
@@ -20,10 +20,14 @@ class UserFacts:
     ) -> models.Fact:
         """States a fact, for example ("Ada", "lives_in", "Boston"). An older one that it contradicts ends.
 
-        Raises Problem.
+        `on_conflict="merge"` is answered by an operation, not by a fact: use `client.assert_fact` for it. Raises Problem,
+        and ValueError for `merge`.
         """
+        if options.get("on_conflict") == "merge":
+            raise ValueError('on_conflict="merge" is answered by an operation: use client.assert_fact')
         fact: models.FactCreate = {"subject": subject, "predicate": predicate, "object": object}
-        return self.client.assert_fact({**fact, "agent_id": self.agent_id, "user_id": self.user_id, **options})
+        owned: models.FactCreate = {**fact, "agent_id": self.agent_id, "user_id": self.user_id}
+        return cast(models.Fact, self.client.assert_fact({**owned, **options}))
 
     def search(
         self, query: str, *, limit: int = 10, **options: Unpack[models.FactSearchOptions]
