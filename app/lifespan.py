@@ -50,7 +50,7 @@ from app.jobs.models import (
     SUMMARIZE,
     UNDO,
 )
-from app.jobs.runner import Done, JobHandler, Run, Runner
+from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import Tools
@@ -297,17 +297,14 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
-    deeds = DerivationUndo(store, embedder, clock)
     derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, MERGE_FACT, REFLECTION, REVIEW_PROCEDURE
-    undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | dict.fromkeys(derived, deeds.undo)
+    deeds = dict.fromkeys(derived, DerivationUndo(store, embedder, clock).undo)
+    undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | deeds
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
     reflection = ReflectionJobs(tools)
     predicates = PredicateJobs(store, embedder, clock, undo_days)
-
-    async def undo(run: Run) -> Done:
-        return await undoing[run.payload["kind"]](run)
 
     handlers: dict[str, JobHandler] = {
         DECAY: decay.handle,
@@ -315,7 +312,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         RETENTION: forgetting.retain,
         FORGET: forgetting.forget,
         ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
-        UNDO: undo,
+        UNDO: lambda run: undoing[run.payload["kind"]](run),
         EMBED_PENDING: embedding.handle,
         POST_CONVERSATION: conversations.learn,
         SUMMARIZE: conversations.summarize,
