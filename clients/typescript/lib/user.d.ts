@@ -23,7 +23,7 @@ export type ContextOptions = Omit<Schemas["ContextRequest"], Owned | "query" | "
 };
 /** `merge` is answered by an operation, not by a fact: use `Recalld.request` for it. */
 export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predicate" | "object" | "on_conflict"> & {
-    on_conflict?: Exclude<Schemas["FactCreate"]["on_conflict"], "merge">;
+    on_conflict?: Exclude<Schemas["FactConflictPolicy"], "merge">;
 } & CallOptions;
 export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & {
     limit?: number;

@@ -19,8 +19,8 @@ class AsyncUserFacts:
     ) -> models.Fact:
         """States a fact, for example ("Ada", "lives_in", "Boston"). An older one that it contradicts ends.
 
-        `on_conflict="merge"` is answered by an operation, not by a fact: use `client.assert_fact` for it. Raises Problem,
-        and ValueError for `merge`.
+        `on_conflict="merge"` is answered by an operation, not by a fact: use `client.assert_fact`. Raises Problem, and
+        ValueError for `merge`.
         """
         if options.get("on_conflict") == "merge":
             raise ValueError('on_conflict="merge" is answered by an operation: use client.assert_fact')
