@@ -63,7 +63,8 @@ async def test_the_story_fills_a_store_in_the_same_way_each_time(
     assert ("Aero hub", "costs", "99 EUR", "disputed") in held["facts"]
     assert {user for user, *_ in held["users"]} == {"mira", "jonas", "priya"}
     assert all(status == "succeeded" for _, status in held["operations"])
-    assert {kind for kind, _ in held["operations"]} == {"decay", "post_conversation", "consolidation"}
+    expected = {"decay", "post_conversation", "consolidation", "review_procedure"}
+    assert {kind for kind, _ in held["operations"]} == expected
 
 
 def test_the_command_serves_a_store_of_its_own(tmp_path: Path) -> None:

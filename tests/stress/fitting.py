@@ -15,7 +15,13 @@ from schemathesis.core import NotSet
 
 Json = dict[str, Any]
 
-OWNED_BY_QUERY = ("DELETE /v1/memories", "GET /v1/graph/entities", "GET /v1/graph/entities/{name}/neighbors")
+ENTITY = "/v1/graph/entities/{name}"
+OWNED_BY_QUERY = (
+    "DELETE /v1/memories",
+    "GET /v1/graph/entities",
+    *(f"GET {ENTITY}{part}" for part in ("", "/neighbors", "/aliases")),
+    f"DELETE {ENTITY}/aliases",
+)
 RUN = "POST /v1/jobs/{name}/run"
 COPY = "POST /v1/agents/{agent_id}/experience/copy"
 EDIT = "PATCH /v1/sessions/{session_id}/messages/{seq}"
@@ -57,6 +63,12 @@ def _fitting(case: Case[Any], operation: str, body: Any) -> Any:
         body["content"] = body.get("content") or "Hello"
     if operation == COPY and body["from_agent_id"] == unquote(case.path_parameters["agent_id"]):
         body["from_agent_id"] += "x"  # it has to be another agent
+    if operation == "POST /v1/facts/batch":  # only a single fact is merged
+        body["items"] = [
+            one | {"on_conflict": "temporal"} if one.get("on_conflict") == "merge" else one for one in body["items"]
+        ]
+    if operation == f"POST {ENTITY}/aliases":  # an alias is another name
+        body["aliases"] = [f"{unquote(case.path_parameters['name'])} {at}" for at, _ in enumerate(body["aliases"])]
     of_all = operation == RUN and case.path_parameters["name"] != "consolidation"
     if of_all and isinstance(body, dict):  # it may be left out
         body = {name: value for name, value in body.items() if name == "dry_run"}

@@ -1,0 +1,239 @@
+"""What reflection finds in stories of contradiction and change, what it finds wrongly, and what the prompt says then.
+
+Each story becomes the sessions of one user. Then `POST /v1/reflect` runs, and the prompt for the story's question is
+asked for. A pair counts as found if one finding, open or applied, names both of its statements. Any other pair that is
+found is a false alarm, but in stories of plans without one. A prompt is right if it has all that it must have, and
+every line with what does not hold is marked as earlier, denied or uncertain. The service has no language model.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx
+
+from app.learning.words import languages, table
+from benchmarks.harness import ROOT, Row, Section, folder, recalld
+
+DEV = ROOT / "tests" / "data" / "reflection_dev.json"
+AGENT = "reflection"
+TURN = timedelta(minutes=1)
+BUDGET = 2000
+OVER = ("succeeded", "partial", "failed")
+REQUEST_SECONDS, OVER_SECONDS = 120, 60
+POLL_SECONDS = 0.02
+PROMPT_TARGET = 0.95
+MARKED = re.compile(r"\b(?:uncertain|earlier|superseded|no longer|until|replaced|previous|outdated)\b")
+"""How our prompt marks what does not hold, or may not."""
+PAST = re.compile(
+    r"\b(?:was|were|had|used to|ago|before|back then|formerly|instead|cancel\w*|previously|moved|sold|quit|stopped|"
+    r"gave up|"
+    r"war|waren|hatte|hatten|früher|damals|vorher|statt|abgesagt|verkauft|umgezogen|aufgehört|gekündigt|doch|"
+    r"era|estaba|tenía|vivía|trabajaba|antes|dejé|vendí|cancel\w*|en vez|mudé|cambié)\b",
+    re.IGNORECASE,
+)
+"""Words by which people speak of the past."""
+
+Json: TypeAlias = dict[str, Any]
+Place: TypeAlias = tuple[int, int]
+"""A statement of a story: the session and the message, both from 0."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the stories of one kind."""
+
+    stories: int = 0
+    pairs: int = 0
+    found: int = 0
+    wrong_way: int = 0
+    alarms: int = 0
+    prompts_right: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, default=DEV, help="the set of stories (JSON)")
+    parser.add_argument("--stories", type=int, help="only the first N")
+    parser.add_argument("--policy", choices=["propose", "auto"], default="auto")
+    parser.add_argument("--faults", action="store_true", help="name what is missing or wrong on standard error")
+
+
+def run(options: argparse.Namespace) -> Iterator[Section]:
+    stories = json.loads(options.data.read_text(encoding="utf-8"))[: options.stories]
+    tallies: dict[tuple[str, str], Tally] = {}
+    with (
+        folder() as data,
+        recalld(data, RECALLD_REFLECTION_POLICY=options.policy) as server,
+        httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS) as client,
+    ):
+        for story in stories:
+            Telling(client, story).judge(tallies.setdefault((story["kind"], story["language"]), Tally()))
+    if options.faults:
+        print(*(fault for tally in tallies.values() for fault in tally.faults), sep="\n", file=sys.stderr)
+    kinds = [_row(kind, [tally for (of, _), tally in tallies.items() if of == kind]) for kind in _kinds(tallies, 0)]
+    whole = _row("all", list(tallies.values()))
+    met = whole["prompts right"] >= PROMPT_TARGET * whole["stories"]
+    yield Section(f"{len(stories)} stories by kind, without a model", [*kinds, whole], met)
+    spoken = [_row(one, [tally for (_, of), tally in tallies.items() if of == one]) for one in _kinds(tallies, 1)]
+    yield Section("by language", spoken)
+
+
+def _kinds(tallies: dict[tuple[str, str], Tally], place: int) -> list[str]:
+    return list(dict.fromkeys(key[place] for key in tallies))
+
+
+def _row(name: str, tallies: Sequence[Tally]) -> Row:
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        total.update({each: getattr(tally, each) for each in Tally.__slots__ if each != "faults"})
+    names = {"wrong_way": "wrong way", "alarms": "false alarms", "prompts_right": "prompts right"}
+    return {"stories of": name, **{names.get(each, each): total[each] for each in Tally.__slots__ if each != "faults"}}
+
+
+class Telling:
+    """One story, told to the service."""
+
+    def __init__(self, client: httpx.Client, story: Json) -> None:
+        self._client, self._story = client, story
+        self._owner = {"agent_id": AGENT, "user_id": story["id"]}
+
+    def judge(self, tally: Tally) -> None:
+        """Tells the story, lets the service reflect, and counts what it found and what its prompt says."""
+        self._tell()
+        self._over(self._send("POST", "/v1/reflect", self._owner))
+        tally.stories += 1
+        self._judge_findings(tally)
+        self._judge_prompt(tally)
+
+    def _tell(self) -> None:
+        for number, session in enumerate(self._story["sessions"]):
+            at = datetime.fromisoformat(session["at"])
+            messages = [
+                {**message, "timestamp": (at + TURN * turn).isoformat()}
+                for turn, message in enumerate(session["messages"])
+            ]
+            session_id = f"{self._story['id']}-{number}"
+            self._send("POST", f"/v1/sessions/{session_id}/messages", {**self._owner, "messages": messages})
+            self._over(self._send("POST", f"/v1/sessions/{session_id}/end", None))
+        deadline = time.monotonic() + OVER_SECONDS
+        while time.monotonic() < deadline and any(
+            memory["embedding"]["status"] == "pending" for memory in self._list("/v1/memories", **self._owner)
+        ):
+            time.sleep(POLL_SECONDS)
+
+    def _judge_findings(self, tally: Tally) -> None:
+        places = self._places()
+        wanted = {frozenset(_pair(pair)): pair["relation"] for pair in self._story["pairs"]}
+        found: dict[frozenset[Place], Json] = {}
+        for finding in self._list("/v1/findings", **self._owner, status="any"):
+            named = {places[each["text"]] for each in finding["evidence"] if each["text"] in places}
+            if named:
+                found[frozenset(named)] = finding
+        tally.pairs += len(wanted)
+        for pair, relation in wanted.items():
+            finding = next((one for named, one in found.items() if pair <= named), {})
+            if not finding:
+                tally.faults.append(f"{self._story['id']}: not found: {self._texts(pair)}")
+                continue
+            tally.found += 1
+            if not self._right_way(finding, pair, relation, places):
+                tally.wrong_way += 1
+                tally.faults.append(f"{self._story['id']}: {relation}, but {finding['proposal']}: {self._texts(pair)}")
+        for places_named in found:
+            if not any(pair <= places_named for pair in wanted) and not (self._story["kind"] == "plan" and not wanted):
+                tally.alarms += 1
+                tally.faults.append(
+                    f"{self._story['id']}: false alarm: {self._texts(places_named)}: {found[places_named]['reason']}"
+                )
+
+    def _right_way(self, finding: Json, pair: frozenset[Place], relation: str, places: dict[str, Place]) -> bool:
+        """Returns whether what was applied, or would be, retires the statement that does not hold."""
+        texts = {each["id"]: each["text"] for each in finding["evidence"]}
+        retired = {places[texts[each["id"]]] for each in finding["proposal"]["retire"]} & pair
+        if relation == "unknown":
+            return bool(finding["status"] == "open")
+        wrong = min(pair) if relation == "later_holds" else max(pair)
+        return not retired or retired == {wrong}
+
+    def _judge_prompt(self, tally: Tally) -> None:
+        body = {
+            **self._owner,
+            "query": self._story["question"],
+            "session_id": f"{self._story['id']}-next",
+            "token_budget": BUDGET,
+            "now": self._story["ask_at"],
+        }
+        text = self._send("POST", "/v1/context", body)["text"]
+        lacks = [words for words in self._story["prompt_right"] if not _says(text, words)]
+        lies = [line for line in text.splitlines() if self._lies(line)]
+        tally.prompts_right += not lacks and not lies
+        if lacks:
+            tally.faults.append(f"{self._story['id']}: the prompt lacks {', '.join(lacks)}")
+        tally.faults += [f"{self._story['id']}: the prompt says, unmarked: {line}" for line in lies]
+
+    def _lies(self, line: str) -> bool:
+        said = [words for words in self._story["prompt_wrong"] if _says(line, words)]
+        if not said or MARKED.search(line) or PAST.search(line) or line.startswith("##"):
+            return False
+        if table("negations", languages(line)).found_in(line):
+            return False
+        right = [words for words in self._story["prompt_right"] if words not in self._story["prompt_wrong"]]
+        return not any(_says(line, words) for words in right)  # it names what holds beside it
+
+    # --- What the service answers -------------------------------------------------------------------------------------
+
+    def _places(self) -> dict[str, Place]:
+        """Returns where each statement stands, by its text. Without a model every record is a message."""
+        sessions = self._story["sessions"]
+        return {
+            message["content"]: (number, turn)
+            for number, session in enumerate(sessions)
+            for turn, message in enumerate(session["messages"])
+        }
+
+    def _texts(self, places: frozenset[Place]) -> str:
+        said = (self._story["sessions"][session]["messages"][turn]["content"] for session, turn in sorted(places))
+        return " | ".join(said)
+
+    def _over(self, operation: Json) -> None:
+        deadline = time.monotonic() + OVER_SECONDS
+        while operation["status"] not in OVER:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{operation['operation_id']} is {operation['status']} after {OVER_SECONDS} s")
+            time.sleep(POLL_SECONDS)
+            operation = self._send("GET", f"/v1/operations/{operation['operation_id']}")
+
+    def _list(self, path: str, **params: str) -> Iterator[Json]:
+        cursor: str | None = None
+        while True:
+            given = {**params, "limit": "100", **({"cursor": cursor} if cursor else {})}
+            page = self._client.get(path, params=given).raise_for_status().json()
+            yield from page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def _send(self, method: str, path: str, body: Json | None = None) -> Any:
+        answer = self._client.request(method, path, json=body)
+        if answer.is_error:
+            raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text[:500]}")
+        return answer.json() if answer.content else None
+
+
+def _pair(pair: Json) -> tuple[Place, Place]:
+    (session, turn), (later_session, later_turn) = pair["earlier"], pair["later"]
+    return (session, turn), (later_session, later_turn)
+
+
+def _says(text: str, words: str) -> bool:
+    """Returns whether a text has the words, at the start of a word, in any case."""
+    return re.search(rf"(?<!\w){re.escape(words)}", text, re.IGNORECASE) is not None
