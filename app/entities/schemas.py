@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from app.actions.schemas import Action
 from app.core.schemas import Count, Schema
-from app.facts.alias_schemas import Alias
+from app.facts.alias_schemas import EntityAlias
 from app.facts.schemas import Bound, Fact
 from app.memories.schemas import Memory
 from app.memories.search_schemas import SearchWarning
@@ -55,7 +55,7 @@ class EntityPage(Schema):
     name: str = Field(description="The name that stands for the entity.")
     key: str = Field(description="What it is compared by.")
     names: list[str] = Field(description="All its names, that one first.")
-    aliases: list[Alias]
+    aliases: list[EntityAlias]
     facts: KnownFacts = Field(description="What is true of it, as subject or object.")
     earlier: KnownFacts = Field(description="What was true of it and is no longer.")
     neighbors: NeighborCount

@@ -23,7 +23,7 @@ class AliasesCreate(Owned):
     )
 
 
-class Alias(Schema):
+class EntityAlias(Schema):
     agent_id: str | None
     user_id: str | None
     name: str = Field(description="The name that it was declared for.")
@@ -39,7 +39,7 @@ class Alias(Schema):
 class AliasList(Schema):
     entity: str = Field(description="The name that stands for the entity.")
     names: list[str] = Field(description="All its names, that one first.")
-    items: list[Alias]
+    items: list[EntityAlias]
     next_cursor: str | None = Field(None, description="Always null: this is all.")
     truncated: Bound | None = Field(
         None, description="The bound that the search for proposals met: then there may be more."

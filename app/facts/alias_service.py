@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from app.core.clock import Clock, rfc3339
 from app.errors import Conflict, NotFound, invalid
-from app.facts.alias_schemas import Alias, AliasesCreate
+from app.facts.alias_schemas import AliasesCreate, EntityAlias
 from app.facts.aliases import (
     ENTITY_ALIASES,
     MAX_ALIASES,
@@ -36,7 +36,7 @@ MAX_NAMES = 50
 """The limit of names of one entity."""
 MAX_CONTENDING = 500
 """The limit of facts that are looked at for what is said twice."""
-_SHOWN = tuple(Alias.model_fields)
+_SHOWN = tuple(EntityAlias.model_fields)
 
 
 @dataclass(slots=True)
@@ -229,7 +229,7 @@ def _listed(name: str, aliases: AliasMap) -> Doc:
 
 
 def shown(doc: Doc) -> Doc:
-    """Returns the fields of `Alias`, in its order."""
+    """Returns the fields of `EntityAlias`, in its order."""
     return {name: doc[name] for name in _SHOWN}
 
 

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 8d23c4d982eb61c3f82be6689090d980."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 3ad61228f4250adfb9fb1deb6e558313."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -143,20 +143,10 @@ class AgentSettings(TypedDict):
     extraction_instructions: NotRequired[str | None]
 
 
-class Alias(TypedDict):
-    agent_id: str | None
-    user_id: str | None
-    name: str
-    alias: str
-    status: "AliasStatus"
-    rule: "AliasRule"
-    created_at: str | None
-
-
 class AliasList(TypedDict):
     entity: str
     names: list[str]
-    items: "list[Alias]"
+    items: "list[EntityAlias]"
     next_cursor: NotRequired[str | None]
     truncated: NotRequired["Bound | None"]
 
@@ -173,7 +163,7 @@ AliasStatus: TypeAlias = Literal["active", "proposed", "dismissed"]
 class AliasesChanged(TypedDict):
     entity: str
     names: list[str]
-    items: "list[Alias]"
+    items: "list[EntityAlias]"
     next_cursor: NotRequired[str | None]
     truncated: NotRequired["Bound | None"]
     operation_id: str | None
@@ -447,6 +437,16 @@ class EntityActions(TypedDict):
     truncated: bool
 
 
+class EntityAlias(TypedDict):
+    agent_id: str | None
+    user_id: str | None
+    name: str
+    alias: str
+    status: "AliasStatus"
+    rule: "AliasRule"
+    created_at: str | None
+
+
 class EntityList(TypedDict):
     """Those with the most facts first."""
 
@@ -460,7 +460,7 @@ class EntityPage(TypedDict):
     name: str
     key: str
     names: list[str]
-    aliases: "list[Alias]"
+    aliases: "list[EntityAlias]"
     facts: "KnownFacts"
     earlier: "KnownFacts"
     neighbors: "NeighborCount"

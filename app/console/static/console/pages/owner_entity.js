@@ -8,7 +8,7 @@ import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["EntityPage"]} Entity */
-/** @typedef {{ page: Entity, proposed: Schemas["Alias"][] }} Known */
+/** @typedef {{ page: Entity, proposed: Schemas["EntityAlias"][] }} Known */
 
 const MOST = 20;
 
@@ -78,7 +78,7 @@ function Names({ page, proposed, owner, caller, again }) {
     done(await ask(api.DELETE("/v1/graph/entities/{name}/aliases", { params: { path: { name }, query: { ...owner, alias: other } } })), "They are two entities.");
   });
   const writes = may(caller, "write");
-  const mine = (/** @type {Schemas["Alias"]} */ one) => one.user_id === (owner.user_id ?? null) && one.agent_id === (owner.agent_id ?? null);
+  const mine = (/** @type {Schemas["EntityAlias"]} */ one) => one.user_id === (owner.user_id ?? null) && one.agent_id === (owner.agent_id ?? null);
   return html`<section class="box"><h2>Names</h2><p>${page.names.map((name) => html`<${Tag} of=${name} /> `)}</p>
     <ul class="list">${page.aliases.filter((one) => writes && mine(one)).map((one) => html`<li key=${one.name + one.alias}><${Text} text=${one.alias} long=${80} /> is <${Text} text=${one.name} long=${80} />
         <span class="quiet small"> (${one.rule})</span> <button type="button" class="small" disabled=${dismiss.busy} onClick=${() => dismiss.start(one.name, one.alias)}>Not the same</button></li>`)}
