@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.core.clock import rfc3339
 from app.errors import Conflict
+from app.facts.about_user import field_of
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
@@ -62,10 +63,13 @@ class Applier:
                 superseded.append(one.id)
             elif one.kind == "memory":
                 changes += self._end(one, keep.said_at, now)
+            elif one.kind == "fact" and (value := value_of(keep, aspect)) and (name := field_of(one.doc)):
+                changes += await self._set_profile(one.doc["user_id"], name, value)
             elif one.kind == "fact":
                 changes += (await self._facts().retract(one.id, ALWAYS)).changes
             elif one.kind == "profile":
-                changes += await self._set_profile(one, value_of(keep, aspect))
+                user, _, name = one.id.rpartition("/")
+                changes += await self._set_profile(user, name, value_of(keep, aspect))
             else:
                 raise Conflict(f"A record of the kind {one.kind} cannot be replaced by this finding.")
         if superseded:
@@ -78,11 +82,10 @@ class Applier:
         ends = until if until > (doc["valid_from"] or record.said_at) else now
         return self._memories.revise(doc, revision(doc, {"valid_until": min(ends, now)}, now), now)
 
-    async def _set_profile(self, field: EvidenceRecord, value: str | None) -> Sequence[Change]:
-        """Returns the change that gives a field of a profile the value of the record that is kept."""
+    async def _set_profile(self, user: str, name: str, value: str | None) -> Sequence[Change]:
+        """Returns the changes that give a field of a profile the value of the record that is kept."""
         if value is None:
             raise Conflict("The record that is to be kept states no value for the profile.")
-        user, _, name = field.id.rpartition("/")
         patch = ProfilePatch.model_validate({name: value})
         return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 

@@ -179,8 +179,8 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _both_facts(one: EvidenceRecord, other: EvidenceRecord) -> bool:
-    """Returns True for two facts: the rules of facts have settled them."""
-    return one.kind == other.kind == "fact"
+    """Returns True for two facts of one group: the rules of facts have settled them."""
+    return one.kind == other.kind == "fact" and bool(one.doc["group_id"] == other.doc["group_id"])
 
 
 def shared_names(texts: Sequence[str]) -> frozenset[str]:

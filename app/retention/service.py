@@ -22,6 +22,7 @@ from app.jobs.models import FORGET
 from app.memories.decay_settings import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retention.policy import ForgetRequest, RetentionPolicy, score
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change
@@ -45,6 +46,8 @@ KEPT: Mapping[str, frozenset[str]] = {
     ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"interacted"}),
     FACTS.name: frozenset({"predicate_key"}),
+    PROCEDURES.name: frozenset({"dropped_trials"}),
+    PROCEDURE_HISTORY.name: frozenset({"dropped_trials"}),
 }
 """Internal fields that an import cannot derive from the record, such as the start of its decay."""
 

@@ -43,7 +43,7 @@ async def test_every_write_is_in_it_and_no_content(service: Service) -> None:
         *("give_memory_feedback", "update_message", "delete_message"),
         *("create_task", "update_task_context", "add_task_note", "add_task_evidence", "create_checkpoint"),
         *("restore_task", "log_action", "log_actions", "give_feedback", "assert_fact", "retract_fact"),
-        *("create_procedure", "record_outcome", "update_procedure"),
+        *("create_procedure", "record_outcome", "update_procedure", "declare_aliases", "dismiss_alias"),
     }
     assert {entry["action"] for entry in found} == expected
     assert "likes tea" not in json.dumps(found)

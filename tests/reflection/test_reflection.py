@@ -43,7 +43,7 @@ async def test_facts_and_the_profile_are_compared_too(service: Service) -> None:
     await service.client.post("/v1/facts", json=fact)
     await reflect(service)
     (finding,) = await findings(service)
-    assert [one["kind"] for one in finding["evidence"]] == ["profile", "fact"]
+    assert [one["text"] for one in finding["evidence"]] == ["The user lives in Rome", "user lives in Oslo"]
     done = (await service.client.post(f"/v1/findings/{finding['finding_id']}/accept")).json()
     assert (await service.client.get("/v1/users/u/profile")).json()["home"] == "Oslo"
     await undo(service, done["operation_id"])
