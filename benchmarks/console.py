@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
 
 
 def _views(data: Path, options: argparse.Namespace) -> Iterator[Section]:
-    with recalld(data) as server:
+    with recalld(data, jobs=False) as server:  # a store that was just built would start all of them at once
         base = server.url.rstrip("/")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])

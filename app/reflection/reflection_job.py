@@ -5,6 +5,7 @@ can be undone. A finding is stored once, so another run changes nothing.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -12,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from app.core.clock import rfc3339
+from app.core.process import in_turn
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
@@ -56,6 +58,10 @@ class Owner(NamedTuple):
     user: str | None
 
 
+MAX_PAUSE_SECONDS = 1.0
+"""The limit of the rest after the records of one agent and user were compared."""
+
+
 class ReflectionJobs:
     """Runs reflection jobs."""
 
@@ -96,7 +102,10 @@ class ReflectionJobs:
         """Returns the findings of a partition that are not stored yet, the surest first. Only reads."""
         now = self._tools.clock.now()
         records, names = await self._records(scope, owner)
-        compared = await asyncio.to_thread(lambda: [*conflicts(records, names), *plans(records, now)])
+        started = time.perf_counter()
+        compared = await in_turn(lambda: [*conflicts(records, names), *plans(records, now)])
+        # a first run over a large store goes on for minutes: it leaves half of the time to requests
+        await asyncio.sleep(min(time.perf_counter() - started, MAX_PAUSE_SECONDS))
         docs = [
             (_finding(owner, one, rfc3339(now)), one if isinstance(one, Contradiction) else None)
             for one in compared
