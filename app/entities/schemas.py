@@ -7,8 +7,8 @@ from typing_extensions import TypeAliasType
 
 from app.actions.schemas import Action
 from app.core.schemas import Count, Schema
-from app.facts.alias_schemas import EntityAlias
-from app.facts.schemas import Bound, Fact
+from app.facts.alias_schemas import Bound, EntityAlias
+from app.facts.schemas import Fact
 from app.memories.schemas import Memory
 from app.memories.search_schemas import SearchWarning
 

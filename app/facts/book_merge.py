@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.clock import Clock, rfc3339
+from app.facts.drafts import computed
 from app.facts.keys import group_of, predicate_key
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository
-from app.facts.service import computed, passage
+from app.facts.service import passage
 from app.memories.indexing import Embeddings
 from app.storage.changes import Change, Update
 from app.storage.schema import Doc

@@ -191,7 +191,7 @@ graph_router = APIRouter(prefix="/v1/graph", tags=["graph"], route_class=StrictR
 EntityName = Annotated[str, Path(min_length=1, max_length=MAX_NAME, examples=["Ada"])]
 
 
-@graph_router.get("/entities", response_model=schemas.EntityList, responses=problems())
+@graph_router.get("/entities", response_model=alias_schemas.EntityList, responses=problems())
 async def list_entities(
     graph: InGraph,
     sight: InSight,
@@ -204,7 +204,7 @@ async def list_entities(
     return answer(await graph.entities(sight, prefix, limit, cursor))
 
 
-@graph_router.get("/entities/{name:path}/neighbors", response_model=schemas.Neighbors, responses=problems(404))
+@graph_router.get("/entities/{name:path}/neighbors", response_model=alias_schemas.Neighbors, responses=problems(404))
 async def get_neighbors(
     name: EntityName,
     graph: InGraph,
@@ -264,8 +264,8 @@ async def dismiss_alias(
 
 
 @graph_router.post(
-    "/query", response_model=schemas.GraphAnswer, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
+    "/query", response_model=alias_schemas.GraphAnswer, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
 )
-async def query_graph(body: schemas.GraphQuery, graph: InGraph) -> Response:
+async def query_graph(body: alias_schemas.GraphQuery, graph: InGraph) -> Response:
     """Where a chain of predicates leads from an entity: the tools (`uses`) of the projects that had time-outs."""
     return answer(await graph.query(body))

@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import Schema
 from app.errors import invalid
+from app.facts.alias_schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, along, of_pairs
-from app.facts.schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.storage.filters import Eq, Filter, In, both
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Doc

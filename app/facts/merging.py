@@ -6,10 +6,10 @@ from datetime import datetime
 from app.core.clock import Clock, rfc3339
 from app.facts.aliases import AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
+from app.facts.drafts import assertion_of, draft_of, least_start, require_single
 from app.facts.ledger import Ledger, statement
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
-from app.facts.service import assertion_of, draft_of, least_start, require_single
 from app.jobs import queue
 from app.jobs.models import MERGE_FACT
 from app.llm.base import LLM, configured

@@ -1,4 +1,4 @@
-"""Facts as they are stored, and facts and their graph as requests and responses show them."""
+"""Facts as they are stored, and as requests and responses show them."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import WHOLE, Count, Flag, Identifier, Owned, Page, Schema, Share, Text, Timestamp, TopK, example
+from app.core.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
 from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
@@ -255,108 +255,3 @@ def object_type(text: str) -> ObjectType:
 def render(doc: Doc) -> Doc:
     """Returns the fields of `Fact`, in its order."""
     return {name: doc[name] for name in _SHOWN}
-
-
-Bound = TypeAliasType("Bound", Literal["nodes", "edges", "time"])
-StepDirection = TypeAliasType("StepDirection", Literal["out", "in"])
-PathBound = TypeAliasType("PathBound", Literal["nodes", "edges", "time", "paths"])
-
-
-class Entity(Schema):
-    name: str = Field(description="As the latest fact has it.")
-    key: str = Field(description="What it is compared by.")
-    degree: Count = Field(description="Facts that begin or end at it.")
-
-
-class EntityList(Page[Entity]):
-    """Those with the most facts first."""
-
-    total: Count
-    truncated: Bound | None = Field(description="The bound that was met: then these are of the facts known last.")
-
-
-class Node(Schema):
-    name: str
-    key: str
-    depth: Count = Field(description="Hops from the entity that was asked for.")
-
-
-class Edge(Schema):
-    fact_id: str
-    subject: str = Field(description="As the fact has it: an entity may have other names.")
-    subject_key: str = Field(description="The key of the entity.")
-    predicate: str
-    object: str
-    object_key: str
-    depth: Count = Field(description="The hop that found it.")
-    cardinality: Cardinality
-    confidence: float
-    trust: float
-    valid_from: str | None
-    valid_until: str | None
-    known_from: str
-    known_until: str | None
-
-
-class Neighbors(Schema):
-    entity: str
-    key: str = Field(description="What it is compared by.")
-    nodes: list[Node] = Field(description="Without the entity itself; the nearest first.")
-    edges: list[Edge] = Field(description="Both ways; the nearest first.")
-    truncated: Bound | None = Field(description="The bound that was met, or null: then nothing is left out.")
-    took_ms: float
-
-
-class GraphStep(Schema):
-    predicate: FactName
-    direction: StepDirection = Field(
-        "out", description="`out`: from the subject to the object. `in`: from the object back to the subject."
-    )
-
-
-PathStep = TypeAliasType("PathStep", FactName | GraphStep)
-
-
-class GraphQuery(Owned):
-    model_config = example(
-        {"user_id": "ada", "start": "time-out", "path": [{"predicate": "had", "direction": "in"}, "uses"]}
-    )
-
-    start: FactName = Field(description="The name of the entity to begin at.")
-    path: Annotated[list[PathStep], Field(min_length=1, max_length=5)] = Field(
-        description="The predicates to go along, in order; a text is a step with the direction `out`."
-    )
-    include_shared: Flag = True
-    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
-    limit: Annotated[int, Field(strict=True, ge=1, le=1000), WHOLE] = Field(
-        100, description="The most entities that are returned."
-    )
-
-
-class ReachedNode(Schema):
-    name: str
-    key: str
-
-
-class PathFact(Schema):
-    fact_id: str
-    subject: str
-    predicate: str
-    object: str
-    confidence: float
-    trust: float
-    valid_from: str | None
-    valid_until: str | None
-
-
-class GraphPath(Schema):
-    node: str = Field(description="The key of the entity at its end.")
-    facts: list[PathFact] = Field(description="One for each step.")
-
-
-class GraphAnswer(Schema):
-    nodes: list[ReachedNode] = Field(description="The entities at the end of the path, by key.")
-    paths: list[GraphPath] = Field(description="The facts that lead to each of them.")
-    truncated: PathBound | None = Field(description="The bound that was met first, or null: then nothing is left out.")
-    took_ms: float

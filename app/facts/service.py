@@ -6,13 +6,14 @@ from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
-from app.facts.about_user import field_of, settled, states, value_of
+from app.facts.about_user import field_of, states, value_of
 from app.facts.aliases import AliasMap, AliasRepository
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ConflictPolicy, ValidSpan
-from app.facts.keys import group_of, key_of, predicate_key, sentence
+from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
+from app.facts.drafts import assertion_of, draft_of, least_start, require_single, respell
+from app.facts.keys import sentence
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
-from app.facts.schemas import FACTS, FactCreate, FactSearch, object_type, render
+from app.facts.schemas import FACTS, FactCreate, FactSearch, render
 from app.facts.user_records import StatedProfile, UserRecords
 from app.memories.embedding_backfill import Embeddable
 from app.memories.indexing import Embeddings, IndexText
@@ -23,7 +24,6 @@ from app.storage.filters import Filter, Range, both
 from app.storage.repository import Listing
 from app.storage.schema import Doc
 from app.storage.scope import Partition
-from app.storage.text import content_hash
 from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"
@@ -99,7 +99,7 @@ class FactService:
         ledgers = await self._books(drafts, said, now, aliases)
         for draft in drafts:  # another request may have made the group meanwhile
             if group := ledgers[draft["group_id"]].group:
-                _respell(draft, group.get("predicate") or draft["predicate"])
+                respell(draft, group.get("predicate") or draft["predicate"])
         asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
         return Said(ledgers, asserted, titles)
 
@@ -161,7 +161,7 @@ class FactService:
             scope = draft["agent_id"], draft["user_id"], draft["predicate_key"]
             if scope not in first:
                 first[scope] = await self._facts.spelling(*scope) or draft["predicate"]
-            _respell(draft, first[scope])
+            respell(draft, first[scope])
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
@@ -329,62 +329,6 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
         about(named, aliases.keys),
         None if body.min_trust is None else Range("trust", ge=body.min_trust),
     )
-
-
-def draft_of(body: FactCreate, source: Doc) -> Doc:
-    """Returns the fields that an assertion gives to every fact that it creates."""
-    names = {"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"}
-    fields = settled(body.model_dump(include=names))
-    kind = body.object_type or object_type(body.object)
-    return {**fields, "object_type": kind, **computed(fields), "source": source}
-
-
-def require_single(body: FactCreate) -> FactCreate:
-    """Returns the assertion, with cardinality `one` for a fact of the profile. Raises Invalid for a fact of the profile
-    with several values, and for a merge, which is a request of its own."""
-    if body.on_conflict == "merge":
-        raise invalid("/on_conflict", "must not be merge here: a fact is merged by POST /v1/facts")
-    if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
-        return body
-    if body.cardinality == "many":
-        raise invalid("/cardinality", "must be one: the profile has one value at a time")
-    if body.on_conflict == "keep_both":
-        raise invalid("/on_conflict", "must keep one value: the profile has one at a time")
-    return body.model_copy(update={"cardinality": "one"})
-
-
-def computed(fact: Doc) -> Doc:
-    """Returns the internal fields, which are derived from the others. A predicate key that is given stays."""
-    subject_key, key = key_of(fact["subject"]), fact.get("predicate_key") or predicate_key(fact["predicate"])
-    return {
-        "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, key),
-        "subject_key": subject_key,
-        "predicate_key": key,
-        "object_key": key_of(fact["object"]),
-        "content_hash": content_hash(sentence(fact)),
-    }
-
-
-def _respell(draft: Doc, predicate: str) -> None:
-    if draft["predicate"] != predicate:
-        draft["predicate"] = predicate
-        draft.update(computed(draft))
-
-
-def assertion_of(body: FactCreate, draft: Doc, aliases: AliasMap) -> Assertion:
-    """Returns the assertion for the conflict rules."""
-    start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
-    identity = aliases.object_of(draft), draft["object_type"]
-    end = body.valid_until or OPEN_END
-    policy: ConflictPolicy = "temporal" if body.on_conflict == "merge" else body.on_conflict
-    return Assertion(identity, start, end, body.trust, body.cardinality, policy)
-
-
-def least_start(said: Assertion, now: str) -> str:
-    """Returns the earliest start that the assertion may get, before the facts that it meets are read."""
-    if said.start is not None:
-        return said.start
-    return now if said.end == OPEN_END else OPEN_START
 
 
 def _owner(fact: Doc) -> Partition:

@@ -7,9 +7,9 @@ from typing import Any
 from app.actions.schemas import ACTIONS
 from app.actions.service import compared, shown_once
 from app.facts.aliases import ENTITY_ALIASES
+from app.facts.drafts import computed
 from app.facts.keys import key_of
 from app.facts.schemas import FACTS
-from app.facts.service import computed
 from app.jobs.models import OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing

@@ -9,9 +9,9 @@ from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.facts.conflict_resolution import Assertion, ValidSpan
+from app.facts.drafts import least_start
 from app.facts.ledger import Ledger, statement
 from app.facts.schemas import FACTS
-from app.facts.service import least_start
 from app.storage.filters import Eq
 from app.storage.schema import Doc
 from tests.conftest import Service, TurnedClock
