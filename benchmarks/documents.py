@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import orjson
@@ -67,12 +68,17 @@ def _copy(source: Path, target: Path) -> None:
 def _compress(file: Path, total: int) -> zstandard.ZstdDecompressor:
     connection = _opened(file)
     step = max(1, total // SAMPLES)
-    samples = [str(doc).encode() for (doc,) in connection.execute(f"SELECT doc FROM {TABLE} WHERE row % {step} = 0")]
+    some = connection.execute(f"SELECT doc FROM {TABLE} WHERE row % {step} = 0")
+    samples: list[Any] = [str(doc).encode() for (doc,) in some]
     words = zstandard.train_dictionary(DICTIONARY_BYTES, samples)
     encoder = zstandard.ZstdCompressor(level=LEVEL, dict_data=words, write_checksum=False)
     for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
         connection.execute(f'DROP TRIGGER "{name}"')  # they count bytes
-    connection.create_scalar_function("compressed", lambda text: encoder.compress(text.encode()), 1, deterministic=True)
+
+    def compressed(text: Any) -> bytes:
+        return encoder.compress(str(text).encode())
+
+    connection.create_scalar_function("compressed", compressed, 1, deterministic=True)
     connection.execute(f"UPDATE {TABLE} SET doc = compressed(doc)")
     connection.close()
     return zstandard.ZstdDecompressor(dict_data=words)
