@@ -25,6 +25,8 @@ from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
 
 AGENT = "bench"
+BIG = 1_000_000
+"""Number of the one user with many memories."""
 DIM, MODEL = 384, MINILM_NAME
 WORDS = 8_000
 START = datetime(2026, 1, 1, tzinfo=UTC)

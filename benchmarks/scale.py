@@ -20,10 +20,10 @@ from statistics import median
 from threading import Thread
 
 from app.settings import Settings
-from benchmarks.data import Texts, owner
+from benchmarks.data import BIG, Texts, owner
 from benchmarks.harness import Row, Section
 from benchmarks.load import Client, Timing, encoded
-from benchmarks.scale_data import BIG, SMALL, Size, build
+from benchmarks.scale_data import SMALL, Size, build
 from benchmarks.scale_jobs import jobs
 from benchmarks.scale_service import TEXTS, WARMING_USER, Service, disk_mib, drop_pages, ms, question, served
 
@@ -203,6 +203,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memories", type=int, default=1_000_000)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--big", type=int, default=20_000, help="memories of one more user")
+    parser.add_argument("--copies", type=int, default=1, help="each user is drawn once and copied, which is faster")
     parser.add_argument("--quick", action="store_true", help="a tenth of these")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeat", type=int, default=5)
@@ -212,7 +213,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     part = 10 if options.quick else 1
-    size = Size(options.memories // part, options.users // part, options.big // part)
+    size = Size(options.memories // part, options.users // part, options.big // part, options.copies)
     with stores(options.folder, options.keep) as folder, Client() as client:
         rates = {each.name: build(folder, each) for each in (SMALL, size)}
         yield Section("stores", [{"store": name, "memories/s": rate and round(rate)} for name, rate in rates.items()])

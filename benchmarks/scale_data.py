@@ -33,10 +33,9 @@ from app.storage.schema import Doc
 from app.storage.search import Floats
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.transfer import Record
-from benchmarks.data import DIM, NAMES, Texts, embedded, owner
+from benchmarks.data import BIG, DIM, NAMES, Texts, embedded, owner
+from benchmarks.scale_copies import multiply
 
-BIG = 1_000_000
-"""Number of the one user with many memories."""
 AT_ONCE = 25
 DAYS = 300
 TOPICS, A_USERS, TOPIC_WORDS = 400, 6, 40
@@ -46,19 +45,25 @@ NOTE = "scale.json"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`big` memories of one user beside `memories` of `users`."""
+    """`big` memories of one user beside `memories` of `users`, of which `copies` at a time differ in their ids only."""
 
     memories: int
     users: int
     big: int = 0
+    copies: int = 1
 
     @property
     def name(self) -> str:
-        return f"{self.memories}-{self.users}-{self.big}"
+        return f"{self.memories}-{self.users}-{self.big}" + (f"-{self.copies}" if self.copies > 1 else "")
 
     @property
     def total(self) -> int:
         return self.memories + self.big
+
+    @property
+    def drawn(self) -> "Size":
+        """What is drawn before it is copied."""
+        return Size(self.memories // self.copies, self.users // self.copies, self.big)
 
     def parts(self) -> list[tuple[int, int]]:
         """Whose turn it is, and for which time, in the order of time; each time brings `AT_ONCE` memories."""
@@ -81,7 +86,9 @@ def build(folder: Path, size: Size) -> float | None:
     if directory.exists():
         sys.exit(f"{directory} was not finished: remove it.")
     started = time.perf_counter()
-    asyncio.run(_load(directory, size))
+    asyncio.run(_load(directory, size.drawn))
+    if size.copies > 1:
+        multiply(directory, size.drawn.users, size.copies, AT_ONCE)
     rate = size.total / (time.perf_counter() - started)
     note.write_text(json.dumps(asdict(size) | {"a second": round(rate)}) + "\n", encoding="utf-8")
     return rate
