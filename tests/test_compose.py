@@ -106,7 +106,7 @@ def test_the_image_is_built_from_locks_with_the_extras_that_are_asked_for() -> N
     assert re.search(r'^ARG EXTRAS=""$', dockerfile, re.MULTILINE)
     assert "for lock in runtime $EXTRAS" in dockerfile
     locks = re.findall(r"requirements/\w+\.txt", dockerfile)
-    assert locks == ["requirements/runtime.txt", "requirements/encryption.txt"]
+    assert locks == ["requirements/runtime.txt", "requirements/encryption.txt", "requirements/otel.txt"]
     for lock in locks:
         assert (ROOT / lock).is_file()
         assert f"!{lock}" in sent
