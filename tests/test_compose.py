@@ -119,4 +119,6 @@ def test_prometheus_scrapes_the_service() -> None:
     assert SERVICES["recalld"]["ports"][0].endswith(":8000")
     mounted = "./deploy/prometheus.yml:/etc/prometheus/prometheus.yml:ro"
     assert mounted in SERVICES["prometheus"]["volumes"]
+    rules = "./deploy/prometheus/alerts.yml:/etc/prometheus/alerts.yml:ro"
+    assert rules in SERVICES["prometheus"]["volumes"]
     assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES["prometheus"]["command"]

@@ -47,7 +47,7 @@ class RequestLayer:
         with request.span() as span:
             await self._answer(request, span)
 
-    async def _answer(self, request: "_Request", span: tracing.Span) -> None:
+    async def _answer(self, request: "_Request", span: tracing.TraceSpan) -> None:
         self._in_progress += 1
         try:
             if await request.answers_preflight():
@@ -89,7 +89,7 @@ class _Request:
         self.status = 0
         self.scope.setdefault("state", {})["request_id"] = self.id
 
-    def span(self) -> tracing.Span:
+    def span(self) -> tracing.TraceSpan:
         """Returns the span of the request, below the caller's where `traceparent` names one. Health has none."""
         if self.scope["path"] in _QUIET or not tracing.tracing():
             return tracing.NO_SPAN
@@ -136,7 +136,7 @@ class _Request:
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_body} bytes.")
 
-    def record(self, span: tracing.Span) -> None:
+    def record(self, span: tracing.TraceSpan) -> None:
         """Records metrics, writes the log line and completes the span."""
         took = time.perf_counter() - self._started
         route = route_template(self.scope)

@@ -42,7 +42,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from app.core.tracing import NO_SPAN, Attributes, Kind, OpenSpan, Span, enter, leave
+from app.core.tracing import NO_SPAN, Attributes, OpenSpan, SpanKindName, TraceSpan, enter, leave
 from app.errors import RecalldError
 
 NAME = "recalld"
@@ -67,7 +67,7 @@ class OtelSpan:
         self._tracer, self._span = tracer, span
         self._token: Token[OpenSpan | None] | None = None
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> TraceSpan:
         self._token = enter(self)
         return self
 
@@ -87,7 +87,7 @@ class OtelSpan:
         context = self._span.get_span_context()
         return trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id)
 
-    def child(self, name: str, attributes: Attributes, kind: Kind) -> Span:
+    def child(self, name: str, attributes: Attributes, kind: SpanKindName) -> TraceSpan:
         """Returns a span below this one; `NO_SPAN` if the sampler left this one out."""
         if not self._span.is_recording():
             return NO_SPAN
@@ -116,7 +116,7 @@ class OtelTracer:
         self._provider, self._metrics = tracing, metrics
         self._tracer = None if tracing is None else tracing.get_tracer(NAME, version)
 
-    def root(self, name: str, attributes: Attributes, kind: Kind, carrier: Mapping[str, str]) -> Span:
+    def root(self, name: str, attributes: Attributes, kind: SpanKindName, carrier: Mapping[str, str]) -> TraceSpan:
         """Returns a span that begins a trace, or goes on with the one that `carrier` names."""
         if self._tracer is None:
             return NO_SPAN

@@ -26,7 +26,7 @@ FLUSH_SECONDS = 3.0
 
 AttributeValue: TypeAlias = str | int | float | bool | Sequence[str]
 Attributes: TypeAlias = Mapping[str, AttributeValue]
-Kind = Literal["internal", "client", "server"]
+SpanKindName = Literal["internal", "client", "server"]
 Signal = Literal["traces", "metrics"]
 NOTHING: Attributes = {}
 NO_CARRIER: Mapping[str, str] = {}
@@ -34,11 +34,11 @@ NO_CARRIER: Mapping[str, str] = {}
 log = logging.getLogger(__name__)
 
 
-class Span(Protocol):
+class TraceSpan(Protocol):
     """A span. It is open inside its `with` block. An error that leaves the block marks it, by the type of the error
     alone."""
 
-    def __enter__(self) -> "Span": ...
+    def __enter__(self) -> "TraceSpan": ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -62,7 +62,7 @@ class _NoSpan:
 
     __slots__ = ()
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> TraceSpan:
         return self
 
     def __exit__(
@@ -80,10 +80,10 @@ class _NoSpan:
         """Does nothing."""
 
 
-NO_SPAN: Span = _NoSpan()
+NO_SPAN: TraceSpan = _NoSpan()
 
 
-class OpenSpan(Span, Protocol):
+class OpenSpan(TraceSpan, Protocol):
     """A span that is recorded, or that has an id at least."""
 
     @property
@@ -91,7 +91,7 @@ class OpenSpan(Span, Protocol):
         """The ids of trace and span, in hexadecimal."""
         ...
 
-    def child(self, name: str, attributes: Attributes, kind: Kind) -> Span:
+    def child(self, name: str, attributes: Attributes, kind: SpanKindName) -> TraceSpan:
         """Returns a span below this one; `NO_SPAN` if this one is not recorded."""
         ...
 
@@ -99,7 +99,7 @@ class OpenSpan(Span, Protocol):
 class Tracer(Protocol):
     """Makes spans and sends them, and the metrics, to a collector."""
 
-    def root(self, name: str, attributes: Attributes, kind: Kind, carrier: Mapping[str, str]) -> Span:
+    def root(self, name: str, attributes: Attributes, kind: SpanKindName, carrier: Mapping[str, str]) -> TraceSpan:
         """Returns a span that begins a trace, or goes on with the one that `carrier` names (W3C `traceparent`)."""
         ...
 
@@ -112,7 +112,7 @@ _tracer: Tracer | None = None
 _OPEN: ContextVar[OpenSpan | None] = ContextVar("span", default=None)
 
 
-def span(name: str, attributes: Attributes = NOTHING, kind: Kind = "internal") -> Span:
+def span(name: str, attributes: Attributes = NOTHING, kind: SpanKindName = "internal") -> TraceSpan:
     """Returns a span below the open one. Where none is open it returns `NO_SPAN`: what runs by the clock and finds
     nothing to do makes no traces."""
     parent = _OPEN.get()
@@ -120,8 +120,11 @@ def span(name: str, attributes: Attributes = NOTHING, kind: Kind = "internal") -
 
 
 def root(
-    name: str, attributes: Attributes = NOTHING, kind: Kind = "internal", carrier: Mapping[str, str] = NO_CARRIER
-) -> Span:
+    name: str,
+    attributes: Attributes = NOTHING,
+    kind: SpanKindName = "internal",
+    carrier: Mapping[str, str] = NO_CARRIER,
+) -> TraceSpan:
     """Returns the span of a request or a job. Inside another span, as with a request that an MCP tool makes, it lies
     below that."""
     if _tracer is None:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.tracing import Span, span
+from app.core.tracing import TraceSpan, span
 from app.errors import EmbeddingUnavailable
 from app.setting_groups import EmbeddingSettings
 
@@ -179,7 +179,7 @@ LOCAL_PROVIDER = "recalld"
 """Who runs a model of this process, as traces tell it."""
 
 
-def span_of(model: Model, texts: int) -> Span:
+def span_of(model: Model, texts: int) -> TraceSpan:
     """Returns the span of embedding so many texts."""
     attributes = {
         "gen_ai.operation.name": "embeddings",

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from app.core import tokens
 from app.core.openai_client import headers, passes, reason, retry_after
 from app.core.process import off_loop
-from app.core.tracing import Attributes, Span, span
+from app.core.tracing import Attributes, TraceSpan, span
 from app.errors import LLMReplyInvalid, LLMUnavailable
 from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
 from app.llm.replies import (
@@ -172,7 +172,7 @@ class OpenAIChat:
             self._observe(outcome, time.perf_counter() - started, spent)
             await budget.spend(asked, spent, cached)
 
-    def _span(self, shape: type[BaseModel]) -> Span:
+    def _span(self, shape: type[BaseModel]) -> TraceSpan:
         model, server = self.model_for(shape), urlsplit(self._settings.base_url)
         attributes: Attributes = {
             "gen_ai.operation.name": "chat",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
-from app.core.tracing import Attributes, Span, span, tracing
+from app.core.tracing import Attributes, TraceSpan, span, tracing
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection
@@ -29,7 +29,7 @@ class _Traced:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def _span(self, operation: str, collection: str, more: Attributes) -> Span:
+    def _span(self, operation: str, collection: str, more: Attributes) -> TraceSpan:
         named: Attributes = {"db.collection.name": collection} if collection else {}
         attributes = {"db.system.name": self._system, "db.operation.name": operation, **named, **more}
         return span(f"{operation} {collection}".rstrip(), attributes, "client")
