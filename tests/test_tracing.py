@@ -175,6 +175,21 @@ async def test_a_caller_s_trace_goes_on_and_so_does_its_sampling(
     assert all(span.parent == "b7ad6b7169203331" for span in collector.named("GET /v1/memories/{memory_id}"))
 
 
+async def test_what_an_mcp_tool_asks_lies_in_the_trace_of_its_request(
+    variables: None, collector: Collector, start: Starter, settings: Settings
+) -> None:
+    async with start(settings) as service:
+        await remember(service.client, "tea")
+        call = {"name": "search_memories", "arguments": {**PAIR, "query": "tea"}}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        headers = {"accept": "application/json, text/event-stream", "traceparent": f"00-{CALLER}-b7ad6b7169203331-01"}
+        (await service.client.post("/mcp", json=asked, headers=headers)).raise_for_status()
+    (outer,) = [span for span in collector.spans if span.parent == "b7ad6b7169203331"]
+    assert outer.name == "POST /mcp"
+    (inner,) = collector.named("POST /v1/memories/search")
+    assert (inner.trace, inner.parent) == (CALLER, outer.id)
+
+
 async def test_a_sampler_of_the_variables_is_used_and_the_service_name(
     variables: None, collector: Collector, start: Starter, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +212,7 @@ async def test_a_fault_is_marked_and_its_message_stays_here(
         async def broken(*given: Any) -> Any:
             raise ValueError("quetzalcoatl")
 
-        service.resources.store.search = broken  # type: ignore[method-assign]
+        vars(service.resources.store)["search"] = broken
         answer = await service.client.post("/v1/memories/search", json={**PAIR, "query": "tea"})
         assert answer.status_code == 500
         assert len(answer.json()["trace_id"]) == 32

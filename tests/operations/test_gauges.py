@@ -1,5 +1,5 @@
 """Gauges of what is stored and what waits: the same numbers on both engines, counted when somebody asks, and never by
-writing."""
+writing. Where counting takes long its answer is kept for long, so the clock is moved by hours here."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,6 @@ from app.jobs.models import DECAY, SUMMARIZE
 from app.jobs.queue import Job
 from app.memories.embedding_backfill import note
 from app.memories.models import MEMORIES
-from app.operations.gauges import KEEP_SECONDS
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.setting_groups import JobSettings
 from app.settings import Settings
@@ -36,7 +35,7 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
 async def gauges(service: Service, name: str) -> dict[str, float]:
     """The samples of a gauge, by the value of their one label."""
     await service.client.get("/metrics")
-    await asyncio.wait([service.resources.gauges._counting])  # type: ignore[union-attr, attr-defined]
+    await asyncio.wait([service.resources.gauges._counting])  # type: ignore[union-attr]
     text = (await service.client.get("/metrics")).text
     (family,) = [one for one in text_string_to_metric_families(text) if one.name == name]
     return {next(iter(sample.labels.values()), ""): sample.value for sample in family.samples}
@@ -51,14 +50,14 @@ async def test_records_and_tenants_are_those_that_are_stored(service: Service, c
     said = {**PAIR, "messages": [{"role": "user", "content": "Hello"}]}
     ours = await service.key()
     (await service.client.post("/v1/sessions/s/messages", json=said, headers=ours)).raise_for_status()
-    clock.move(seconds=KEEP_SECONDS)
+    clock.move(hours=1)
     records = await gauges(service, "recalld_stored_records")
     assert (records[SESSIONS.name], records[MESSAGES.name], records[FACTS.name]) == (1, 1, 0)
     assert records[MEMORIES.name] == (await service.resources.store.count(MEMORIES, None))
     assert (await gauges(service, "recalld_stored_bytes"))[MEMORIES.name] > 100
     assert await gauges(service, "recalld_tenants") == {"": 2}
     (await service.client.delete(f"/v1/memories/{gone}", headers=other)).raise_for_status()
-    clock.move(seconds=KEEP_SECONDS)
+    clock.move(hours=1)
     assert (await gauges(service, "recalld_stored_records"))[MEMORIES.name] == records[MEMORIES.name] - 1
 
 
@@ -77,7 +76,7 @@ async def test_an_answer_is_kept_and_those_who_ask_at_once_share_one(
         await remember(service.client, "tea")
         assert (await gauges(service, "recalld_tenants")) == {"": 0}
         assert counted[0].counts == 1
-        clock.move(seconds=KEEP_SECONDS)
+        clock.move(hours=1)
         assert (await gauges(service, "recalld_tenants")) == {"": 1}
         assert counted[0].counts == 2
 
@@ -103,14 +102,14 @@ async def test_ages_are_those_of_what_waits_longest(service: Service, clock: Tur
     assert set((await gauges(service, "recalld_job_queue_age_seconds")).values()) == {0}
     assert await gauges(service, "recalld_pending_embedding_age_seconds") == {"": 0}
     await store.commit([Job(SUMMARIZE, "default").enqueue(now), note(MEMORIES, "default", "m1", now_text(clock))])
-    clock.move(seconds=60)
+    clock.move(hours=1)
     await store.commit([Job(SUMMARIZE, "default").enqueue(clock.now()), Job(DECAY, "default").enqueue(clock.now())])
-    clock.move(seconds=40)
+    clock.move(hours=1)
     ages = await gauges(service, "recalld_job_queue_age_seconds")
     assert {lane: round(age) for lane, age in ages.items()} == {
-        "language_model": 100, "embedding_model": 0, "ordinary": 40
+        "language_model": 7200, "embedding_model": 0, "ordinary": 3600
     }  # fmt: skip
-    assert round((await gauges(service, "recalld_pending_embedding_age_seconds"))[""]) == 100
+    assert round((await gauges(service, "recalld_pending_embedding_age_seconds"))[""]) == 7200
     assert await gauges(service, "recalld_jobs_queued") == {"": 3}
     assert await gauges(service, "recalld_pending_embeddings") == {"": 1}
 
