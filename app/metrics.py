@@ -102,7 +102,13 @@ def observe_llm(outcome: str, seconds: float, tokens: int) -> None:
     LLM_TOKENS.inc(tokens)
 
 
+_told: list[tuple[str, str, str]] = []
+
+
 def tell_build(version: str, engine: str, model: str) -> None:
     """Says in the metrics what runs here."""
-    BUILD_INFO.clear()
-    BUILD_INFO.labels(version, engine, model).set(1)
+    told = (version, engine, model)
+    while _told and _told[0] != told:  # of an earlier service of this process, as tests start them
+        BUILD_INFO.remove(*_told.pop())
+    _told[:] = [told]
+    BUILD_INFO.labels(*told).set(1)

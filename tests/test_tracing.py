@@ -180,7 +180,7 @@ async def test_what_an_mcp_tool_asks_lies_in_the_trace_of_its_request(
 ) -> None:
     async with start(settings) as service:
         await remember(service.client, "tea")
-        call = {"name": "search_memories", "arguments": {**PAIR, "query": "tea"}}
+        call = {"name": "recall", "arguments": {**PAIR, "query": "tea"}}
         asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         headers = {"accept": "application/json, text/event-stream", "traceparent": f"00-{CALLER}-b7ad6b7169203331-01"}
         (await service.client.post("/mcp", json=asked, headers=headers)).raise_for_status()
