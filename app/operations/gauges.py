@@ -28,6 +28,8 @@ from app.storage.usage import Usage
 KEEP_SECONDS = 15
 MOST_SHARE = 0.01
 """Of the time, at most this share is spent on counting: what takes 2 s is kept for 200 s."""
+LONGEST_SECONDS = 60.0
+"""A count that takes longer is given up."""
 WAIT_SECONDS = 2.0
 """How long somebody who asks for metrics waits for a count. It goes on, and the earlier numbers stay until its end."""
 
@@ -70,9 +72,12 @@ class StoreGauges:
     async def _safely(self) -> None:
         started = time.perf_counter()
         try:
-            await self._count()
-        except RecalldError as error:
-            log.warning("what is stored was not counted", extra={"error": error.detail})
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await self._count()
+        except (RecalldError, TimeoutError) as error:
+            log.warning("what is stored was not counted", extra={"error": getattr(error, "detail", "it took too long")})
+        except Exception:
+            log.exception("what is stored was not counted")
         kept = max(KEEP_SECONDS, (time.perf_counter() - started) / MOST_SHARE)
         self._fresh_until = self._clock.now() + timedelta(seconds=kept)
 

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import VERSION, metrics
+from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
 from app.jobs.models import DECAY, SUMMARIZE
 from app.jobs.queue import Job
@@ -129,3 +130,23 @@ async def test_the_build_says_version_engine_and_model(service: Service) -> None
     (sample,) = [one for family in metrics.BUILD_INFO.collect() for one in family.samples]
     assert sample.labels == {"version": VERSION, "engine": held.store.name, "model": held.embedder.name}
     assert sample.value == 1
+
+
+class Away(Totalled):
+    """Its totals cannot be had."""
+
+    async def totals(self) -> StoredTotals:
+        self.counts += 1
+        raise StoreUnavailable("away") if self.counts == 2 else ValueError("odd")
+
+
+async def test_a_store_that_does_not_answer_leaves_the_metrics_as_they_were(
+    start: Starter, settings: Settings, parts: TestParts, clock: TurnedClock
+) -> None:
+    made = wrapped_stores(parts, Away)
+    metrics.TENANTS.set(7)
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        for count in (1, 2):
+            assert await gauges(service, "recalld_tenants") == {"": 7}
+            assert made[0].counts == count
+            clock.move(hours=1)
