@@ -1,11 +1,11 @@
-#   docker build -t recalld .                     # --build-arg EXTRAS=encryption: with that extra
+#   docker build -t recalld .                     # --build-arg EXTRAS="otel encryption": with those extras
 # The first key is made before the first start, since the service takes no address
 # other than loopback while there is none:
 #   docker run --rm -v recalld:/data recalld keys create --tenant default --name first --verbs read,write,admin
 #   docker run -v recalld:/data -p 8000:8000 recalld
 FROM python:3.13-slim AS builder
 ARG EXTRAS=""
-COPY requirements/runtime.txt requirements/encryption.txt /tmp/requirements/
+COPY requirements/runtime.txt requirements/encryption.txt requirements/otel.txt /tmp/requirements/
 # The image's own pip installs, so that the environment carries none. The embedding model is part of app/.
 RUN python -m venv --without-pip /venv \
     && for lock in runtime $EXTRAS; do \

@@ -68,6 +68,7 @@ from app.memories.embedding_backfill import MEMORY, Embeddable
 from app.memories.embedding_job import EmbeddingJob
 from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
 from app.memories.reembed import warn_of_other_models
+from app.operations.gauges import gauging
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, StoredAgentSettings
@@ -78,7 +79,7 @@ from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import ForgettingJobs
 from app.retrieval.onnx_reranker import open_reranker, second_stage
-from app.retrieval.reranking import Reranker, RerankerInvalid, SecondStage
+from app.retrieval.reranking import Reranker, RerankerInvalid
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.storage.factory import open_store as open_engine
@@ -251,9 +252,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     embedder = await openers.embedder(settings)
     stack.push_async_callback(embedder.close)
     reranker = await openers.reranker(settings)
-    stage: SecondStage | None = None
-    if reranker is not None:
-        stage = second_stage(reranker, settings)
+    stage = None if reranker is None else second_stage(reranker, settings)
+    if stage is not None:
         stack.push_async_callback(stage.close)
     clock = openers.clock()
     store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
@@ -273,12 +273,12 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
         await stack.enter_async_context(process.running("jobs", runner.run))
-    limits = settings.limits
-    limiter = RateLimiter(limits.requests_per_second)
+    limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
     costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
     needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, agents, runner, keyless
-    return Resources(*needed, llm=llm, second_stage=stage, tokens=tokens, collections=COLLECTIONS)
+    gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
+    return Resources(*needed, llm, stage, tokens, collections=COLLECTIONS, gauges=gauges)
 
 
 def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:

@@ -21,6 +21,7 @@ from app.api.middleware import RequestLayer
 from app.auth import endpoints as authentication
 from app.console import endpoints as console
 from app.context import endpoints as context
+from app.core import tracing
 from app.entities import endpoints as entities
 from app.facts import endpoints as facts
 from app.findings import endpoints as findings
@@ -115,7 +116,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
 
     @asynccontextmanager
     async def resources(_: FastAPI) -> AsyncIterator[State]:
-        async with lifespan(settings, openers) as state:
+        async with tracing.running(VERSION), lifespan(settings, openers) as state:
             yield state
 
     app = Service(

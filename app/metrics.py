@@ -18,6 +18,12 @@ WRONG_KEYS = Counter("recalld_wrong_keys", "Requests with a wrong key or token")
 JOB_RUNS = Counter("recalld_job_runs", "Jobs run, by kind and outcome", ["kind", "outcome"])
 JOB_SECONDS = Histogram("recalld_job_seconds", "Time of a job", ["kind"], buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120))
 JOBS_QUEUED = Gauge("recalld_jobs_queued", "Jobs that wait for their time or a worker, as last counted")
+JOB_AGE = Gauge(
+    "recalld_job_queue_age_seconds",
+    "For how long the job has been due that waits longest, by lane, as last counted",
+    ["lane"],
+    multiprocess_mode="mostrecent",
+)
 
 
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
@@ -39,6 +45,30 @@ COMMIT_WRITES = Histogram(
     "recalld_store_commit_writes", "Writes in one group", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
 PENDING = Gauge("recalld_pending_embeddings", "Records whose embedding is still to be made, as last counted")
+PENDING_AGE = Gauge(
+    "recalld_pending_embedding_age_seconds",
+    "For how long the record waits for its embedding that waits longest, as last counted",
+    multiprocess_mode="mostrecent",
+)
+STORED_RECORDS = Gauge(
+    "recalld_stored_records",
+    "Records stored, of all tenants, by collection, as last counted",
+    ["collection"],
+    multiprocess_mode="mostrecent",
+)
+STORED_BYTES = Gauge(
+    "recalld_stored_bytes",
+    "Bytes of these records as documents, without indexes, by collection, as last counted",
+    ["collection"],
+    multiprocess_mode="mostrecent",
+)
+TENANTS = Gauge("recalld_tenants", "Tenants that have stored records, as last counted", multiprocess_mode="mostrecent")
+BUILD_INFO = Gauge(
+    "recalld_build_info",
+    "Always 1; the labels say what runs",
+    ["version", "engine", "model"],
+    multiprocess_mode="mostrecent",
+)
 RECORDS = Counter("recalld_records_written", "Records written, by type", ["collection"])
 LLM_SECONDS = Histogram(
     "recalld_llm_call_seconds",
@@ -70,3 +100,15 @@ def observe_llm(outcome: str, seconds: float, tokens: int) -> None:
     """Counts one call of the language model."""
     LLM_SECONDS.labels(outcome).observe(seconds)
     LLM_TOKENS.inc(tokens)
+
+
+_told: list[tuple[str, str, str]] = []
+
+
+def tell_build(version: str, engine: str, model: str) -> None:
+    """Says in the metrics what runs here."""
+    told = (version, engine, model)
+    while _told and _told[0] != told:  # of an earlier service of this process, as tests start them
+        BUILD_INFO.remove(*_told.pop())
+    _told[:] = [told]
+    BUILD_INFO.labels(*told).set(1)

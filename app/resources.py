@@ -78,6 +78,14 @@ class TokenReader(Protocol):
         ...
 
 
+class Gauges(Protocol):
+    """Counts what is stored and what waits, for the metrics."""
+
+    async def refresh(self) -> None:
+        """Counts anew, unless that was done just now. Raises nothing."""
+        ...
+
+
 class JobRunner(Protocol):
     """Runs queued jobs on demand."""
 
@@ -136,6 +144,7 @@ class Resources:
     """Set if an issuer is configured."""
     collections: Sequence[Collection] = ()
     """All collections, for features that concern every kind of record: erasing and exporting a user."""
+    gauges: Gauges | None = None
     stats: dict[Scope, asyncio.Task[Doc]] = field(default_factory=dict)
     """The counts of each scope, for the seconds that they are shown without counting anew."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

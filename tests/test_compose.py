@@ -106,7 +106,7 @@ def test_the_image_is_built_from_locks_with_the_extras_that_are_asked_for() -> N
     assert re.search(r'^ARG EXTRAS=""$', dockerfile, re.MULTILINE)
     assert "for lock in runtime $EXTRAS" in dockerfile
     locks = re.findall(r"requirements/\w+\.txt", dockerfile)
-    assert locks == ["requirements/runtime.txt", "requirements/encryption.txt"]
+    assert locks == ["requirements/runtime.txt", "requirements/encryption.txt", "requirements/otel.txt"]
     for lock in locks:
         assert (ROOT / lock).is_file()
         assert f"!{lock}" in sent
@@ -119,4 +119,6 @@ def test_prometheus_scrapes_the_service() -> None:
     assert SERVICES["recalld"]["ports"][0].endswith(":8000")
     mounted = "./deploy/prometheus.yml:/etc/prometheus/prometheus.yml:ro"
     assert mounted in SERVICES["prometheus"]["volumes"]
+    rules = "./deploy/prometheus/alerts.yml:/etc/prometheus/alerts.yml:ro"
+    assert rules in SERVICES["prometheus"]["volumes"]
     assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES["prometheus"]["command"]

@@ -20,6 +20,7 @@ from typing_extensions import TypeAliasType
 
 from app import errors
 from app.api.strict import has_slash, slash_in_id
+from app.core import tracing
 from app.core.schemas import Problem
 from app.errors import FieldError, RecalldError, did_you_mean, shortened
 
@@ -27,8 +28,9 @@ MEDIA_TYPE = "application/problem+json"
 
 
 def problem_response(error: RecalldError, request_id: str) -> Response:
-    """Returns the problem+json response of an error."""
-    body = {
+    """Returns the problem+json response of an error, and notes the error at the request's span."""
+    tracing.fail(error.code, fault=error.status >= RecalldError.status)
+    body: dict[str, Any] = {
         "type": "about:blank",
         "title": error.title,
         "status": error.status,
@@ -37,6 +39,9 @@ def problem_response(error: RecalldError, request_id: str) -> Response:
         "request_id": request_id,
         "errors": [{"pointer": field.pointer, "detail": field.detail} for field in error.errors],
     }
+    traced = tracing.ids()
+    if traced is not None:
+        body["trace_id"] = traced[0]
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     if isinstance(error, errors.Unauthorized):
         headers["WWW-Authenticate"] = error.challenge

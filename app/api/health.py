@@ -69,4 +69,6 @@ async def metrics(request: Request, resources: InResources) -> Response:
         principal.require("admin")
         if principal.scope.agents is not None or principal.scope.users is not None:
             raise Forbidden("A key that is bound to agents or users does not read the metrics of the service.")
+    if resources.gauges is not None:
+        await resources.gauges.refresh()
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)

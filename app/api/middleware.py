@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.cors import Cors
 from app.api.errors import problem_response
+from app.core import tracing
 from app.core.clock import new_id
 from app.errors import RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
@@ -43,12 +44,16 @@ class RequestLayer:
             return
         begin_request()
         request = _Request(scope, receive, send, self._max_body, self._cors)
+        with request.span() as span:
+            await self._answer(request, span)
+
+    async def _answer(self, request: "_Request", span: tracing.TraceSpan) -> None:
         self._in_progress += 1
         try:
             if await request.answers_preflight():
                 return
             request.check_declared_size()
-            with using_reserve(allowed=scope["method"] == "DELETE"):
+            with using_reserve(allowed=request.scope["method"] == "DELETE"):
                 await self.inner(request.scope, request.receive, request.send)
         except RecalldError as error:
             await self._refuse(request, error)
@@ -59,7 +64,7 @@ class RequestLayer:
             await self._refuse(request, RecalldError())
         finally:
             self._in_progress -= 1
-            request.record()
+            request.record(span)
 
     async def _refuse(self, request: "_Request", error: RecalldError) -> None:
         if request.status:  # the response has started: it cannot be replaced
@@ -83,6 +88,18 @@ class _Request:
         self.id = given if _SAFE_ID.fullmatch(given) else new_id("req")
         self.status = 0
         self.scope.setdefault("state", {})["request_id"] = self.id
+
+    def span(self) -> tracing.TraceSpan:
+        """Returns the span of the request, below the caller's where `traceparent` names one. Health has none."""
+        if self.scope["path"] in _QUIET or not tracing.tracing():
+            return tracing.NO_SPAN
+        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers.items()}
+        attributes = {
+            "http.request.method": "_OTHER" if self._method == "other" else self._method,
+            "url.scheme": self.scope.get("scheme", "http"),
+            "recalld.request_id": self.id,
+        }
+        return tracing.root(self._method, attributes, "server", carrier)
 
     async def answers_preflight(self) -> bool:
         """Answers the request if it is a preflight of a page that may call the service."""
@@ -119,13 +136,15 @@ class _Request:
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self._max_body} bytes.")
 
-    def record(self) -> None:
-        """Records metrics and writes the log line."""
+    def record(self, span: tracing.TraceSpan) -> None:
+        """Records metrics, writes the log line and completes the span."""
         took = time.perf_counter() - self._started
         route = route_template(self.scope)
         count, seconds = _meters(self._method, route, self.status)
         count.inc()
         seconds.observe(took)
+        span.name(f"{self._method} {route}")
+        span.set({"http.route": route, "http.response.status_code": self.status})
         if log.isEnabledFor(logging.INFO) and route not in _QUIET:
             fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 import orjson
 
+from app.core import tracing
 from app.core.clock import rfc3339
 from app.settings import Settings
 
@@ -17,7 +18,9 @@ _PLAIN = "\x1b[0m"
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    traced = tracing.ids()
+    return fields if traced is None else fields | {"trace_id": traced[0], "span_id": traced[1]}
 
 
 def _error(record: logging.LogRecord) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 import uvicorn
 
+from app import VERSION
 from app.api.connections import guarded
 from app.api.errors import SaysWhy
 from app.cli._logs import configure
-from app.core import process
+from app.core import process, tracing
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
@@ -134,6 +135,7 @@ def worker() -> None:
 async def _run(settings: Settings) -> None:
     parts = RealParts()
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tracing.running(VERSION))
         embedder = await parts.embedder(settings)
         stack.push_async_callback(embedder.close)
         clock = parts.clock()

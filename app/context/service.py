@@ -19,6 +19,7 @@ from app.core import tokens
 from app.core.clock import parse_rfc3339
 from app.core.process import off_loop
 from app.core.prompt_fencing import as_label
+from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge
 from app.errors import NotFound, RecalldError, Unavailable
 from app.profiles.schemas import AGENTS
@@ -109,7 +110,9 @@ class ContextService:
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         characters = sum(len(item.text) for one in gathered for item in one.items)
         unsure = self._unsure(gathered, best)
-        packed = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
+        with span("context packing", {"recalld.context.budget": budget, "recalld.context.intent": intent}) as packing:
+            packed = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
+            packing.set({"recalld.context.tokens": packed.total})
         if body.now is None:
             self._note_accesses(packed)
         took = {one.source.section: one.seconds for one in gathered} | {"total": time.perf_counter() - started}
@@ -145,8 +148,10 @@ class ContextService:
         )
         error: RecalldError | None = None
         try:
-            async with asyncio.timeout(self._held.settings.context.arm_seconds):
-                result.items = await source.gather(result.request)
+            with span(f"context {source.section}") as open_span:
+                async with asyncio.timeout(self._held.settings.context.arm_seconds):
+                    result.items = await source.gather(result.request)
+                open_span.set({"recalld.context.candidates": len(result.items)})
         except TimeoutError:
             error = Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s.")
         except RecalldError as raised:

@@ -201,4 +201,5 @@ class Problem(Schema):
     detail: str
     code: str = Field(description="Stable snake_case word.", examples=["not_found"])
     request_id: str
+    trace_id: str | None = Field(None, description="The trace of the request; absent where nothing is traced.")
     errors: list[ProblemError] = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from app.core.process import give_way, in_parts
 from app.core.work import CHARACTERS_PER_UNIT, charge, tenant_at_work
-from app.embedding.model import Model, Vectors, encode_checked
+from app.embedding.model import Model, Vectors, encode_checked, span_of
 from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText
 from app.errors import EmbeddingUnavailable
 from app.metrics import EMBEDDING_QUEUE
@@ -287,6 +287,10 @@ class BatchingEmbedder:
         if text in self._cache:
             self._cache.move_to_end(text)
             return self._cache[text]
+        with span_of(self._queue.model, 1):
+            return await self._embed_query(text)
+
+    async def _embed_query(self, text: str) -> Vectors:
         request = self._join(text)
         try:
             # Shielded, so that the cancellation of one caller does not cancel the request of the others.
@@ -300,7 +304,8 @@ class BatchingEmbedder:
         if not texts:
             return np.empty((0, self.dim), np.float32)
         prompt = self._queue.model.prompts.passage
-        return await self._queue.submit([prompt + text for text in texts]).future
+        with span_of(self._queue.model, len(texts)):
+            return await self._queue.submit([prompt + text for text in texts]).future
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         model = self._queue.model

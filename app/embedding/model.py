@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.tracing import TraceSpan, span
 from app.errors import EmbeddingUnavailable
 from app.setting_groups import EmbeddingSettings
 
@@ -172,3 +173,18 @@ class ExtraOptions:
             batch_texts=settings.batch_texts,
         )
         return cls(text_chars=settings.text_chars, server=server)
+
+
+LOCAL_PROVIDER = "recalld"
+"""Who runs a model of this process, as traces tell it."""
+
+
+def span_of(model: Model, texts: int) -> TraceSpan:
+    """Returns the span of embedding so many texts."""
+    attributes = {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": getattr(model, "provider", LOCAL_PROVIDER),
+        "gen_ai.request.model": model.name,
+        "recalld.embedding.texts": texts,
+    }
+    return span(f"embeddings {model.name}", attributes, "client")

@@ -132,6 +132,8 @@ class OpenAIModel:
     piece_tokens = None
     runs_beside_itself = False
     prompts = NO_PROMPTS
+    provider = "openai"
+    """Whose interface it speaks, as traces tell it."""
 
     def __init__(self, model: str, options: ExtraOptions | None = None) -> None:
         """Creates the model. Asks the server for one vector to get the dimension, unless it is set.

@@ -291,6 +291,12 @@ class Queue:
         """Returns the number of queued jobs."""
         return await self._store.count(JOBS, SYSTEM, Eq("status", "queued"))
 
+    async def oldest_due(self, lane: Lane) -> Doc | None:
+        """Returns the queued job of a lane that was due first, or None if none is due."""
+        due = both(Eq("status", "queued"), Range("run_at", le=rfc3339(self._clock.now())))
+        found = await self._store.find(JOBS, SYSTEM, both(_in(lane), due), order="asc", limit=1)
+        return found[0] if found else None
+
     async def failed(self, limit: int = 100) -> list[Doc]:
         """Returns jobs that failed for good."""
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)

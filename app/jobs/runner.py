@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from app.core import tracing
 from app.core.clock import Clock
 from app.core.work import work_for
 from app.errors import RecalldError, StoreUnavailable
 from app.jobs import queue
-from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, Lane
+from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, ORDINARY_LANE, Lane
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
@@ -190,9 +191,11 @@ class Runner:
     async def _run_leased(self, lease: Lease) -> None:
         kind = lease.doc["kind"]
         renewing = asyncio.create_task(_renew(lease))
+        attributes = {"recalld.job.kind": kind, "recalld.job.lane": lease.lane or ORDINARY_LANE}
         try:
-            with JOB_SECONDS.labels(kind).time():
+            with tracing.root(f"job {kind}", attributes) as span, JOB_SECONDS.labels(kind).time():
                 outcome = await self._attempt(lease)
+                span.set({"recalld.job.outcome": outcome, "recalld.job.attempts": lease.doc["attempts"] + 1})
         except LeaseLost as error:
             outcome = "lease_lost"
             log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": error.detail})
@@ -244,6 +247,7 @@ class Runner:
         reason = error.detail if isinstance(error, RecalldError) else type(error).__name__
         until = error.until if isinstance(error, RecalldError) else None
         over = lease.last_attempt and until is None
+        tracing.fail(error.code if isinstance(error, RecalldError) else type(error).__name__, fault=until is None)
         if not isinstance(error, CommitConflict) and until is None:
             log.error("job failed", exc_info=error, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
         if over:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from app.core import tokens
 from app.core.openai_client import headers, passes, reason, retry_after
 from app.core.process import off_loop
+from app.core.tracing import Attributes, TraceSpan, span
 from app.errors import LLMReplyInvalid, LLMUnavailable
 from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
 from app.llm.replies import (
@@ -27,6 +29,7 @@ from app.llm.replies import (
     parse_cut,
     schema_note,
     text_of,
+    told_of,
 )
 from app.setting_groups import LLMSettings
 
@@ -152,9 +155,11 @@ class OpenAIChat:
         await budget.claim(asked)
         started, outcome, spent, cached = time.perf_counter(), "failed", asked, 0
         try:
-            async with asyncio.timeout(self._settings.timeout_seconds):
-                body = await self._post(messages, shape, kind, SECOND_TEMPERATURE if again else 0)
-            answer = completion(body)
+            with self._span(shape) as call:
+                async with asyncio.timeout(self._settings.timeout_seconds):
+                    body = await self._post(messages, shape, kind, SECOND_TEMPERATURE if again else 0)
+                answer = completion(body)
+                call.set(told_of(answer))
             cached = answer.cached_tokens
             if answer.usage and answer.usage.total_tokens:
                 spent = answer.usage.total_tokens
@@ -166,6 +171,18 @@ class OpenAIChat:
         finally:
             self._observe(outcome, time.perf_counter() - started, spent)
             await budget.spend(asked, spent, cached)
+
+    def _span(self, shape: type[BaseModel]) -> TraceSpan:
+        model, server = self.model_for(shape), urlsplit(self._settings.base_url)
+        attributes: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",  # whose interface it speaks
+            "gen_ai.request.model": model,
+            "gen_ai.request.max_tokens": self._answer_tokens(shape),
+            "gen_ai.output.type": "json",
+            "server.address": server.hostname or "",
+        }
+        return span(f"chat {model}", attributes, "client")
 
     async def _post(self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, temperature: float) -> bytes:
         body: dict[str, Any] = {

@@ -13,6 +13,7 @@ ReplyFormat = Literal["json_schema", "json_object", "tools", "none"]
 """Ways to ask for a shape, from the strictest one to the prompt alone."""
 FORMATS: tuple[ReplyFormat, ...] = ("json_schema", "json_object", "tools", "none")
 SHOWN_ERRORS = 8
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
 TOOL = "answer"
 _REFUSED = frozenset({"title", "default", "minLength", "maxLength", "pattern", "maxItems", "minItems", "description"})
 _FENCE = re.compile(r"```[a-z]*\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
@@ -60,6 +61,8 @@ class _PromptDetails(BaseModel):
 
 class _Usage(BaseModel):
     total_tokens: int | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -76,6 +79,19 @@ class Completion(BaseModel):
         """Tokens of the prompt that the server's cache had, as far as it says so."""
         details = self.usage.prompt_tokens_details if self.usage else None
         return (details.cached_tokens or 0) if details else 0
+
+
+def told_of(answer: Completion) -> dict[str, int | list[str]]:
+    """Returns what a trace tells of an answer: why it ended and its tokens, as far as the server says so."""
+    usage = answer.usage or _Usage()
+    counts = {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": answer.cached_tokens or None,
+    }
+    known: dict[str, int | list[str]] = {name: count for name, count in counts.items() if isinstance(count, int)}
+    reasons = [choice.finish_reason for choice in answer.choices if choice.finish_reason in FINISH_REASONS]
+    return known | ({"gen_ai.response.finish_reasons": reasons} if reasons else {})
 
 
 def completion(body: bytes) -> Completion:

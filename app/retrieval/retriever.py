@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from app.core.tracing import span
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
@@ -150,6 +151,17 @@ class Retriever:
         Raises EmbeddingUnavailable instead if the mode is `vector`, if the mask reads cosines, or if `min_score` is
         set: no filter is relaxed.
         """
+        name = self._collection.name
+        attributes = {"gen_ai.operation.name": "retrieval", "gen_ai.data_source.id": name}
+        with span(f"retrieval {name}", attributes) as open_span:
+            found = await self._find(wanted)
+            asked = {"recalld.search.mode": wanted.mode, "recalld.search.k": wanted.k}
+            open_span.set(
+                {**asked, "recalld.search.mode_used": found.mode_used, "recalld.search.hits": len(found.hits)}
+            )
+            return found
+
+    async def _find(self, wanted: RetrievalQuery) -> RetrievalResult:
         started = time.perf_counter()
         facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
         charge(SEARCH_UNITS + facts.count / SEARCHED_PER_UNIT)
@@ -159,8 +171,10 @@ class Retriever:
         mode, warnings = wanted.mode, list[Doc]()
         embedded = time.perf_counter()
         if facts.count:
-            query = read_by(self._embedder.name, await analysed(wanted.query, facts.speakers))
-            vector = await self._vector(wanted, query)
+            with span("search analysis"):
+                query = read_by(self._embedder.name, await analysed(wanted.query, facts.speakers))
+            with span("search embedding"):
+                vector = await self._vector(wanted, query)
             if vector is None and mode == "hybrid":
                 mode, warnings = "text", [BY_WORDS_ALONE]
             embedded = time.perf_counter()
@@ -203,7 +217,8 @@ class Retriever:
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
         fitted = weights_for(self._embedder.name)
-        ranked, best = _ranked(columns, query, mode, decay, wanted, k, fitted)
+        with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
+            ranked, best = _ranked(columns, query, mode, decay, wanted, k, fitted)
         chosen = _Chosen(best, best) if stage is None else await self._reranked(stage, wanted, columns, best)
         scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
         best = chosen.order[: _at_least(scores, wanted.min_score)]
@@ -248,7 +263,8 @@ class Retriever:
             return _Chosen(best, best, documents)
         texts = [self._collection.spec.text(documents[index].doc) for index in placed]
         try:
-            scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
+            with span("search reranking", {"recalld.search.candidates": len(texts)}):
+                scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as error:
             detail = f"{error} The hits are in the order of the first stage."
             warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}

@@ -17,6 +17,7 @@ from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.rekey import rekey
 from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
+from app.storage.traced import traced
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
 EMBEDDED = "embedded"
@@ -104,7 +105,7 @@ async def open_store(
             key=where.key,
             reserve_bytes=where.reserve_bytes,
         )
-        return await EmbeddedStore.open(where.directory, collections, embedded, dim=dim)
+        return traced(await EmbeddedStore.open(where.directory, collections, embedded, dim=dim))
     if not where.store.startswith(MONGODB):
         raise StoreUnavailable(
             "RECALLD_STORE must be `embedded` or a URI that begins with mongodb:// or mongodb+srv://."
@@ -119,7 +120,7 @@ async def open_store(
         exact_up_to=where.exact_up_to,
         observe_commit=observe_commit,
     )
-    return await MongoStore.open(where.store, collections, options, dim=dim)
+    return traced(await MongoStore.open(where.store, collections, options, dim=dim))
 
 
 def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] = frozenset()) -> int:

@@ -45,11 +45,23 @@ def _said(usage: UsageByTenant, tenant: str) -> str:
     return f"{whole.records} records of {whole.bytes} bytes"
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTotals:
+    """What all tenants store together: how many tenants have records, and the usage by collection."""
+
+    tenants: int
+    collections: Mapping[str, Usage]
+
+
 class Accounting(Protocol):
     """Reads and repairs the usage of tenants. Collections count if they are declared `counted`."""
 
     async def stored(self) -> UsageByTenant:
         """Returns the usage of every tenant, as kept up by the commits."""
+        ...
+
+    async def totals(self) -> StoredTotals:
+        """Returns the sums over all tenants, added up by the engine. Raises StoreUnavailable."""
         ...
 
     async def recount(self) -> list[str]:

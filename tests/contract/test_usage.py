@@ -77,6 +77,11 @@ async def test_counts_equal_the_truth_after_any_changes(store: Store, seed: int,
             continue
     for tenant in TENANTS:
         assert (await usage_of(store, tenant)).records == await records_of(store, tenant)
+    stored, totals = await store.accounting.stored(), await store.accounting.totals()
+    assert totals.tenants == len(stored)
+    for collection in COLLECTIONS:
+        of_all = sum((own.get(collection.name, Usage()) for own in stored.values()), Usage())
+        assert totals.collections.get(collection.name, Usage()) == of_all
     assert await store.accounting.recount() == []
 
 

@@ -15,9 +15,10 @@ from bson.int64 import Int64
 from pymongo import InsertOne, UpdateOne
 
 from app.storage.mongo.codec import OWN, Stored
+from app.storage.mongo.errors import guarded
 from app.storage.mongo.partitions import META, Database, MongoSession
 from app.storage.schema import Collection
-from app.storage.usage import Usage, UsageByTenant, differences, nonzero, total
+from app.storage.usage import StoredTotals, Usage, UsageByTenant, differences, nonzero, total
 
 USAGE = "recalld_usage"
 SLOTS = 64
@@ -138,6 +139,22 @@ class MongoAccounting:
 
     async def stored(self) -> UsageByTenant:
         return await stored(self._database)
+
+    async def totals(self) -> StoredTotals:
+        """One document of the usage collection may have fewer records than none, so tenants are added up first."""
+        names = [collection.name for collection in self._collections]
+        fields = {f"{name}_{part}": f"$collections.{name}.{part}" for name in names for part in ("records", "bytes")}
+        records = [f"${name}_records" for name in names]
+        pipeline: list[dict[str, Any]] = [
+            {"$group": {"_id": "$tenant_id"} | {field: {"$sum": value} for field, value in fields.items()}},
+            {"$match": {"$expr": {"$gt": [{"$add": records}, 0]}}},
+            {"$group": {"_id": None, "tenants": {"$sum": 1}} | {field: {"$sum": f"${field}"} for field in fields}},
+        ]
+        with guarded():
+            found = await (await self._database[USAGE].aggregate(pipeline)).to_list()
+        one = found[0] if found else {"tenants": 0}
+        usage = {name: Usage(int(one.get(f"{name}_records", 0)), int(one.get(f"{name}_bytes", 0))) for name in names}
+        return StoredTotals(int(one["tenants"]), {name: part for name, part in usage.items() if part.records})
 
     async def recount(self) -> list[str]:
         tenants = set(await stored(self._database))

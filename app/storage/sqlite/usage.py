@@ -13,7 +13,7 @@ from app.storage.schema import Collection
 from app.storage.sqlite.schema import quoted
 from app.storage.sqlite.set_wide import RunApart
 from app.storage.sqlite.writer import WriterTask
-from app.storage.usage import Usage, UsageByTenant, differences, nonzero
+from app.storage.usage import StoredTotals, Usage, UsageByTenant, differences, nonzero
 
 TABLE = (
     "CREATE TABLE IF NOT EXISTS usage (tenant TEXT, collection TEXT, records INTEGER NOT NULL, bytes INTEGER NOT NULL, "
@@ -85,6 +85,14 @@ def stored(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
     return _by_tenant(connection, ["SELECT tenant, collection, records, bytes FROM usage"])
 
 
+def totals(connection: apsw.Connection) -> StoredTotals:
+    """Returns the sums over all tenants."""
+    tenants: Any = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").fetchone()
+    statement = "SELECT collection, sum(records), sum(bytes) FROM usage GROUP BY collection"
+    found = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
+    return StoredTotals(int(tenants[0]), {name: usage for name, usage in found.items() if usage.records})
+
+
 def counted(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
     """Returns the usage by counting every record."""
     return _by_tenant(
@@ -119,6 +127,9 @@ class EmbeddedAccounting:
 
     async def stored(self) -> UsageByTenant:
         return await self._apart(stored)
+
+    async def totals(self) -> StoredTotals:
+        return await self._apart(totals)
 
     async def recount(self) -> list[str]:
         return await self._submit(self._recount)

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 3ad61228f4250adfb9fb1deb6e558313."""
+"""Made by scripts/generate_clients.py; do not edit. Contract e19f2c49886b09848edb4acb94ec50b8."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1356,6 +1356,7 @@ class Problem(TypedDict):
     detail: str
     code: str
     request_id: str
+    trace_id: NotRequired[str | None]
     errors: NotRequired["list[ProblemError]"]
 
 
