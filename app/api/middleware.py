@@ -34,8 +34,6 @@ class RequestLayer:
 
     def __init__(self, app: ASGIApp, max_body: int, cors: Cors | None = None) -> None:
         self.inner, self._max_body, self._cors = app, max_body, cors
-        self._in_progress = 0
-        REQUESTS_IN_PROGRESS.set_function(lambda: self._in_progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,7 +41,7 @@ class RequestLayer:
             return
         begin_request()
         request = _Request(scope, receive, send, self._max_body, self._cors)
-        self._in_progress += 1
+        REQUESTS_IN_PROGRESS.inc()
         try:
             if await request.answers_preflight():
                 return
@@ -58,7 +56,7 @@ class RequestLayer:
             log.exception("unhandled error", extra={"request_id": request.id})
             await self._refuse(request, RecalldError())
         finally:
-            self._in_progress -= 1
+            REQUESTS_IN_PROGRESS.dec()
             request.record()
 
     async def _refuse(self, request: "_Request", error: RecalldError) -> None:
