@@ -23,6 +23,7 @@ from app.errors import RecalldError
 from app.lifespan import StartRefused
 from app.settings import Settings
 
+BACKLOG = 2048
 PASSED_ON_SECONDS = 0.002
 """How long a worker that has more connections than another leaves a new one to the others."""
 FULL_SECONDS = 0.5
@@ -137,6 +138,28 @@ def cannot_listen(host: str, port: int) -> StartRefused:
     )
 
 
+def listening(host: str, port: int) -> list[socket.socket]:
+    """Returns sockets that listen on every address of a host. Raises StartRefused."""
+    made: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(found):
+            one = socket.socket(family, socket.SOCK_STREAM)
+            made.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.setblocking(False)
+            one.listen(BACKLOG)
+    except OSError as error:
+        for one in made:
+            one.close()
+        log.error("cannot listen", extra={"address": f"{host}:{port}", "error": str(error)})  # noqa: TRY400 (no stack)
+        raise cannot_listen(host, port) from error
+    return made
+
+
 class Door:
     """Accepts connections of sockets that several workers listen on.
 
@@ -155,10 +178,13 @@ class Door:
             self._listen(one)
 
     def close(self) -> None:
-        """Stops accepting. What waits in the sockets is for the other workers."""
+        """Stops accepting. What waits in the sockets is for the other workers; if none has them open, it is refused."""
+        if not self._open:
+            return
         self._open = False
         for one in self.sockets:
             self._loop.remove_reader(one.fileno())
+            one.close()
 
     async def wait_closed(self) -> None:
         """Waits for the connections that were accepted last."""

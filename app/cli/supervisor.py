@@ -28,14 +28,13 @@ from pydantic_settings import SettingsError
 import app.main  # noqa: F401 (what is imported here is shared)
 from app import metrics
 from app.cli._logs import configure
-from app.cli.server import cannot_listen, serve_as_worker
+from app.cli.server import listening, serve_as_worker
 from app.core import process, tokens, workers
 from app.core.workers import BEAT, READY, STARTING, STATE
 from app.errors import RecalldError
 from app.lifespan import StartRefused
 from app.settings import Settings, explain
 
-BACKLOG = 2048
 FAILED_STARTS = 5
 """After so many in a row the service ends."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -46,7 +45,7 @@ SILENT_SECONDS = 60.0
 """A worker whose event loop stands still for so long is killed."""
 KILL_SECONDS = 3.0
 """What a worker gets beyond the time to drain."""
-QUICK, SLOW = 0.02, 1.0
+QUICK, SLOW = 0.05, 1.0
 """Seconds between two looks, while something is going on and otherwise. A signal ends the pause."""
 NOTICED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -102,8 +101,7 @@ class Supervisor:
             self._end_all(signal.SIGKILL)
             shutil.rmtree(self._folder, ignore_errors=True)
             self._shared.close()
-            for one in self._sockets:
-                one.close()
+            self._close_door()
 
     def _watch(self) -> None:
         while True:
@@ -202,15 +200,23 @@ class Supervisor:
             serve_as_worker(settings, self._sockets, self._lifeline)
             code = 0
         except RecalldError as error:
-            print(f"recalld: {error.detail}", file=sys.stderr)
+            self._say([error.detail])
         except (ValidationError, SettingsError) as error:
-            print(*(f"recalld: {sentence}" for sentence in explain(error)), sep="\n", file=sys.stderr)
+            self._say(explain(error))
         except BaseException:
             log.exception("a worker failed")
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+    def _say(self, sentences: list[str]) -> None:
+        """Says in the child why it could not start: to who starts the service, later in the log."""
+        for sentence in sentences:
+            if self._served:
+                log.critical(sentence)
+            else:
+                print(f"recalld: {sentence}", file=sys.stderr)
 
     def _reap(self) -> None:
         """Takes note of workers that have ended. Raises StartRefused if there is no use in starting others."""
@@ -291,7 +297,14 @@ class Supervisor:
         done = self._wanted - len(staying)
         share = self._stop_at + done * (ends_at - self._stop_at) / self._wanted
         if staying and (len(staying) == len(self._workers) or now >= share):
+            if len(staying) == 1:
+                self._close_door()
             self._tell_to_end(staying[0], signal.SIGTERM, ends_at + KILL_SECONDS)
+
+    def _close_door(self) -> None:
+        """Lets the socket end with the last worker: whoever comes later is refused and does not wait in vain."""
+        for one in self._sockets:
+            one.close()
 
     def _tell_to_end(self, worker: Worker, how: signal.Signals, kill_at: float) -> None:
         worker.kill_at = kill_at
@@ -319,28 +332,6 @@ class Supervisor:
                 log.error("a worker is killed: it does not answer", extra={"number": worker.number})
                 with suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)
-
-
-def listening(host: str, port: int) -> list[socket.socket]:
-    """Returns sockets that listen on every address of a host. Raises StartRefused."""
-    made: list[socket.socket] = []
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(found):
-            one = socket.socket(family, socket.SOCK_STREAM)
-            made.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
-            one.setblocking(False)
-            one.listen(BACKLOG)
-    except OSError as error:
-        for one in made:
-            one.close()
-        log.error("cannot listen", extra={"address": f"{host}:{port}", "error": str(error)})  # noqa: TRY400 (no stack)
-        raise cannot_listen(host, port) from error
-    return made
 
 
 def _memory_folder(settings: Settings) -> Path:
