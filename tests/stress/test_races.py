@@ -79,7 +79,7 @@ async def clients(
     with ExitStack() as stack, ThreadPoolExecutor(number) as pool:
         started = [serving(tmp_path / f"data{at}", **given) for at in range(number)]
         servers = list(pool.map(stack.enter_context, started))
-        while request.param == "workers" and not _all_ready(servers[0]):
+        while request.param == "workers" and not _all_ready(servers[0]):  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.1)
         async with AsyncExitStack() as clients:
             made = [httpx.AsyncClient(base_url=s.client.base_url, timeout=120, limits=limits) for s in servers]
