@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 3ad61228f4250adfb9fb1deb6e558313."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 76c9a74abac849b13874976f734d8f95."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
