@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from prometheus_client import Gauge
 
 from app import metrics
 from app.auth.costs import CostLimiter
@@ -95,7 +96,9 @@ def test_own_pairs_drop_what_was_changed_longest_ago() -> None:
 
 
 def spend(shared: Shared) -> None:
-    still = lambda: 100.0  # noqa: E731 (a clock that stands)
+    def still() -> float:
+        return 100.0
+
     limiter = RateLimiter(5, still, buckets=shared.tables["requests"])
     costs = CostLimiter(1, 40, still, buckets=shared.tables["costs"])
     windows = WrongKeyLimiter(8, 60, still, windows=shared.tables["wrong_keys"])
@@ -132,7 +135,7 @@ def test_the_board_knows_who_is_ready(shared: Shared) -> None:
 
 
 def test_every_gauge_says_how_those_of_several_workers_become_one() -> None:
-    gauges = [one for one in vars(metrics).values() if isinstance(one, metrics.Gauge)]
+    gauges = [one for one in vars(metrics).values() if isinstance(one, Gauge)]
     assert gauges
     assert {one._multiprocess_mode for one in gauges} <= {"livesum", "mostrecent"}
 
