@@ -250,7 +250,7 @@ def test_a_service_that_cannot_start_says_why(tmp_path: Path, how: tuple[str, ..
     given = {"RECALLD_WORKERS": "" if how else "2", "RECALLD_EMBEDDING_MODEL": "./nope"}
     refused = recalld(tmp_path / "data", "serve", *how, **{name: value for name, value in given.items() if value})
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-2].startswith("recalld: ")
+    assert refused.stderr.splitlines()[-1].startswith("recalld: ")
     assert "nope" in refused.stderr
     assert "Traceback" not in refused.stderr
 

@@ -82,6 +82,7 @@ class Supervisor:
         self._replacement: Worker | None = None
         self._stop_at = 0.0
         """When workers begin to be ended; 0: not."""
+        self._refused: StartRefused | None = None
         self._looked_at = time.monotonic()
         self._has_terminal = sys.stdin is not None and sys.stdin.isatty()
 
@@ -109,13 +110,15 @@ class Supervisor:
             self._note_ready()
             if self._stop_at:
                 if not self._workers:
-                    return
+                    break
                 self._end_one_by_one()
             else:
                 self._start_missing()
                 self._replace()
             self._kill_late()
             self._wait()
+        if self._refused is not None:
+            raise self._refused
 
     def _wait(self) -> None:
         unready = any(not worker.ready_at for worker in self._workers.values())
@@ -148,12 +151,14 @@ class Supervisor:
         if number == signal.SIGHUP and not self._hung_up():
             self._to_replace = [one for one in self._workers.values() if not one.leaves and one != self._replacement]
         elif not self._stop_at:
-            now = time.monotonic()
-            delay = self._settings.drain_delay_seconds if number == signal.SIGTERM else 0
-            self._stop_at = now + delay
-            self._board.ends_at = self._stop_at + self._settings.drain_seconds
+            self._stop(self._settings.drain_delay_seconds if number == signal.SIGTERM else 0)
         else:  # told twice: at once
             self._end_all(signal.SIGINT)
+
+    def _stop(self, delay: float) -> None:
+        """Begins the end of the service. After `delay` seconds workers are ended."""
+        self._stop_at = time.monotonic() + delay
+        self._board.ends_at = self._stop_at + self._settings.drain_seconds
 
     def _hung_up(self) -> bool:
         """Returns whether the terminal was closed that the supervisor was started on."""
@@ -219,7 +224,7 @@ class Supervisor:
                 print(f"recalld: {sentence}", file=sys.stderr)
 
     def _reap(self) -> None:
-        """Takes note of workers that have ended. Raises StartRefused if there is no use in starting others."""
+        """Takes note of workers that have ended. Raises StartRefused or SystemExit if the first cannot start."""
         for pid in [*self._workers]:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -237,6 +242,8 @@ class Supervisor:
             self._replacement, self._to_replace = None, []
             log.error("the restart is given up: the new worker could not start; the others go on", extra=told)
             return
+        if not self._served and code > 0:
+            sys.exit(code)  # it has said why
         log.error("a worker died" if worker.ready_at else "a worker could not start", extra=told)
         now = time.monotonic()
         if worker.ready_at and now - worker.ready_at >= LIVED_SECONDS:
@@ -248,12 +255,13 @@ class Supervisor:
             return
         self._failed += 1
         if not self._served:
-            sys.exit(code if code > 0 else 1)  # it has said why
+            raise StartRefused(f"The first worker was ended by signal {-code} before it was ready.")
         if self._failed >= FAILED_STARTS:
-            raise StartRefused(
+            self._refused = StartRefused(
                 f"A worker could not start {self._failed} times in a row (exit code {code}), so the service ends; "
                 "the lines above say why."
             )
+            self._stop(self._settings.drain_delay_seconds)
 
     def _note_ready(self) -> None:
         for worker in self._workers.values():
