@@ -135,7 +135,7 @@ def observe_llm(outcome: str, seconds: float, tokens: int) -> None:
 class _Workers:
     """What there is of each worker: whether it accepts connections, and the figures of its process."""
 
-    def __init__(self, board: "Board") -> None:
+    def __init__(self, board: "LivingWorkers") -> None:
         self._board = board
 
     def collect(self) -> Iterable[Metric]:
@@ -152,7 +152,7 @@ class _Workers:
         yield from figures.values()
 
 
-class Board(Protocol):
+class LivingWorkers(Protocol):
     """Tells which workers there are."""
 
     def processes(self) -> list[tuple[int, int, bool]]:
@@ -163,7 +163,7 @@ class Board(Protocol):
 _registry: CollectorRegistry = REGISTRY
 
 
-def share(directory: Path, number: int, board: Board) -> None:
+def share(directory: Path, number: int, board: LivingWorkers) -> None:
     """Makes the metrics of this process a part of those of a service with several workers. `directory`: of their files.
     `number`: of this worker; the one that takes its place later goes on with its counts."""
     global _registry  # noqa: PLW0603 (the library's registry is as global)

@@ -72,7 +72,7 @@ class Supervisor:
     def __init__(self, wanted: int, settings: Settings, on_ready: Callable[[socket.socket], None]) -> None:
         """`on_ready` gets the first listening socket once the first worker is ready."""
         self._wanted, self._settings, self._on_ready = wanted, settings, on_ready
-        self._shared = workers.Shared(wanted)
+        self._shared = workers.SharedMemory(wanted)
         self._board = self._shared.board
         self._workers: dict[int, Worker] = {}
         self._generation = 0

@@ -22,7 +22,7 @@ from typing import BinaryIO, Literal, Protocol, TypeAlias
 from app.settings import MOST_WORKERS
 
 Pair: TypeAlias = tuple[float, float]
-Step: TypeAlias = Callable[[Pair | None], Pair]
+PairChange: TypeAlias = Callable[[Pair | None], Pair]
 """Takes the pair of a name, None if there is none, and returns the new one."""
 
 NUMBERS = 2 * MOST_WORKERS + 1
@@ -41,7 +41,7 @@ ABSENT, STARTING, READY, LEAVING = range(4)
 class Pairs(Protocol):
     """Pairs of numbers by name."""
 
-    def change(self, name: str, step: Step) -> Pair:
+    def change(self, name: str, step: PairChange) -> Pair:
         """Replaces the pair of a name by what `step` makes of it, and returns the new one."""
         ...
 
@@ -57,7 +57,7 @@ class OwnPairs:
         self._most = most
         self._pairs: OrderedDict[str, Pair] = OrderedDict()
 
-    def change(self, name: str, step: Step) -> Pair:
+    def change(self, name: str, step: PairChange) -> Pair:
         new = self._pairs[name] = step(self._pairs.get(name))
         self._pairs.move_to_end(name)
         if len(self._pairs) > self._most:
@@ -91,7 +91,7 @@ class SharedPairs:
         self._memory, self._start, self._locks = memory, start, locks
         self._threads = Lock()
 
-    def change(self, name: str, step: Step) -> Pair:
+    def change(self, name: str, step: PairChange) -> Pair:
         number, tag = _place(name)
         with self._locked(number):
             at, found = self._find(number, tag)
@@ -189,7 +189,7 @@ class Board:
         return sum(self.read(number, column) for number in range(1, NUMBERS + 1))
 
 
-class Shared:
+class SharedMemory:
     """The shared memory of one service. The supervisor makes it and hands it to its children by forking."""
 
     def __init__(self, wanted: int) -> None:
@@ -213,10 +213,10 @@ def _unnamed_file() -> BinaryIO:
     return tempfile.TemporaryFile()
 
 
-_shared: Shared | None = None
+_shared: SharedMemory | None = None
 
 
-def become(shared: Shared, number: int) -> None:
+def become(shared: SharedMemory, number: int) -> None:
     """Makes this process the worker of that number, from 1 on."""
     global _shared
     shared.number, _shared = number, shared

@@ -12,7 +12,7 @@ from app import metrics
 from app.auth.costs import CostLimiter
 from app.auth.dependencies import RateLimiter
 from app.auth.wrong_keys import WrongKeyLimiter
-from app.core.workers import BODY_BYTES, GENERATION, LEAVING, READY, STATE, WAYS, OwnPairs, Pair, Shared, _place
+from app.core.workers import BODY_BYTES, GENERATION, LEAVING, READY, STATE, WAYS, OwnPairs, Pair, SharedMemory, _place
 from app.errors import RateLimited
 from app.settings import Settings, usable_cores
 
@@ -20,8 +20,8 @@ FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
-    made = Shared(4)
+def shared() -> Iterator[SharedMemory]:
+    made = SharedMemory(4)
     yield made
     made.close()
 
@@ -31,7 +31,7 @@ def one_more(pair: Pair | None) -> Pair:
     return count + 1, other
 
 
-def in_processes(number: int, work: Callable[[Shared], None], shared: Shared) -> None:
+def in_processes(number: int, work: Callable[[SharedMemory], None], shared: SharedMemory) -> None:
     started = [FORK.Process(target=work, args=(shared,)) for _ in range(number)]
     for process in started:
         process.start()
@@ -40,19 +40,19 @@ def in_processes(number: int, work: Callable[[Shared], None], shared: Shared) ->
         assert process.exitcode == 0
 
 
-def count_up(shared: Shared) -> None:
+def count_up(shared: SharedMemory) -> None:
     for number in range(600):
         shared.tables["requests"].change(f"key {number % 3}", one_more)
 
 
-def test_changes_of_several_processes_are_all_counted(shared: Shared) -> None:
+def test_changes_of_several_processes_are_all_counted(shared: SharedMemory) -> None:
     in_processes(4, count_up, shared)
     assert [shared.tables["requests"].get(f"key {number}") for number in range(3)] == [(800, 7)] * 3
     assert shared.tables["costs"].get("key 0") is None, "each table has names of its own"
     assert shared.tables["requests"].get("never") is None
 
 
-def hold_for_ever(shared: Shared) -> None:
+def hold_for_ever(shared: SharedMemory) -> None:
     def stop(_: Pair | None) -> Pair:
         os.kill(os.getpid(), signal.SIGSTOP)
         return 1, 1
@@ -60,7 +60,7 @@ def hold_for_ever(shared: Shared) -> None:
     shared.tables["requests"].change("key 0", stop)
 
 
-def test_a_process_that_stops_or_dies_while_it_holds_a_pair_holds_up_nobody(shared: Shared) -> None:
+def test_a_process_that_stops_or_dies_while_it_holds_a_pair_holds_up_nobody(shared: SharedMemory) -> None:
     held = FORK.Process(target=hold_for_ever, args=(shared,))
     held.start()
     assert held.pid is not None
@@ -71,7 +71,7 @@ def test_a_process_that_stops_or_dies_while_it_holds_a_pair_holds_up_nobody(shar
     assert shared.tables["requests"].change("key 0", one_more) == (2, 7)
 
 
-def test_a_full_set_drops_what_was_changed_longest_ago(shared: Shared) -> None:
+def test_a_full_set_drops_what_was_changed_longest_ago(shared: SharedMemory) -> None:
     table, wanted = shared.tables["requests"], _place("first")[0]
     same_set = ["first"]
     number = 0
@@ -95,7 +95,7 @@ def test_own_pairs_drop_what_was_changed_longest_ago() -> None:
     assert [pairs.get(name) for name in ("a", "b", "c")] == [(2, 7), None, (1, 7)]
 
 
-def spend(shared: Shared) -> None:
+def spend(shared: SharedMemory) -> None:
     def still() -> float:
         return 100.0
 
@@ -103,9 +103,9 @@ def spend(shared: Shared) -> None:
     costs = CostLimiter(1, 40, still, buckets=shared.tables["costs"])
     windows = WrongKeyLimiter(8, 60, still, windows=shared.tables["wrong_keys"])
     for _ in range(10):
-        for count in (lambda: limiter.check("key"), lambda: windows.count("203.0.113.7")):
+        for count, name in ((limiter.check, "key"), (windows.count, "203.0.113.7")):
             try:
-                count()
+                count(name)
             except RateLimited:
                 shared.tables["addresses"].change("refused", one_more)
         account = costs.admit("key")
@@ -113,7 +113,7 @@ def spend(shared: Shared) -> None:
             account(1)
 
 
-def test_limits_are_those_of_all_processes_together(shared: Shared) -> None:
+def test_limits_are_those_of_all_processes_together(shared: SharedMemory) -> None:
     in_processes(4, spend, shared)
     refused = shared.tables["addresses"].get("refused")
     assert refused == ((40 - 10) + (40 - 8), 7), "bursts of 10 requests and 8 wrong keys, whoever counts them"
@@ -122,7 +122,7 @@ def test_limits_are_those_of_all_processes_together(shared: Shared) -> None:
     assert left[0] == 0
 
 
-def test_the_board_knows_who_is_ready(shared: Shared) -> None:
+def test_the_board_knows_who_is_ready(shared: SharedMemory) -> None:
     board = shared.board
     for number, state in ((1, READY), (2, LEAVING), (5, READY)):
         board.begin(number, 10 + number)
