@@ -1,7 +1,55 @@
 """Prometheus metrics of the service. Labels are route templates, kinds and outcomes: few values, and no ids
-but that of the tenant in the use of the language model."""
+but that of the tenant in the use of the language model.
 
-from prometheus_client import Counter, Gauge, Histogram
+Where several workers serve one address, each writes its values to a file of its own, and `/metrics` of any worker is
+the sum of all. A gauge says how its values become one (`multiprocess_mode`): `livesum` of the workers that live, or
+`mostrecent` where each counts the same store.
+"""
+
+import os
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.process_collector import ProcessCollector
+
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable by which the library knows the directory of the workers' files."""
+
+
+class _Value:
+    """A value that is this process's own until it becomes a worker, and from then on also in a file.
+
+    The library chooses between the two when a metric is declared, which is before anybody knows.
+    """
+
+    _multiprocess = False
+    _kind: type = values.MutexValue
+    _all: "list[_Value]" = []  # noqa: RUF012 (of all metrics)
+
+    def __init__(self, *described: Any, **how: Any) -> None:
+        self._described = described, how
+        self._all.append(self)
+        self._choose()
+
+    def _choose(self) -> None:
+        described, how = self._described
+        value = self._kind(*described, **how)
+        self.inc, self.set, self.get = value.inc, value.set, value.get
+        self.set_exemplar, self.get_exemplar = value.set_exemplar, value.get_exemplar
+
+    @classmethod
+    def share(cls, number: int) -> None:
+        cls._kind = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
+        for one in cls._all:
+            one._choose()
+
+
+values.ValueClass = _Value
 
 REQUESTS = Counter("recalld_http_requests", "Requests answered", ["method", "route", "status"])
 REQUEST_SECONDS = Histogram(
@@ -10,14 +58,20 @@ REQUEST_SECONDS = Histogram(
     ["method", "route"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
-REQUESTS_IN_PROGRESS = Gauge("recalld_http_requests_in_progress", "Requests being answered")
+REQUESTS_IN_PROGRESS = Gauge(
+    "recalld_http_requests_in_progress", "Requests being answered", multiprocess_mode="livesum"
+)
 QUOTA_REFUSALS = Counter("recalld_quota_refusals", "Writes refused because they would exceed a tenant's quota")
 WRONG_KEYS = Counter("recalld_wrong_keys", "Requests with a wrong key or token")
 
 
 JOB_RUNS = Counter("recalld_job_runs", "Jobs run, by kind and outcome", ["kind", "outcome"])
 JOB_SECONDS = Histogram("recalld_job_seconds", "Time of a job", ["kind"], buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120))
-JOBS_QUEUED = Gauge("recalld_jobs_queued", "Jobs that wait for their time or a worker, as last counted")
+JOBS_QUEUED = Gauge(
+    "recalld_jobs_queued",
+    "Jobs that wait for their time or a worker, as last counted",
+    multiprocess_mode="mostrecent",
+)
 JOB_AGE = Gauge(
     "recalld_job_queue_age_seconds",
     "For how long the job has been due that waits longest, by lane, as last counted",
@@ -32,7 +86,9 @@ EMBEDDING_SECONDS = Histogram("recalld_embedding_batch_seconds", "Time of one ba
 EMBEDDING_BATCH = Histogram(
     "recalld_embedding_batch_texts", "Texts in one batch", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
 )
-EMBEDDING_QUEUE = Gauge("recalld_embedding_queue_texts", "Texts that wait for the model, or are in it")
+EMBEDDING_QUEUE = Gauge(
+    "recalld_embedding_queue_texts", "Texts that wait for the model, or are in it", multiprocess_mode="livesum"
+)
 SEARCH_SECONDS = Histogram("recalld_search_seconds", "Time of a search without its embedding", buckets=_FAST)
 RERANK_SECONDS = Histogram(
     "recalld_rerank_seconds",
@@ -44,7 +100,11 @@ COMMIT_SECONDS = Histogram("recalld_store_commit_seconds", "Time of one group co
 COMMIT_WRITES = Histogram(
     "recalld_store_commit_writes", "Writes in one group", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
-PENDING = Gauge("recalld_pending_embeddings", "Records whose embedding is still to be made, as last counted")
+PENDING = Gauge(
+    "recalld_pending_embeddings",
+    "Records whose embedding is still to be made, as last counted",
+    multiprocess_mode="mostrecent",
+)
 PENDING_AGE = Gauge(
     "recalld_pending_embedding_age_seconds",
     "For how long the record waits for its embedding that waits longest, as last counted",
@@ -112,3 +172,65 @@ def tell_build(version: str, engine: str, model: str) -> None:
         BUILD_INFO.remove(*_told.pop())
     _told[:] = [told]
     BUILD_INFO.labels(*told).set(1)
+
+
+class _Workers:
+    """What there is of each worker: whether it accepts connections, and the figures of its process."""
+
+    def __init__(self, board: "LivingWorkers") -> None:
+        self._board = board
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields the metrics. A worker that ends in the meantime has none."""
+        up = GaugeMetricFamily("recalld_worker_ready", "Whether a worker accepts connections", labels=["worker"])
+        figures: dict[str, Metric] = {}
+        for number, pid, ready in self._board.processes():
+            up.add_metric([str(number)], float(ready))
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+                family = figures.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                for sample in metric.samples:
+                    family.add_sample(sample.name, {"worker": str(number)}, sample.value)
+        yield up
+        yield from figures.values()
+
+
+class LivingWorkers(Protocol):
+    """Tells which workers there are."""
+
+    def processes(self) -> list[tuple[int, int, bool]]:
+        """Returns number and process id of each worker, and whether it accepts connections."""
+        ...
+
+
+_registry: CollectorRegistry = REGISTRY
+
+
+def share(directory: Path, number: int, board: LivingWorkers) -> None:
+    """Makes the metrics of this process a part of those of a service with several workers. `directory`: of their files.
+    `number`: of this worker; the one that takes its place later goes on with its counts."""
+    global _registry  # noqa: PLW0603 (the library's registry is as global)
+    os.environ[DIRECTORY] = str(directory)
+    _Value.share(number)
+    _registry = CollectorRegistry()
+    MultiProcessCollector(_registry, str(directory))  # type: ignore[no-untyped-call]
+    _registry.register(_Workers(board))
+
+
+def worker_ended(directory: Path, number: int) -> None:
+    """Removes the gauges of a worker that has ended. Its counts stay."""
+    for file in directory.glob(f"gauge_live*_{number}.db"):
+        file.unlink(missing_ok=True)
+
+
+def exposition() -> bytes:
+    """Returns the metrics of the service as Prometheus text."""
+    return generate_latest(_registry)
+
+
+def collected(metric: Histogram) -> list[Metric]:
+    """Returns what a metric has counted, in all workers."""
+    if _registry is REGISTRY:
+        return [*metric.collect()]
+    (name,) = {one.name for one in metric.describe()}
+    return [found for found in _registry.collect() if found.name == name]
+

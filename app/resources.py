@@ -117,7 +117,7 @@ class KeylessCheck(Protocol):
 
 @dataclass(slots=True)
 class Lifecycle:
-    """The state of the process. `draining` is true while it shuts down."""
+    """The state of the process. `draining` is true while it shuts down; of several workers others may go on."""
 
     draining: bool = False
 

@@ -47,13 +47,13 @@ class LimitSettings(SettingGroup):
     requests_per_second: float = Field(
         2_000,
         ge=0,
-        description="Requests a second for each key and process, with bursts of twice that, unless the key has a limit "
+        description="Requests a second for each key and service, with bursts of twice that, unless the key has a limit "
         "of its own; 0: no limit.",
     )
     cost_per_second: float = Field(
         4_000,
         ge=0,
-        description="Units of work a second for each key and process: a unit is about a millisecond of one core, such "
+        description="Units of work a second for each key and service: a unit is about a millisecond of one core, such "
         "as embedding 32 characters. Beyond it requests are 429; 0: no limit.",
     )
     cost_burst_seconds: float = Field(

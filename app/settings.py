@@ -34,8 +34,20 @@ from app.setting_groups import (
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
 _PREFIX = "RECALLD_"
+MOST_WORKERS = 64
 _NO_SETTINGS = frozenset({"URL", "KEY", "API_KEY", "AGENT", "USER", "MIGRATE_TO", "STRESS"})
 """Variables that commands, examples and tests read, without the prefix."""
+
+
+def usable_cores() -> int:
+    """Returns how many cores this process may use: those that it may run on, fewer where a control group limits it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        cores = min(cores, -(-int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or `max`: no limit
+        pass
+    return max(1, cores)
 
 
 def _list(given: str) -> list[str]:
@@ -54,6 +66,10 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to serve on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
+    workers: str = Field(
+        "1",
+        description="Processes that serve the address, 1 to 64, or `auto`: one for each core that the service may use.",
+    )
     store: SecretStr = Field(
         SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."
     )
@@ -125,6 +141,13 @@ class Settings(BaseSettings):
     context: ContextSettings = ContextSettings()
     oidc: OidcSettings = OidcSettings()
 
+    @field_validator("workers")
+    @classmethod
+    def _number(cls, given: str) -> str:
+        if given != "auto" and not (given.isdecimal() and 1 <= int(given) <= MOST_WORKERS):
+            raise ValueError(f"It must be a number from 1 to {MOST_WORKERS}, or `auto`")
+        return given
+
     @field_validator("erasure_key")
     @classmethod
     def _long_enough(cls, key: SecretStr) -> SecretStr:
@@ -163,6 +186,11 @@ class Settings(BaseSettings):
     def origins(self) -> frozenset[str]:
         """The origins of `cors_origins`."""
         return frozenset(_list(self.cors_origins))
+
+    @property
+    def worker_count(self) -> int:
+        """How many processes serve the address."""
+        return min(MOST_WORKERS, usable_cores()) if self.workers == "auto" else int(self.workers)
 
     @property
     def loopback(self) -> bool:

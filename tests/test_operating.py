@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from app.cli.serve import DrainingServer
+from app.cli.server import DrainingServer
 from app.embedding.embedder import Embedder
 from app.main import create_app
 from app.settings import Settings

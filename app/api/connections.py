@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.errors import problem_response
+from app.core import workers
 from app.core.clock import new_id
 from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout
 from app.setting_groups import ConnectionSettings
@@ -34,7 +35,7 @@ Address: TypeAlias = str
 
 
 class Connections:
-    """All open connections of the server, and the limits that they share."""
+    """All open connections of the server, and the limits that they share, those of other workers included."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
@@ -45,16 +46,21 @@ class Connections:
         self._by_address: dict[Address, OrderedDict[GuardedProtocol, None]] = {}
         """The same connections by address, in the same order, so that a flood of them is turned away cheaply."""
         self._sweep: asyncio.TimerHandle | None = None
+        self._board = workers.board()
+        self._counts = workers.pairs("addresses", self.total)
+        self.leaving = False
+        """Whether each answer closes its connection, because the worker ends and others take over."""
 
     def admit(self, one: "GuardedProtocol") -> bool:
         """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
         beside = self._by_address.get(one.address, OrderedDict())
-        if len(beside) >= self.settings.by_address and not self._make_room(beside):
+        if len(beside) + self._elsewhere(one.address) >= self.settings.by_address and not self._make_room(beside):
             return False
-        if len(self._open) >= self.total and not self._make_room(self._open):
+        if self._is_full() and not self._make_room(self._open):
             return False
         self._open[one] = None
         self._by_address.setdefault(one.address, OrderedDict())[one] = None
+        self._tell(one.address)
         if self._sweep is None:
             self._sweep = one.loop.call_later(SWEEP_SECONDS, self._close_late, one.loop)
         return True
@@ -66,6 +72,7 @@ class Connections:
             del self._by_address[one.address][one]
             if not self._by_address[one.address]:
                 del self._by_address[one.address]
+            self._tell(one.address)
 
     def waits(self, one: "GuardedProtocol") -> None:
         """Notes that a connection begins to wait for a head."""
@@ -75,7 +82,9 @@ class Connections:
 
     def relieve(self, one: "GuardedProtocol", now: float) -> None:
         """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
-        if self.body_bytes <= self.settings.body_bytes or one.received <= SMALL_BODY:
+        if self._board is not None:
+            self._board.write(workers.number(), workers.BODY_BYTES, self.body_bytes)
+        if one.received <= SMALL_BODY or self._all_body_bytes() <= self.settings.body_bytes:
             return
         large = [other for other in self._open if other.in_body and other.received > SMALL_BODY]
         slowest = min(large, key=lambda other: other.since, default=one)
@@ -83,6 +92,31 @@ class Connections:
             slowest.refuse(RequestTimeout("The body stalled while others waited for its memory."))
         else:
             one.refuse(Busy("Too many large bodies are being received."))
+
+    def _is_full(self) -> bool:
+        if self._board is not None and self._board.total(workers.CONNECTIONS) >= self.settings.total:
+            return True
+        return len(self._open) >= self.total
+
+    def _elsewhere(self, address: Address) -> int:
+        """Returns how many connections of an address other workers have."""
+        if self._board is None:
+            return 0
+        own, board = workers.number(), self._board
+        living = board.numbers(workers.STARTING, workers.READY, workers.LEAVING)
+        counts = (self._counts.get(_of_worker(board, number, address)) for number in living if number != own)
+        return int(sum(count[0] for count in counts if count))
+
+    def _tell(self, address: Address) -> None:
+        """Tells the other workers how many connections there are here."""
+        if self._board is None:
+            return
+        own, count = workers.number(), len(self._by_address.get(address, ()))
+        self._board.write(own, workers.CONNECTIONS, len(self._open))
+        self._counts.change(_of_worker(self._board, own, address), lambda _: (count, 0))
+
+    def _all_body_bytes(self) -> float:
+        return self.body_bytes if self._board is None else self._board.total(workers.BODY_BYTES)
 
     def _make_room(self, among: Iterable["GuardedProtocol"]) -> bool:
         """Closes the first of these connections that waits for a head."""
@@ -165,6 +199,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.in_body, self.since = True, self.loop.time()
         self._began = self.since
         super().on_headers_complete()
+        if self.guard.leaving:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Counts the memory of the body. What comes after the answer is dropped and holds none."""
@@ -277,6 +313,10 @@ class GuardedProtocol(HttpToolsProtocol):
 def guarded(settings: ConnectionSettings) -> type[GuardedProtocol]:
     """Returns the protocol class of a server with these limits. Its connections share one guard."""
     return cast(type[GuardedProtocol], type("Protocol", (GuardedProtocol,), {"guard": Connections(settings)}))
+
+
+def _of_worker(board: workers.Board, number: int, address: Address) -> str:
+    return f"{board.read(number, workers.GENERATION):.0f} {address}"
 
 
 def _file_limit() -> int:

@@ -1,14 +1,17 @@
 """The routes for liveness, readiness and metrics."""
 
+import asyncio
 from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
+from app import metrics as measured
 from app.api.errors import only
 from app.auth.dependencies import InResources, authenticate
+from app.core import workers
 from app.core.schemas import Schema
 from app.errors import Draining, EmbeddingUnavailable, Forbidden, NotFound, StoreUnavailable
 
@@ -39,7 +42,8 @@ async def livez() -> Response:
 async def readyz(resources: InResources) -> Response:
     """Tell whether requests can be served: the store can be read and written and the model is loaded. 503 with the
     reason otherwise, and while the service drains. `/health` and `/healthz` answer the same."""
-    if resources.lifecycle.draining:
+    board = workers.board()
+    if resources.lifecycle.draining if board is None else board.ends_at:  # a worker may end, and others go on
         raise Draining()
     findings = await resources.store.check()
     for finding in findings:
@@ -51,6 +55,8 @@ async def readyz(resources: InResources) -> Response:
     # A missing second stage never makes the service unready: the first stage works without it.
     if resources.second_stage is not None:
         checks["reranker"] = resources.second_stage.state
+    if board is not None:
+        checks["workers"] = f"{board.ready()} of {board.wanted} are ready"
     body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
     return Response(orjson.dumps(body), media_type="application/json")
 
@@ -61,7 +67,7 @@ async def readyz(resources: InResources) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **only(401, 403, 404, 429)},
 )
 async def metrics(request: Request, resources: InResources) -> Response:
-    """Get the metrics as Prometheus text. `RECALLD_METRICS` says who reads it."""
+    """Get the metrics as Prometheus text, of all workers. `RECALLD_METRICS` says who reads it."""
     if resources.settings.metrics == "off":
         raise NotFound("There is no such route.")
     if resources.settings.metrics == "admin":
@@ -71,4 +77,4 @@ async def metrics(request: Request, resources: InResources) -> Response:
             raise Forbidden("A key that is bound to agents or users does not read the metrics of the service.")
     if resources.gauges is not None:
         await resources.gauges.refresh()
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await asyncio.to_thread(measured.exposition), media_type=CONTENT_TYPE_LATEST)

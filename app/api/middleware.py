@@ -35,8 +35,6 @@ class RequestLayer:
 
     def __init__(self, app: ASGIApp, max_body: int, cors: Cors | None = None) -> None:
         self.inner, self._max_body, self._cors = app, max_body, cors
-        self._in_progress = 0
-        REQUESTS_IN_PROGRESS.set_function(lambda: self._in_progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,7 +46,7 @@ class RequestLayer:
             await self._answer(request, span)
 
     async def _answer(self, request: "_Request", span: tracing.TraceSpan) -> None:
-        self._in_progress += 1
+        REQUESTS_IN_PROGRESS.inc()
         try:
             if await request.answers_preflight():
                 return
@@ -63,7 +61,7 @@ class RequestLayer:
             log.exception("unhandled error", extra={"request_id": request.id})
             await self._refuse(request, RecalldError())
         finally:
-            self._in_progress -= 1
+            REQUESTS_IN_PROGRESS.dec()
             request.record(span)
 
     async def _refuse(self, request: "_Request", error: RecalldError) -> None:

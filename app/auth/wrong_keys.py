@@ -3,17 +3,18 @@ limit saves work and makes attempts visible."""
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from math import ceil
 
+from app.core import workers
+from app.core.workers import Pair, Pairs
 from app.errors import RateLimited
 from app.metrics import WRONG_KEYS
 
 MAX_ADDRESSES = 10_000
-"""The number of addresses that are counted; the one whose window began first is dropped first."""
+"""The number of addresses that are counted; the one that sent none for longest is dropped first."""
 NETWORK_BITS = 64
 """The prefix of an IPv6 network that counts as one address, since its owner can use any address in it."""
 
@@ -22,11 +23,14 @@ log = logging.getLogger(__name__)
 
 class WrongKeyLimiter:
     """Allows `most` wrong keys of one address within `seconds`, counted from the first; 0 means no limit. `clock`
-    returns seconds."""
+    returns seconds. `windows` hold when the window of each address began, and its wrong keys; by default
+    they are those of all workers."""
 
-    def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic, windows: Pairs | None = None
+    ) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
-        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._windows = workers.pairs("wrong_keys", MAX_ADDRESSES) if windows is None else windows
 
     def count(self, address: str) -> None:
         """Counts a wrong key. Raises RateLimited if the address has sent more than it may."""
@@ -34,16 +38,15 @@ class WrongKeyLimiter:
         if not self._most:
             return
         source, now = network(address), self._clock()
-        began, count = self._windows.get(source, (now, 0))
-        if now >= began + self._seconds:
-            del self._windows[source]
-            began, count = now, 0
-        self._windows[source] = began, count + 1
-        if len(self._windows) > MAX_ADDRESSES:
-            self._windows.popitem(last=False)
-        if count < self._most:
+
+        def add(window: Pair | None) -> Pair:
+            began, count = window or (now, 0)
+            return (began, count + 1) if now < began + self._seconds else (now, 1)
+
+        began, count = self._windows.change(source, add)
+        if count <= self._most:
             return
-        if count == self._most:
+        if count == self._most + 1:
             log.warning("an address sends wrong keys", extra={"address": source})
         raise RateLimited(
             f"More than {self._most} wrong keys came from this address within {self._seconds:g} s. "

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from app.core import tracing
+from app.core import tracing, workers
 from app.core.clock import rfc3339
 from app.settings import Settings
 
@@ -77,12 +77,20 @@ class _StandardError(logging.StreamHandler[TextIO]):
         """Does nothing: the stream is always standard error."""
 
 
+def _with_worker(record: logging.LogRecord) -> bool:
+    """Adds the number of this worker, if it is one, to a record. Keeps every record."""
+    if workers.number():
+        record.worker = workers.number()
+    return True
+
+
 def configure(settings: Settings, *, at_least: int = logging.DEBUG) -> None:
     """Configures logging to standard error as the settings say. Lines below the level `at_least` are left out."""
     terminal = sys.stderr.isatty()
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and terminal)
     handler = _StandardError()
     handler.setFormatter(TextFormatter(colours=terminal) if as_text else JsonFormatter())
+    handler.addFilter(_with_worker)
     level = max(at_least, logging.getLevelNamesMapping()[settings.log_level.upper()])
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):

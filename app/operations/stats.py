@@ -18,7 +18,7 @@ from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
 from app.memories.models import MEMORIES
 from app.memories.schemas import MemoryType
-from app.metrics import REQUEST_SECONDS
+from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES
 from app.profiles.schemas import AGENTS
 from app.resources import AccessLog
@@ -103,8 +103,8 @@ class StoreStats(Schema):
         description=f"At most {RECALLED}, the latest first, of those that this process recalled since it started."
     )
     latency: list[RouteLatency] | None = Field(
-        description="Of the routes with the most requests in this process, of all tenants. Null for a key that may not "
-        "read `/metrics`."
+        description="Of the routes with the most requests since the service started, of all tenants. Null for a key "
+        "that may not read `/metrics`."
     )
     counted_at: str = Field(description=f"An answer is kept for {KEEP_SECONDS} seconds.")
 
@@ -180,7 +180,7 @@ class StatsService:
 def request_latency() -> list[Doc]:
     """Returns the latency of the routes under `/v1` with the most requests, as `RouteLatency`."""
     buckets: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for metric in REQUEST_SECONDS.collect():
+    for metric in collected(REQUEST_SECONDS):
         for sample in metric.samples:
             route = sample.labels.get("route", "")
             if sample.name.endswith("_bucket") and route.startswith("/v1"):

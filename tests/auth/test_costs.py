@@ -98,6 +98,6 @@ async def test_a_request_is_charged_for_its_body_its_search_and_its_embedding(li
     search = {"query": "What does Ada like to drink?", "agent_id": "a", "user_id": "ada"}
     answer = await limited.client.post("/v1/memories/search", json=search, headers=key)
     assert answer.status_code == 200
-    _, (left, _) = costs._buckets.values()
+    _, (left, _) = costs._buckets._pairs.values()
     body, query = len(answer.request.content) / BODY_BYTES_PER_UNIT, len(search["query"]) / CHARACTERS_PER_UNIT
     assert 86.4 - left == pytest.approx(1 + SEARCH_UNITS + body + query, abs=0.1)

@@ -29,7 +29,7 @@ from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from tests.stress.race_worker import EFFECTS, PATIENCE_SECONDS, opened, period
 from tests.stress.size import is_full, size
-from tests.support.server import ROOT, environment, serving
+from tests.support.server import ROOT, Server, environment, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stress]
 
@@ -66,19 +66,29 @@ class Clients:
         return self._clients[self._turn % len(self._clients)]
 
 
-@pytest.fixture
+@pytest.fixture(params=["services", "workers"])
 async def clients(
-    given: dict[str, str], settings: Settings, tmp_path: Path, anyio_backend: str
+    request: pytest.FixtureRequest, given: dict[str, str], settings: Settings, tmp_path: Path, anyio_backend: str
 ) -> AsyncIterator[Clients]:
-    """Of four services on MongoDB, of one on the embedded store. All start at once: they race for making the store."""
+    """Of four services on MongoDB, of one on the embedded store. All start at once: they race for making the store.
+    Then of one service with four workers, on either."""
     number = 1 if given["RECALLD_STORE"] == "embedded" else 4
+    if request.param == "workers":
+        number, given = 1, {**given, "RECALLD_WORKERS": "4", "RECALLD_LIMITS_REQUESTS_PER_SECOND": "0"}
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
     with ExitStack() as stack, ThreadPoolExecutor(number) as pool:
         started = [serving(tmp_path / f"data{at}", **given) for at in range(number)]
         servers = list(pool.map(stack.enter_context, started))
+        while request.param == "workers" and not _all_ready(servers[0]):  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.1)
         async with AsyncExitStack() as clients:
             made = [httpx.AsyncClient(base_url=s.client.base_url, timeout=120, limits=limits) for s in servers]
             yield Clients([await clients.enter_async_context(one) for one in made])
+
+
+def _all_ready(server: Server) -> bool:
+    ready: str = server.client.get("/readyz").json()["checks"]["workers"]
+    return ready == "4 of 4 are ready"
 
 
 async def test_appends_leave_no_gap_and_keep_each_writers_order(clients: Clients) -> None:

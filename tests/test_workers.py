@@ -1,0 +1,324 @@
+"""Several workers on one address and one store: kept, replaced and drained by their supervisor."""
+
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.settings import Settings
+from tests.support.command import Run
+from tests.support.server import Server, recalld, serving
+
+OWNER = {"agent_id": "a", "user_id": "u"}
+PATIENCE_SECONDS = 120
+QUIET = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "0", "RECALLD_JOBS_ENABLED": "false"}
+"""No limit, and no job that merges what these tests store: the texts are near-duplicates."""
+
+
+def store_of(settings: Settings) -> dict[str, str]:
+    """What a process is told of the store of the test."""
+    mongodb = settings.mongodb
+    named = {"RECALLD_STORE": settings.store.get_secret_value(), "RECALLD_MONGODB_DATABASE": mongodb.database}
+    return {**named, "RECALLD_MONGODB_DEADLINE_SECONDS": str(mongodb.deadline_seconds)}
+
+
+@contextmanager
+def served(data: Path, workers: int = 2, **given: str) -> Iterator[Server]:
+    """A service whose workers are all ready."""
+    with serving(data, RECALLD_WORKERS=str(workers), **{**QUIET, **given}) as server:
+        until(lambda: all_ready(server, workers))
+        yield server
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def ask(server: Server, method: str = "GET", path: str = "/readyz", **how: Any) -> httpx.Response:
+    """On a connection of its own."""
+    return httpx.request(method, f"{str(server.client.base_url).rstrip('/')}{path}", timeout=60, **how)
+
+
+def all_ready(server: Server, workers: int) -> bool:
+    answer = ask(server)
+    return answer.status_code == 200 and answer.json()["checks"]["workers"] == f"{workers} of {workers} are ready"
+
+
+def running(server: Server) -> dict[int, int]:
+    """The number of each worker that lives, by process id."""
+    found: dict[int, int] = {}
+    for line in server.log():
+        if line["message"] == "a worker starts":
+            found[line["pid"]] = line["number"]
+        elif line["message"] in ("a worker has ended", "a worker died", "a worker could not start"):
+            found.pop(line["pid"], None)
+    return found
+
+
+def counted(server: Server, route: str) -> float:
+    text = ask(server, path="/metrics").text
+    found = re.findall(rf'recalld_http_requests_total{{[^}}]*route="{re.escape(route)}"[^}}]*}} (\S+)', text)
+    return sum(map(float, found))
+
+
+class Load:
+    """Clients that write and read all the time, each on a connection that it keeps."""
+
+    def __init__(self, server: Server, clients: int = 6) -> None:
+        self._server, self._clients = server, clients
+        self.answers: Counter[Any] = Counter()
+        self.made: set[str] = set()
+        self._over = threading.Event()
+
+    def __enter__(self) -> "Load":
+        self._threads = [threading.Thread(target=self._work, args=(number,)) for number in range(self._clients)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, number: int) -> None:
+        turn = 0
+        with httpx.Client(base_url=self._server.client.base_url, timeout=60) as client:
+            while not self._over.is_set():
+                turn += 1
+                body = {**OWNER, "user_id": f"u{number}", "content": f"note {number} {turn}", "deduplicate": False}
+                try:
+                    made = client.post("/v1/memories", json=body)
+                    self.answers[made.status_code] += 1
+                    if made.status_code == 201:
+                        self.made.add(made.json()["memory_id"])
+                    self.answers[client.get(f"/v1/memories?user_id=u{number}&limit=1").status_code] += 1
+                except httpx.TransportError as error:
+                    self.answers[type(error).__name__] += 1
+
+
+def stored(server: Server) -> set[str]:
+    found: set[str] = set()
+    cursor: str | None = None
+    while True:
+        page = ask(server, path="/v1/memories", params={"limit": 100, **({"cursor": cursor} if cursor else {})}).json()
+        found |= {item["memory_id"] for item in page["items"]}
+        if (cursor := page["next_cursor"]) is None:
+            return found
+
+
+def test_all_serve_one_store_and_what_one_counts_each_tells(tmp_path: Path, settings: Settings) -> None:
+    with served(tmp_path / "data", 3, **store_of(settings)) as server:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(httpx.Client(base_url=server.client.base_url)) for _ in range(9)]
+            bodies = [{**OWNER, "content": f"note {number}", "deduplicate": False} for number in range(36)]
+            made = [clients[at % 9].post("/v1/memories", json=body, timeout=60) for at, body in enumerate(bodies)]
+            assert {answer.status_code for answer in made} == {201}
+            ids = {answer.json()["memory_id"] for answer in made}
+            assert len(ids) == 36, "workers draw ids of their own"
+            for client in clients:
+                page = client.get("/v1/memories", params={"limit": 100}, timeout=60).json()
+                assert {item["memory_id"] for item in page["items"]} == ids
+        assert counted(server, "/v1/memories") == 36 + 9
+        assert 'recalld_worker_ready{worker="3"} 1.0' in ask(server, path="/metrics").text
+        latency = {row["method"]: row for row in ask(server, path="/v1/stats").json()["latency"]}
+        assert latency["POST"]["requests"] == 36
+        by_worker = Counter(line["worker"] for line in server.log() if line["message"] == "request")
+        assert set(by_worker) == {1, 2, 3}
+        assert min(by_worker.values()) >= 9, "connections are shared evenly"
+        assert all("worker" not in line for line in server.log() if line["logger"] == "app.cli.supervisor")
+        assert server.stop() == 0
+        assert running(server) == {}
+        assert "Recalld serves" in server.printed()
+        assert server.printed().count("Recalld serves") == 1
+
+
+def test_a_worker_that_is_killed_comes_back_and_the_others_serve(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        for _ in range(4):
+            assert ask(server, path="/v1/memories").status_code == 200
+        before = running(server)
+        victim = next(iter(before))
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: victim not in running(server))
+        for _ in range(4):
+            assert ask(server, path="/v1/memories").status_code == 200
+        until(lambda: all_ready(server, 2))
+        after = running(server)
+        assert len(after) == 2
+        assert after.keys() != before.keys()
+        assert counted(server, "/v1/memories") == 8, "its counts are kept"
+        (died,) = [line for line in server.log() if line["message"] == "a worker died"]
+        assert (died["pid"], died["exit_code"], died["level"]) == (victim, -signal.SIGKILL, "error")
+        assert server.stop() == 0
+
+
+def test_a_restart_refuses_and_loses_no_request(tmp_path: Path, settings: Settings) -> None:
+    with served(tmp_path / "data", 2, **store_of(settings)) as server:
+        before = running(server)
+        with Load(server) as load:
+            until(lambda: load.answers[201] > 10)
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: not running(server).keys() & before.keys() and all_ready(server, 2))
+            done = load.answers[201]
+            until(lambda: load.answers[201] > done + 10)
+        assert set(load.answers) == {200, 201}, load.answers
+        assert load.made <= stored(server)
+        ready = 0
+        for line in server.log():  # a new one is ready before an old one ends
+            ready += (line["message"] == "a worker is ready") - (line["message"] == "a worker has ended")
+            assert line["message"] != "a worker has ended" or ready >= 2
+        assert len(running(server)) == 2
+        assert server.stop() == 0
+
+
+def test_a_restart_takes_new_settings_and_one_that_fails_is_given_up(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_text("RECALLD_DOCS=open\n")
+    with served(tmp_path / "data") as server:
+        assert ask(server, path="/openapi.json").status_code == 200
+        before = running(server)
+        file.write_text("RECALLD_DOCS=off\nRECALLD_EMBEDDING_MODEL=./nope\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "the restart is given up" in server.log_text().replace("\\", ""))
+        assert running(server).keys() >= before.keys()
+        assert all_ready(server, 2)
+        assert ask(server, path="/openapi.json").status_code == 200
+        file.write_text("RECALLD_DOCS=off\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: not running(server).keys() & before.keys())
+        assert {ask(server, path="/openapi.json").status_code for _ in range(6)} == {404}
+        assert server.stop() == 0
+
+
+def test_sigterm_drains_all_and_keeps_what_was_acknowledged(tmp_path: Path, settings: Settings, run: Run) -> None:
+    given = store_of(settings)
+    with served(tmp_path / "data", 2, RECALLD_DRAIN_DELAY_SECONDS="3", **given) as server:
+        texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(24)]
+        batch = {"items": [{**OWNER, "content": text, "deduplicate": False} for text in texts]}
+        with ThreadPoolExecutor(2) as pool:
+            under_way = [pool.submit(ask, server, "POST", "/v1/memories/batch", json=batch) for _ in range(2)]
+            until(lambda: "recalld_http_requests_in_progress 3.0" in ask(server, path="/metrics").text)
+            server.terminate()
+            codes: list[str] = []
+            while server.process.poll() is None:
+                try:
+                    codes.append(str(ask(server).json().get("code")))
+                except httpx.TransportError:
+                    break
+                time.sleep(0.05)
+            answers = [one.result() for one in under_way]
+        assert {one.status_code for one in answers} == {201}
+        made = {item["memory_id"] for one in answers for item in one.json()["items"]}
+        assert server.process.wait(90) == 0
+        assert "draining" in codes
+    with serving(tmp_path / "data", **QUIET, **given) as again:
+        assert len(made) == 2 * len(texts)
+        assert stored(again) == made
+    assert run("doctor", **given).returncode == 0
+
+
+def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        pids = list(running(server))
+        server.process.kill()
+        server.process.wait()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        with pytest.raises(httpx.TransportError):
+            ask(server)
+
+
+# --- Starts that fail -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [("--workers", "2"), ()])
+def test_a_service_that_cannot_start_says_why(tmp_path: Path, how: tuple[str, ...]) -> None:
+    given = {"RECALLD_WORKERS": "" if how else "2", "RECALLD_EMBEDDING_MODEL": "./nope"}
+    refused = recalld(tmp_path / "data", "serve", *how, **{name: value for name, value in given.items() if value})
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].startswith("recalld: ")
+    assert "nope" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = recalld(tmp_path / "data", "serve", RECALLD_PORT=port, RECALLD_WORKERS="2")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].startswith(f"recalld: Cannot listen on 127.0.0.1:{port}")
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_number_of_workers_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    refused = recalld(tmp_path / "data", "serve", RECALLD_WORKERS="many")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("recalld: RECALLD_WORKERS is 'many': ")
+    assert "from 1 to 64, or `auto`" in refused.stderr
+
+
+def test_workers_that_fail_again_and_again_end_the_service(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        (tmp_path / ".env").write_text("RECALLD_EMBEDDING_MODEL=./nope\n")
+        os.kill(next(iter(running(server))), signal.SIGKILL)
+        assert server.process.wait(PATIENCE_SECONDS) == 1
+        lines = server.log_text().splitlines()
+        assert lines[-1].startswith("recalld: A worker could not start 5 times in a row (exit code 1)")
+        assert sum("a worker could not start" in line for line in lines) == 5
+
+
+# --- Limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_limits_hold_for_all_workers_together(tmp_path: Path, run: Run) -> None:
+    key = run("keys", "create", "--tenant", "t", "--name", "first").stdout.strip()
+    limits = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "2", "RECALLD_LIMITS_WRONG_KEYS": "3"}
+    with served(tmp_path / "data", 4, RECALLD_LIMITS_WRONG_KEYS_SECONDS="3600", **limits) as server:
+        wrong = [ask(server, path="/v1/memories", headers={"x-api-key": f"rk_x_{n}"}).status_code for n in range(16)]
+        assert wrong == [401] * 3 + [429] * 13
+        began = time.monotonic()
+        right = [ask(server, path="/v1/memories", headers={"x-api-key": key}).status_code for _ in range(60)]
+        most = 4 + 2 * (time.monotonic() - began) + 1
+        assert 4 <= right.count(200) <= most
+        assert set(right) <= {200, 429}
+
+
+def test_the_connections_of_one_address_are_counted_in_all_workers(tmp_path: Path) -> None:
+    with served(tmp_path / "data", 4, RECALLD_CONNECTIONS_BY_ADDRESS="8") as server:
+        server.client.close()
+        at = server.client.base_url.host, server.client.base_url.port or 80
+        with ExitStack() as stack:
+            held = [stack.enter_context(socket.create_connection(at)) for _ in range(24)]
+            until(lambda: sum(map(is_open, held)) <= 8)
+            answered = [one for one in held if is_open(one) and is_answered(one)]
+            assert answered, "there is room for as many as may be"
+
+
+def is_open(one: socket.socket) -> bool:
+    one.setblocking(False)
+    try:
+        return bool(one.recv(1, socket.MSG_PEEK)) and not one.recv(4096).startswith(b"HTTP/1.1 503")
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def is_answered(one: socket.socket) -> bool:
+    one.settimeout(60)
+    one.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    return one.recv(4096).startswith(b"HTTP/1.1 200")
