@@ -285,7 +285,8 @@ class FactService:
         alias of one user is used for the facts of another. Shared aliases hold even where shared facts are left out."""
         if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
             return AliasMap()
-        return await self._aliases.of_pairs(self._facts.scope.pairs(agent, user, include_shared=True))
+        pairs = self._facts.scope.pairs(agent, user, include_shared=True)
+        return await self._aliases.of_pairs(pairs, named.get("known_at"))
 
     def _listed(self, filters: Mapping[str, Any], aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
@@ -306,7 +307,7 @@ class FactService:
     async def search(self, body: FactSearch) -> Doc:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        named = {"subject": body.subject}
+        named = {"subject": body.subject, "known_at": body.known_at}
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
         wanted = RetrievalQuery(
             body.query,
