@@ -95,7 +95,7 @@ class Applier:
         )
         source = {
             "origin": "consolidation",
-            "memory_ids": [one.id for one in records.values()],
+            "memory_ids": [one["id"] for one in finding["evidence"]],
             "quote": " … ".join(one["quote"] for one in details["quotes"]),
             "model": details["model"],
             "prompt_version": details["prompt_version"],

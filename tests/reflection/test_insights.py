@@ -170,6 +170,28 @@ async def test_a_source_that_goes_takes_the_insight_along(thinking: Service, llm
     assert stored == []
 
 
+async def test_insights_belong_to_the_export_and_the_erasure_of_their_user(thinking: Service, llm: Model) -> None:
+    llm.says["FoundInsight"] = quoting(*RUNNING)
+    for user in ("u", "v"):
+        for text in (*RUNNING, *OTHER):
+            await memory(thinking, text, user_id=user)
+        await reflect(thinking, user_id=user)
+    (found,) = await findings(thinking, kind="insight")
+    (kept,) = await findings(thinking, kind="insight", user_id="v")
+    await thinking.client.post(f"/v1/findings/{found['finding_id']}/accept")
+    exported = (await thinking.client.get("/v1/users/u/export")).text
+    assert found["finding_id"] in exported
+    assert exported.count(INSIGHT) >= 2  # the finding, and the memory that it became
+    assert kept["finding_id"] not in exported
+    receipt = await thinking.client.delete("/v1/users/u")
+    assert receipt.is_success, receipt.text
+    await work(thinking)
+    assert {row["user_id"] for row in await rows(thinking) if INSIGHT in str(row)} == {"v"}
+    assert [row for row in await rows(thinking) if row.get("user_id") == "u"] == []
+    assert (await thinking.client.get(f"/v1/findings/{found['finding_id']}")).status_code == 404
+    assert [one["finding_id"] for one in await findings(thinking, kind="insight", user_id="v")] == [kept["finding_id"]]
+
+
 async def test_users_are_never_mixed(thinking: Service, llm: Model) -> None:
     await memory(thinking, RUNNING[0])
     await memory(thinking, RUNNING[1], user_id="v")
