@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 3ad61228f4250adfb9fb1deb6e558313."""
+"""Made by scripts/generate_clients.py; do not edit. Contract f64ef79dce5a06f1abfba7f3c0435db6."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
